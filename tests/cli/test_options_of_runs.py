@@ -205,9 +205,10 @@ def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
     for more, message in (
         (["--refit"], "of --start and --refit give one"),
         (["--attention=swa"], "the checkpoint is of another model"),
-        ([f"--start={tmp_path}"], "is not the folder of a trained model"),
     ):
         assert message in refusal([*words, *more, f"--run={tmp_path / 'other'}"], capsys)
+    of_no_model = ["fit", "--start", str(tmp_path), *words[3:], f"--run={tmp_path / 'other'}"]
+    assert "is not the folder of a trained model" in refusal(of_no_model, capsys)
     assert "began with the weights of another" in refusal(
         ["fit", "--resume", str(run), "--trainer.max_steps=3"], capsys
     )

@@ -202,6 +202,14 @@ def test_folders_that_are_none(fitted: Forecaster, source: Path, tmp_path: Path)
         forecast_folder(naive, tmp_path / "empty", tmp_path / "wide2")
 
 
+@pytest.mark.parametrize("inside", [".", "forecasts"])
+def test_the_input_is_never_overwritten(inside: str, fitted: Forecaster, source: Path) -> None:
+    before = {path: path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"is, or lies in, the input .*; name another folder with `--output`"):
+        forecast_folder(fitted, source, source / inside, overwrite=True)
+    assert {path: path.read_bytes() for path in source.rglob("*") if path.is_file()} == before
+
+
 def test_what_is_done_to_the_rows_is_said_once(
     fitted: Forecaster, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

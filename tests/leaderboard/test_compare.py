@@ -92,7 +92,7 @@ def test_a_comparison_resumes_and_says_what_differs(
     mlr = "mlr ranks=[3,1]"
     means = {name: np.mean([done.loc[(name, seed), "mse"] for seed in (1, 2)]) for name in ("standard", mlr)}
     assert table.loc["standard", "MSE"] == pytest.approx(means["standard"])
-    assert table.loc[mlr, "difference"] == pytest.approx(100 * (means[mlr] / means["standard"] - 1), rel=1e-4)
+    assert table.loc[mlr, "difference"] == pytest.approx(100 * (means[mlr] / means["standard"] - 1), abs=2e-3)
     assert table.loc[mlr, "low"] < table.loc[mlr, "difference"] < table.loc[mlr, "high"]
     assert table.loc[mlr, "verdict"] in ("better", "worse", "undecided", "equal within 1 %")
     assert table.loc["ridge", "verdict"] == table.loc["standard", "verdict"] == ""
@@ -134,7 +134,7 @@ def test_finished_runs_are_compared_on_the_windows_that_they_share(
     assert part.records.done["windows"].tolist() == [whole - 40] * 4
     other = pd.read_parquet(runs / "a1" / "errors.parquet").sort_values("origin").iloc[40:]
     ratio = shared["squared_scaled"].sum() / other["squared_scaled"].sum() - 1
-    assert compare_runs(folders[:2]).table.loc["swa", "difference"] == pytest.approx(100 * ratio, rel=1e-3)
+    assert compare_runs(folders[:2]).table.loc["swa", "difference"] == pytest.approx(100 * ratio, abs=2e-3)
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert main(["compare", *folders]) == 0

@@ -53,8 +53,8 @@ def read_table(
     check_file(path)
     if kind is None:
         raise UserError(
-            f"{path} is no .csv, .csv.gz, .parquet or .pq file; if it holds such a table, say so with "
-            "`--data.format csv` or `parquet`"
+            f"{path} is no table that can be read; valid are .csv, .csv.gz, .parquet and .pq files, and others with "
+            "`--data.format csv` (or parquet)"
         )
     dates = () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
     try:

@@ -97,10 +97,12 @@ def forecast_folder(
         say: takes a line for each partition that is done.
 
     Raises:
-        UserError: for a folder that is none, a series in several partitions, forecasts of another model, of partitions
-            that are no longer there, or a partition that cannot be forecast, once all others are.
+        UserError: for a folder that is none, an output within it, a series in several partitions, forecasts of another
+            model, of partitions that are no longer there, or a partition that cannot be forecast, once all others are.
     """
     each = each or each_here
+    if source.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UserError(f"{output} is, or lies in, the input {source}; name another folder with `--output`")
     partitions = find_partitions(source)
     facts = {
         "format": 1,

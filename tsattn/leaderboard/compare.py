@@ -329,17 +329,24 @@ def _check_same_data(one: _Run, other: _Run) -> None:
 def _names(experiments: Sequence[Experiment]) -> list[str]:
     """What tells experiments apart, in a few words: the value of what differs, or its path and value."""
     contents = [{**one.to_dict(), "seed_everything": None} for one in experiments]
-    known = dict.fromkeys(path for content in contents for path in paths(content))
+    kinds = [_kind(_get(content, _ATTENTION)) for content in contents]
+    # arguments of other kinds differ with the kind
+    of_attention = f"{_ATTENTION}." if len(set(kinds)) == len(kinds) else f"{_ATTENTION}.kind"
     differing = []
-    for path in known:
+    for path in dict.fromkeys(path for content in contents for path in paths(content)):
         values = [_get(content, path) for content in contents]
-        is_leaf = not any(isinstance(value, Mapping) for value in values) or len({type(value) for value in values}) > 1
-        if is_leaf and any(value != values[0] for value in values) and not path.startswith(f"{_ATTENTION}."):
+        is_leaf = not all(value is None or isinstance(value, Mapping) for value in values)
+        if is_leaf and any(value != values[0] for value in values) and not path.startswith(of_attention):
             differing.append(path)
-    attentions = [_get(content, _ATTENTION) for content in contents]
-    if any(one != attentions[0] for one in attentions):
-        differing = [_ATTENTION, *(path for path in differing if path != _ATTENTION)]
-    return _distinct([", ".join(_name(path, _get(content, path)) for path in differing) for content in contents])
+    parts = [[kind] if len(set(kinds)) > 1 else [] for kind in kinds]
+    for part, content in zip(parts, contents, strict=True):
+        part += [_name(path, _get(content, path)) for path in differing if path != _ATTENTION]
+    return _distinct([", ".join(part) for part in parts])
+
+
+def _kind(attention: Any) -> str:
+    layers = attention if isinstance(attention, list) else [attention]
+    return ",".join(str(one.get("kind") if isinstance(one, Mapping) else one) for one in layers)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
