@@ -108,6 +108,21 @@ def test_what_was_compiled_is_loaded_when_the_compiler_has_gone(
     assert (found.path, found.compiler) == (path, None)
 
 
+@pytest.mark.parametrize("part", ["folder", "file"])
+def test_a_cache_that_is_not_trusted_is_named_where_there_is_no_compiler(
+    part: str, copying: CopyingCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = find_library().path
+    assert path is not None
+    place = path.parent if part == "folder" else path
+    place.chmod(0o777)
+    without_compiler(tmp_path, monkeypatch)
+    found = find_library()
+    assert found.library is None
+    assert str(found.why_none).startswith(f"others can write to {place}, so ")
+    assert str(found.why_none).endswith(", and there is no C++ compiler: mend its permissions, or install a compiler")
+
+
 def test_a_wrong_cxx_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
