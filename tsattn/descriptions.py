@@ -244,7 +244,7 @@ def _fits(value: object, hint: Any) -> bool:
         return False
     if origin is float:  # not above the largest one
         return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-    if origin in (Sequence, tuple):
+    if origin is Sequence or (origin is tuple and inner[1:] == (...,)):
         return isinstance(value, origin) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
     if origin in (Mapping, dict) and inner:
         return isinstance(value, origin) and all(_fits(x, inner[1]) for x in value.values())

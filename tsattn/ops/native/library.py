@@ -272,9 +272,8 @@ def _compiled_here(
         yield from _from_cache(cache, sets, found, complaints)
     except CacheError as error:
         if not found:
-            raise CacheError(
-                f"{error}, and there is no C++ compiler: mend its permissions, or install a compiler"
-            ) from None
+            advice = "and there is no C++ compiler: mend its permissions, or install a compiler"
+            raise CacheError(f"{error}, {advice}") from None
         advice = "and each process compiles its own; XDG_CACHE_HOME can name another folder"
         complaints.append(CacheError(f"{error}, {advice}"))
         # the folder lasts until what is in it is loaded
