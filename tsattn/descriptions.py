@@ -235,19 +235,19 @@ _WORDS: dict[Any, str] = {
 
 
 def _fits(value: object, hint: Any) -> bool:
-    if hint is Any:
+    if hint in (Any, object):
         return True
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in inner)
     if origin is not bool and isinstance(value, bool):
         return False
-    if origin is float:  # not above the largest one
-        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    if origin is float:  # a whole number may be beyond the largest one
+        return isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
     if origin is Sequence or (origin is tuple and inner[1:] == (...,)):
         return isinstance(value, origin) and not isinstance(value, str) and all(_fits(x, inner[0]) for x in value)
-    if origin in (Mapping, dict) and inner:
-        return isinstance(value, origin) and all(_fits(x, inner[1]) for x in value.values())
+    if origin is dict and inner:
+        return isinstance(value, dict) and all(_fits(x, inner[1]) for x in value.values())
     return isinstance(value, origin)
 
 
