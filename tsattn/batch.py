@@ -72,18 +72,14 @@ class WindowUnits:
         }
         return WindowUnits(function(self.mean), function(self.scale), past, future, target, seasons)
 
-    def with_originals(self, target: Tensor | None, seasons: Mapping[int, LastSeason]) -> WindowUnits:
-        """The same units with targets and last seasons."""
-        covariates = (self.past_covariate_scale, self.future_covariate_scale)
-        return WindowUnits(self.mean, self.scale, *covariates, target, seasons)
-
     def moved_on(self, values: Tensor) -> WindowUnits:
         """The units of windows whose context goes on with values `(B, T, C)` on the scale of the batch."""
         seasons = {
             length: LastSeason(torch.cat([season.scaled, values.to(season.scaled.dtype)], 1)[:, -length:], None)
             for length, season in self.seasons.items()
         }
-        return self.with_originals(None, seasons)
+        covariates = (self.past_covariate_scale, self.future_covariate_scale)
+        return WindowUnits(self.mean, self.scale, *covariates, None, seasons)
 
     def restore(self, scaled: Tensor) -> Tensor:
         """Values `(B, T, C)` of the scale of a batch in original units, in the precision of the units."""
@@ -137,7 +133,9 @@ class Batch:
         return self.past.shape[0]
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The same batch on another device."""
+        """The same batch on another device; itself, if it is there."""
+        if self.past.device == torch.device(device):
+            return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def rows(self, first: int, end: int) -> Batch:

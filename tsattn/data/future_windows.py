@@ -37,7 +37,7 @@ class FutureWindows(Dataset[Batch]):
         horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
             multiples of that: the steps that are too many repeat the last covariates.
         warns_of_short: whether series with fewer rows than the context are worth a warning.
-        seasons: lengths of seasons whose last known values batches are to know, see `Series.with_originals`.
+        seasons: see `Series.windows`.
 
     Raises:
         UserError: if a future covariate does not reach over the horizon.
@@ -52,7 +52,7 @@ class FutureWindows(Dataset[Batch]):
         horizon: int | None = None,
         *,
         warns_of_short: bool = True,
-        seasons: Sequence[int] = (),
+        seasons: Sequence[int] | None = None,
     ) -> None:
         T = task.prediction_length
         horizon = T if horizon is None else horizon
@@ -86,9 +86,8 @@ class FutureWindows(Dataset[Batch]):
         numbers = torch.as_tensor(indices)
         lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
         padded = bool((lengths < self.context_length).any())
-        batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded)
-        if self._seasons:
-            batch = self.series.with_originals(batch, lengths, 0, self._seasons)
+        sizes = self.context_length, 0
+        batch = self.series.windows(numbers, lengths, *sizes, padded=padded, seasons=self._seasons)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
         assert batch.time is not None
         known, mask = batch.future_covariates, batch.future_covariates_observed

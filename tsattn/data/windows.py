@@ -47,7 +47,7 @@ class Series:
         weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
         past_covariate_scale: `(P,)` float64, the original units of one on the scale of `past_covariates`; None without.
         future_covariate_scale: `(F,)` float64, of `future_covariates`.
-        original: `(rows, C)` the values as they were given, in original units, NaN where missing; on the host.
+        original: `(rows, C)` the values as they were given, NaN where missing; on the host.
     """
 
     values: Tensor
@@ -65,8 +65,8 @@ class Series:
     weights: Tensor | None = None
     past_covariate_scale: Tensor | None = None
     future_covariate_scale: Tensor | None = None
-    original: NDArray[Any] | None = None
-    _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    original: NDArray[np.float64] | None = None
+    _last_known: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -105,7 +105,14 @@ class Series:
         return self.values[rows], None if self.observed is None else self.observed[rows]
 
     def windows(
-        self, numbers: Tensor, origins: Tensor, context_length: int, prediction_length: int, *, padded: bool = True
+        self,
+        numbers: Tensor,
+        origins: Tensor,
+        context_length: int,
+        prediction_length: int,
+        *,
+        padded: bool = True,
+        seasons: Sequence[int] | None = None,
     ) -> Batch:
         """The windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
@@ -119,19 +126,25 @@ class Series:
             prediction_length: T.
             padded: False where it is known that no context lacks rows. It is not found out from the windows, for which
                 the host would have to wait for the device; and so a data set gives a mask in each batch or in none.
+            seasons: lengths, at most L, of seasons whose last known values, however old, the units of the windows are
+                to hold, beside the targets as they were given; of series on the host. None: neither.
         """
         first = self.starts[numbers] + origins - context_length
         lacking = context_length - origins if padded else None
-        return self._cut(numbers, first, lacking, context_length, prediction_length)
+        return self._cut(numbers, first, lacking, context_length, prediction_length, seasons)
 
-    def whole_windows(self, first: Tensor, context_length: int, prediction_length: int) -> Batch:
+    def whole_windows(
+        self, first: Tensor, context_length: int, prediction_length: int, seasons: Sequence[int] | None = None
+    ) -> Batch:
         """The same for a single series whose windows have whole contexts, which begin at the rows `first (B,)`.
 
         Each small operation takes its share of a batch; these are as few as can be.
         """
-        return self._cut(torch.zeros_like(first), first, None, context_length, prediction_length)
+        return self._cut(torch.zeros_like(first), first, None, context_length, prediction_length, seasons)
 
-    def _cut(self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int) -> Batch:
+    def _cut(
+        self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int, seasons: Sequence[int] | None
+    ) -> Batch:
         """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
         length = L + T
         # rows before those of a series are another's; they are overwritten below
@@ -176,74 +189,77 @@ class Series:
             future_covariates_observed=known_mask,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            units=self._window_units(numbers),
+            units=self._window_units(
+                numbers, first, values[:, :L], None if observed is None else observed[:, :L], T, seasons
+            ),
         )
 
-    def with_originals(
-        self, batch: Batch, origins: Tensor, prediction_length: int, seasons: Sequence[int] = ()
-    ) -> Batch:
-        """Windows of this series, on the host, that know what they hold in original units, see `WindowUnits`.
-
-        Args:
-            batch: the windows.
-            origins: `(B,)` the rows at which their horizons start, from the start of their series.
-            prediction_length: T; 0 where there is no target.
-            seasons: lengths of the seasons whose last known values they are to know, of any age.
-        """
-        assert self.original is not None
-        assert batch.units is not None
-        assert batch.series_id is not None
-        end = self.starts[batch.series_id] + origins
-        target = self._runs(end, prediction_length) if prediction_length else None
-        known = {length: self._last_season(batch, end, length) for length in seasons}
-        return replace(batch, units=batch.units.with_originals(target, known))
-
-    def _runs(self, first: Tensor, length: int) -> Tensor:
-        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
-        assert self.original is not None
-        runs = np.lib.stride_tricks.sliding_window_view(self.original, length, axis=0).transpose(0, 2, 1)
-        return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
-
-    def _last_season(self, batch: Batch, end: Tensor, length: int) -> LastSeason:
+    def _last_season(self, end: Tensor, numbers: Tensor, length: int) -> LastSeason:
         """The last known values of each place in a season before the rows `end (B,)`."""
-        assert self.original is not None
-        assert batch.series_id is not None
-        begin = self.starts[batch.series_id]
-        if not self._lacks_values and bool((end - begin >= length).all()):
-            return LastSeason(batch.past[:, -length:], self._runs(end - length, length))
+        begin = self.starts[numbers]
         rows = end[:, None] - length + torch.arange(length)
         lacking = (rows < begin[:, None])[..., None]
-        sources = self._sources(torch.maximum(rows, begin[:, None]), begin, length)
-        scaled, original = self._values_at(sources, batch.series_id)
-        scaled, original = scaled.masked_fill(lacking, 0.0), original.masked_fill(lacking, torch.nan)
-        if (unknown := original.isnan()).any():  # the mean, which is 0 on the scale
-            original = torch.where(unknown, self.units.restore(scaled, batch.series_id), original)
-        return LastSeason(scaled, original)
+        scaled, given = self._values_at(self._sources(torch.maximum(rows, begin[:, None]), begin, length), numbers)
+        scaled, given = scaled.masked_fill(lacking, 0.0), given.masked_fill(lacking, torch.nan)
+        if (unknown := given.isnan()).any():  # the mean, which is 0 on the scale
+            given = torch.where(unknown, self.units.restore(scaled, numbers), given)
+        return LastSeason(scaled, given)
 
-    @property
-    def _lacks_values(self) -> bool:
-        return self.observed is not None
+    def _given(self, first: Tensor, length: int) -> Tensor:
+        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
+        assert self.original is not None
+        (rows, C), (step, across) = self.original.shape, self.original.strides
+        whole = self.original if self.original.flags.c_contiguous else self.original.T
+        shape, strides = (rows - length + 1, length, C), (step, step, across)
+        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
+            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
+        else:
+            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
+        return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _sources(self, rows: Tensor, begin: Tensor, season: int) -> Tensor:
-        """`(B, s, C)` the rows that hold the last known values of the places of rows `(B, s)`, see `_last_known`."""
+        """`(B, s, C)` the rows that hold the last known values of the places of rows `(B, s)`."""
         if self.observed is None:
             return rows[..., None].expand(-1, -1, self.values.shape[1])
         if season not in self._last_known:
-            self._last_known[season] = last_known_rows(self.observed.numpy(), self.starts.numpy(), season)
-        return torch.from_numpy(self._last_known[season][rows.numpy()])
+            known = last_known_rows(self.observed.numpy(), self.starts.numpy(), season)
+            self._last_known[season] = torch.from_numpy(known)
+        return self._last_known[season][rows]
 
     def _values_at(self, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         """The values of rows `(B, s, C)` of the series `numbers (B,)`, scaled and as they were given."""
         assert self.original is not None
         channels = torch.arange(rows.shape[-1])
-        original = np.asarray(self.original[rows.numpy(), channels.numpy()], dtype=np.float64)
-        return self.values[rows, channels], torch.from_numpy(original)
+        given = np.asarray(self.original[rows.numpy(), channels.numpy()], dtype=np.float64)
+        return self.values[rows, channels], torch.from_numpy(given)
 
-    def _window_units(self, numbers: Tensor) -> WindowUnits:
-        """The units of windows of these series `(B,)`."""
+    def _window_units(
+        self,
+        numbers: Tensor,
+        first: Tensor,
+        past: Tensor,
+        observed: Tensor | None,
+        T: int,
+        seasons: Sequence[int] | None,
+    ) -> WindowUnits:
+        """The units of windows of these series `(B,)`, which begin at the rows `first`, with what is asked for."""
+        target: Tensor | None = None
+        known: dict[int, LastSeason] = {}
+        if seasons is not None and (seasons or T):
+            L, longest = past.shape[1], max(seasons, default=0)
+            end = first + L
+            if observed is None or bool(observed[:, L - longest :].all()):
+                given = self._given(end - longest, longest + T)
+                target = given[:, longest:] if T else None
+                for length in seasons:
+                    known[length] = LastSeason(past[:, -length:], given[:, longest - length : longest])
+            else:
+                target = self._given(end, T) if T else None
+                known = {length: self._last_season(end, numbers, length) for length in seasons}
         covariates = (self.past_covariate_scale, self.future_covariate_scale)
-        past, future = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
-        return WindowUnits(self._of_series(self.mean, numbers), self._of_series(self.scale, numbers), past, future)
+        past_scale, future_scale = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
+        mean, scale = (self._of_series(part, numbers) for part in (self.mean, self.scale))
+        return WindowUnits(mean, scale, past_scale, future_scale, target, known)
 
     def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:
         """Rows of `units (S, C)`; those of a single series are a view, which costs nothing."""
@@ -261,8 +277,7 @@ class WindowDataset(Dataset[Batch]):
         origins: for each series the rows, from its start, at which horizons start; one range for one series.
         context_length: L.
         prediction_length: T.
-        seasons: lengths of seasons; batches then know their targets in original units and the last known values of
-            these seasons, see `Series.with_originals`. None: they do not, as in a training.
+        seasons: see `Series.windows`; None in a training.
 
     Attributes:
         series: what windows are cut from; batches lie on its device.
@@ -317,9 +332,8 @@ class WindowDataset(Dataset[Batch]):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
         if self._is_plain:
-            first = windows + self._offset
-            batch = self.series.whole_windows(first, self.context_length, self.prediction_length)
-            return self._finished(batch, first + self.context_length)
+            first, sizes = windows + self._offset, (self.context_length, self.prediction_length)
+            return self.series.whole_windows(first, *sizes, self._seasons)
         if len(self.series) == 1:
             numbers, origins = torch.zeros_like(windows), self._first + windows * self._step
         else:
@@ -327,10 +341,4 @@ class WindowDataset(Dataset[Batch]):
             place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
             origins = self._first[numbers] + place * self._step[numbers]
         sizes = self.context_length, self.prediction_length
-        return self._finished(self.series.windows(numbers, origins, *sizes, padded=self._padded), origins)
-
-    def _finished(self, batch: Batch, origins: Tensor) -> Batch:
-        """The batch with what it is to know in original units."""
-        if self._seasons is None:
-            return batch
-        return self.series.with_originals(batch, origins, self.prediction_length, self._seasons)
+        return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)

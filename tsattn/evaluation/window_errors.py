@@ -128,13 +128,14 @@ def window_errors(
         torch.addcmul(mean, scaled.to(EXACT), scale) if known is None else known
         for scaled, known in zip((point, target), originals, strict=True)
     )
-    hidden = torch.zeros_like(target, dtype=torch.bool) if observed is None else ~observed
-    count = (~hidden).sum(1)
+    B, T, C = target.shape
+    hidden = None if observed is None else ~observed
+    count = target.new_full((B, C), T, dtype=torch.long) if observed is None else observed.sum(1)
     unit = scale[:, 0]
 
-    def summed(values: Tensor, left_out: Tensor = hidden) -> Tensor:
+    def summed(values: Tensor, left_out: Tensor | None = hidden) -> Tensor:
         # in place, as each temporary of this size costs more than what is computed in it
-        return values.masked_fill_(left_out, 0.0).sum(1)
+        return (values if left_out is None else values.masked_fill_(left_out, 0.0)).sum(1)
 
     def in_units(scaled: Tensor, factor: Tensor) -> Tensor:
         # a channel that was never observed may have no scale
@@ -145,7 +146,7 @@ def window_errors(
     absolute, squared = summed(error), summed(error.square_())
     sizes = truth.abs()
     both = original.abs().add_(sizes)
-    has_no_term = hidden | (both == 0)
+    has_no_term = both == 0 if hidden is None else (both == 0).logical_or_(hidden)
     sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(sizes)]
     sums += [2 * summed(distance.div_(both), has_no_term), (~has_no_term).sum(1)]
 

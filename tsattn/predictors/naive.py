@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
@@ -57,7 +56,7 @@ class RepeatedSteps(_Unfitted):
         return None if season is None or season.original is None else self._repeated(season.original, horizon)
 
     def _repeated(self, last: Tensor, horizon: int) -> Tensor:
-        return last[:, torch.arange(horizon, device=last.device) % self.context_length]
+        return last.repeat(1, -(-horizon // self.context_length), 1)[:, :horizon]
 
 
 class SeasonalNaive(RepeatedSteps):

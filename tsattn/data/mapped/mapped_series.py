@@ -6,7 +6,7 @@ known-future covariates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -82,6 +82,7 @@ class MappedSeries(Series):
     _units: dict[str, tuple[Table, Table]]
     _missing: frozenset[str]
     _weight: float | None
+    original: Table
 
     @property
     @override
@@ -134,7 +135,9 @@ class MappedSeries(Series):
         return torch.from_numpy(x[0]), torch.from_numpy(known[0]) if "values" in self._missing else None
 
     @override
-    def _cut(self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int) -> Batch:
+    def _cut(
+        self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int, seasons: Sequence[int] | None
+    ) -> Batch:
         series, begins = numbers.numpy(), first.numpy()
         parts: dict[str, Tensor | None] = {}
         for name, mask in _MASKS.items():
@@ -159,13 +162,10 @@ class MappedSeries(Series):
             **parts,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            units=self._window_units(numbers),
+            units=self._window_units(
+                numbers, first, values[:, :L], None if observed is None else observed[:, :L], T, seasons
+            ),
         )
-
-    @property
-    @override
-    def _lacks_values(self) -> bool:
-        return "values" in self._missing
 
     @override
     def _sources(self, rows: Tensor, begin: Tensor, season: int) -> Tensor:
@@ -186,7 +186,6 @@ class MappedSeries(Series):
     @override
     def _values_at(self, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
         channels = np.arange(rows.shape[-1])
-        assert self.original is not None
         given, values = (
             np.asarray(part[rows.numpy(), channels], dtype=np.float64) for part in (self.original, self.panel.values)
         )
