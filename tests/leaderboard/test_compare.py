@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,13 @@ def test_models_differ_in_one_thing_alone() -> None:
         ({}, "name what differs: either attentions, or one dotted path"),
         ({"vary": {"model.lr": [1, 2]}}, "lr"),
         ({"vary": {"data.context_length": [48, 4000]}}, "4000"),
+        (
+            {"vary": {"data.prediction_length": [4, 8]}},
+            "different horizons: data.prediction_length is 4 and 8",
+        ),
+        ({"vary": {"data.scaling": ["global", "series"]}}, "different data: data.scaling is 'global' and 'series'"),
+        ({"vary": {"seed_everything": [1, 2]}}, "seed_everything is the same for all models"),
+        ({"vary": {"trainer.accelerator": ["cpu", "auto"]}}, "two of the models are the same: accelerator=cpu"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -75,7 +83,7 @@ def test_a_comparison_resumes_and_says_what_differs(
     words = ["compare", "--config", "toy.yaml", "--attention", "standard,{kind: mlr, ranks: [3, 1]}", "--seeds", "2"]
     assert main([*words, "--trainer.max_steps=3", "--dry-run"]) == 0
     assert "comparison: 7 runs: 7 to be run" in capsys.readouterr().out
-    assert main([*words, "--trainer.max_steps=3", "--jobs", "2"]) == 0
+    assert main([*words, "--trainer.max_steps", "3", "--jobs", "2"]) == 0
     said = capsys.readouterr().out
     assert "co2, 8 steps ahead:" in said
     assert "vs standard" in said
@@ -83,7 +91,7 @@ def test_a_comparison_resumes_and_says_what_differs(
     names = [row[0] for row in rows if row and row[0] in ("standard", "mlr", "ridge", "seasonal_naive", "persistence")]
     assert names == ["standard", "mlr", "ridge", "seasonal_naive", "persistence"]
     assert all(len(line) <= 80 for line in said[said.index("co2, 8") : said.index("figure:")].splitlines())
-    assert Path("runs/compare/toy/comparison.png").stat().st_size > 5000
+    assert Path("runs/compare/toy/attention.png").stat().st_size > 5000
     attention = ["standard", {"kind": "mlr", "ranks": [3, 1]}]
     again = compare("toy.yaml", attention=attention, seeds=2, overrides={"trainer.max_steps": 3}, say=lambda line: None)
     assert len(list(Path("runs/compare/toy/logs").iterdir())) == 7  # nothing was run again
@@ -110,6 +118,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "b2": {"attention": "swa", "seed_everything": 2},
         "longer": {"attention": "swa", "data.context_length": 64},
         "other": {"data.prediction_length": 4},
+        "ridge": {"model.backbone": "ridge"},
+        "quiet": {"attention": "standard", "trainer.enable_progress_bar": False, "seed_everything": 2},
     }.items():
         run(base.with_values(values), folder / name)
     return folder
@@ -157,15 +167,24 @@ def test_runs_that_cannot_be_compared_are_named(runs: Path, tmp_path: Path, caps
     for names, message in (
         (["a1"], "name at least two run folders"),
         (["a1", "a2"], "one experiment with different seeds"),
+        (["a1", "quiet"], "one experiment with different seeds"),
         (["a1", "other"], r"forecast different horizons: data.prediction_length is 8 and 4"),
         (["a1", "none"], "none"),
     ):
         with pytest.raises(UserError, match=message):
             compare_runs([str(runs / name) for name in names])
     assert compare_runs([str(runs / "b1"), str(runs / "longer")]).models == ("context_length=48", "context_length=64")
+    assert compare_runs([str(runs / "a1"), str(runs / "ridge")]).models == ("patchtst, standard", "ridge")
+    shutil.copytree(runs / "b1", tmp_path / "changed")
+    file = tmp_path / "changed" / "versions.json"
+    file.write_text(file.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
+    with pytest.raises(UserError, match="tested on different values: their data have changed"):
+        compare_runs([str(runs / "a1"), str(tmp_path / "changed")])
     assert main(["compare", str(runs / "a1"), str(runs / "b1"), "--attention", "mlr,swa"]) == 2
     assert "finished runs are compared as they are" in capsys.readouterr().err
     assert main(["compare"]) == 2
     assert "name what to compare" in capsys.readouterr().err
+    for words in (["--data.path={"], ["--margin", "0"], ["--trainer.max_steps"]):
+        assert main(["compare", "--config", "co2_mlr.yaml", "--attention", "swa,mlr", *words]) == 2
     assert main(["compare", "--config", "co2_mlr.yaml", "--attentoin", "a,b"]) == 2
     assert "--attentoin" in capsys.readouterr().err

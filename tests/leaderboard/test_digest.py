@@ -42,9 +42,10 @@ def test_a_kind_is_that_of_predictor_and_attention_without_arguments() -> None:
 def test_a_digest_is_computed_once_and_is_that_of_the_kind(tmp_path: Path) -> None:
     content = {"data": {"class_path": "CO2DataModule"}, "model": {"backbone": {"kind": "patchtst", "d_model": 8}}}
     experiment = Experiment.of(content)
-    found = Digests(tmp_path / "digests.json").of(experiment)
+    found = Digests(tmp_path / "digests.json").of(experiment, "cpu")
     assert found is not None
-    assert Digests(tmp_path / "other.json").of(experiment.with_values({"model.learning_rate": 0.1})) == found
+    assert Digests(tmp_path / "other.json").of(experiment.with_values({"model.learning_rate": 0.1}), "cpu") == found
     (tmp_path / "digests.json").write_text((tmp_path / "digests.json").read_text().replace(str(found), "7.5"))
-    assert Digests(tmp_path / "digests.json").of(experiment) == 7.5
-    assert Digests(tmp_path / "digests.json").of(experiment.with_values({"model.backbone": "ridge"})) is None
+    assert Digests(tmp_path / "digests.json").of(experiment, "cpu") == 7.5
+    assert Digests(tmp_path / "digests.json").of(experiment, "another") == found
+    assert Digests(tmp_path / "digests.json").of(experiment.with_values({"model.backbone": "ridge"}), "cpu") is None

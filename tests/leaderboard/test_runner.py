@@ -138,7 +138,7 @@ def test_failures_are_recorded_and_the_others_run(tmp_path: Path, capsys: pytest
         "broken": "tests.leaderboard.cases.Broken",
         "killed": "tests.leaderboard.cases.Killed",
     }
-    made = bench(tmp_path, **few(**more))
+    made = bench(tmp_path, **few(**more), origins=2)
     assert made.run("--jobs", "2") == 0
     frame = made.records().frame.set_index("predictor")
     assert frame["status"].to_dict() == {
@@ -247,3 +247,24 @@ def test_files_of_others_next_to_the_records_stay(tmp_path: Path) -> None:
         (made.out / name).touch()
     assert made.run("--predictor", "ridge") == 0
     assert [path.name for path in made.out.glob("*.partial")] == ["table.csv.partial"]
+
+
+def test_more_rolling_origins_alone_are_added(done: Bench, tmp_path: Path) -> None:
+    made = bench(tmp_path, **few())
+    assert made.run() == 0
+    before = made.records().frame[RESULTS]
+    made.write(**few(), origins=2)
+    assert made.run() == 0
+    assert [len(one) for one in made.records().table["origin_mse"].to_pylist()] == [2, 2, 2]
+    pd.testing.assert_frame_equal(made.records().frame[RESULTS], before)
+    assert len(made.begun()) == 6
+    assert made.run() == 0
+    assert len(made.begun()) == 6
+
+
+def test_two_working_folders_write_one_table(tmp_path: Path) -> None:
+    made = bench(tmp_path, **few())
+    assert made.run("--predictor", "ridge") == 0
+    other = ["--folder", str(tmp_path / "other"), "--predictor", "patchtst"]
+    assert made.run(*other) == 0
+    assert made.records().frame["predictor"].tolist() == ["patchtst", "ridge"]

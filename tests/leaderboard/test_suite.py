@@ -106,6 +106,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"names 'ridg', which is not among the arms .*did you mean ridge",
     ),
     "metric": ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
+    "comma": ({"attentions": {"a, b": "mlr"}}, "the name 'a, b' has a comma"),
     "margin": ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
 }
 

@@ -102,7 +102,7 @@ def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -
         parser: of the command.
         jobs: the default; None for one run for each processor.
     """
-    shown = "one for each processor" if jobs is None else jobs
+    shown = "one for each processor, one on a GPU" if jobs is None else jobs
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
     how.add_argument("--jobs", type=count, default=jobs, metavar="N", help=f"runs at once (default: {shown})")

@@ -13,6 +13,7 @@ from tsattn.cli.benchmark import add_running_options, count
 from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.errors import UserError
+from tsattn.yaml_text import parsed
 
 __all__ = ["run"]
 
@@ -31,11 +32,11 @@ def run(words: list[str]) -> int:
     Args:
         words: the words after ``compare``.
     """
-    options, others = _parser().parse_known_args(words)
+    options, others = _parser().parse_known_args(_joined(words))
     overrides = _overrides(others)
 
     from tsattn.cli.session import session
-    from tsattn.leaderboard.compare import Plan, compare_runs, processors
+    from tsattn.leaderboard.compare import Plan, compare_runs
     from tsattn.leaderboard.runner import Options
     from tsattn.ray_cluster import import_ray
 
@@ -43,7 +44,7 @@ def run(words: list[str]) -> int:
         if options.runs:
             if options.config or options.attention or options.vary or overrides:
                 raise UserError("finished runs are compared as they are: name run folders alone, or a --config")
-            comparison = compare_runs(options.runs, margin=options.margin)
+            comparison, name = compare_runs(options.runs, margin=options.margin), "comparison"
             output = Path(options.output or ".")
         else:
             if options.config is None:
@@ -52,7 +53,7 @@ def run(words: list[str]) -> int:
                 import_ray("--ray")
             attention = None if options.attention is None else _values("--attention", options.attention)
             plan = Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides)
-            jobs = processors() if options.jobs is None else options.jobs
+            jobs = options.jobs or plan.jobs
             command = shlex.join(["tsattn", "compare", *words])
             how = Options(jobs, options.threads, options.retry_failed, command)
             runner = plan.runner(options.folder, how, say)
@@ -60,14 +61,25 @@ def run(words: list[str]) -> int:
             if options.dry_run:
                 return 0
             runner.run_all(options.ray, command)
-            comparison = plan.comparison(runner, options.margin)
+            comparison, name = plan.comparison(runner, options.margin), plan.differs
             output = Path(options.output or runner.folder.path)
         say(f"\n{comparison}\n")
-        file = output / "comparison.png"
+        file = output / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
         comparison.figure().savefig(file, dpi=150)
         say(f"figure: {file}")
     return 0
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Words in which a dotted option and its value are one: ``--trainer.max_steps 200``."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1].startswith("--") and "." in found[-1] and "=" not in found[-1]:
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def _overrides(words: list[str]) -> dict[str, Any]:
@@ -77,15 +89,13 @@ def _overrides(words: list[str]) -> dict[str, Any]:
         UserError: for any other word.
     """
     values: dict[str, Any] = {}
-    rest = iter(words)
-    for word in rest:
+    for word in words:
         name, has_value, text = word.removeprefix("--").partition("=")
         if not word.startswith("--") or "." not in name:
             raise UserError(f"compare has no option {word}; see `tsattn compare --help`")
-        value = text if has_value else next(rest, None)
-        if value is None:
+        if not has_value:
             raise UserError(f"{word} needs a value: {word}=VALUE")
-        values[name] = yaml.safe_load(value)
+        values[name] = _parsed(word, text)
     return values
 
 
@@ -103,19 +113,25 @@ def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
 
 def _values(what: str, text: str) -> list[Any]:
     """Values with commas between them; each may be YAML, as ``{kind: mlr, ranks: [8, 8]}``."""
+    values: list[Any] = _parsed(what, f"[{text}]")
+    return values
+
+
+def _parsed(what: str, text: str) -> Any:
     try:
-        values = yaml.safe_load(f"[{text}]")
+        return parsed(text)
     except yaml.YAMLError as error:
-        raise UserError(f"{what} must be values with commas between them, not {text!r}") from error
-    # YAML 1.1 takes 1e-3 for a word
-    return [_number(one) if isinstance(one, str) else one for one in values]
+        raise UserError(f"{what} must be a value, or values with commas between them, not {text!r}") from error
 
 
-def _number(text: str) -> str | float:
+def _share(text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        return text
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, not {text}")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -134,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--attention", metavar="A,B", help="attentions to compare, the reference first: standard,mlr")
     parser.add_argument("--vary", action="append", metavar="PATH=A,B", help="values of another option, instead")
     parser.add_argument("--seeds", type=count, default=3, metavar="N", help="seeds of each model (default: 3)")
-    parser.add_argument("--margin", type=float, default=0.01, help="differences below it are equal (default: 0.01)")
+    parser.add_argument("--margin", type=_share, default=0.01, help="differences below it are equal (default: 0.01)")
     add_running_options(parser, jobs=None)
     parser.add_argument("--folder", metavar="DIR", help="working folder (default: runs/compare/NAME)")
     parser.add_argument("--output", metavar="DIR", help="folder of the figure (default: the working folder, or here)")

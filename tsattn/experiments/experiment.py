@@ -26,7 +26,7 @@ from tsattn.training.optimization import Optimization
 from tsattn.training.trainer_checks import check_seed
 from tsattn.training.trainer_options import chosen_precision
 
-__all__ = ["OF_DATA", "RESULTS_VERSION", "Experiment", "as_before"]
+__all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "as_before"]
 
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
@@ -35,7 +35,7 @@ _NONE = object()
 _FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
 
 # of the Trainer, what says where and how it computes or writes, not what comes out
-_NOT_IN_KEY = (
+NOT_IN_KEY = (
     *("accelerator", "strategy", "logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"),
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
     *("enable_autolog_hparams", "model_registry"),
@@ -182,7 +182,7 @@ class Experiment:
             data: set up.
             data_fingerprint: theirs, where it is known (`tsattn.experiments.fingerprint`).
         """
-        trainer = {name: value for name, value in self.trainer.items() if name not in _NOT_IN_KEY}
+        trainer = {name: value for name, value in self.trainer.items() if name not in NOT_IN_KEY}
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)

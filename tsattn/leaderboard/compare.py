@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.dotted import full_path, get_at, paths
-from tsattn.experiments.experiment import OF_DATA
+from tsattn.experiments.experiment import NOT_IN_KEY, OF_DATA
+from tsattn.experiments.run_sizes import device_type
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.entry_run import WorkingFolder, windows_of
 from tsattn.leaderboard.figure import Mark, forest
@@ -26,13 +28,15 @@ from tsattn.leaderboard.plan import Entry, Planner
 from tsattn.leaderboard.records import Records, by_stretch
 from tsattn.leaderboard.runner import Options, Runner
 from tsattn.leaderboard.statistics import Difference
+from tsattn.training.train import all_fits
 
 __all__ = ["Comparison", "Plan", "compare", "compare_runs", "processors"]
 
 _BASELINES = ("ridge", "seasonal_naive", "persistence")
 _ATTENTION = "model.backbone.attention"
 _OF_MACHINES = ("num_workers", "resident_gb", "root", "folder", "verify")
-_OF_RUNS = {*OF_DATA, *_OF_MACHINES} - {"scaling", "prediction_length", "transform"}
+_OF_RUNS = {*OF_DATA, *_OF_MACHINES} - {"scaling", "prediction_length"}  # errors are on the scale, before a transform
+_FIXED = ("seed_everything", "data.class_path")
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Comparison:
         """
         rows = {}
         for name in (*self.models, *self.baselines):
-            runs = self.records.done[self.records.done["predictor"] == name]
+            runs = self._runs(name)
             row: dict[str, Any] = {"MSE": runs["mse"].mean(), "MAE": runs["mae"].mean()}
             one = None if name in (self.models[0], *self.baselines) else self.difference(name)
             ends = (math.nan, math.nan) if one is None else one.percent_interval()
@@ -70,6 +74,13 @@ class Comparison:
             row |= {"seconds": runs["seconds"].astype(float).mean(), "parameters": int(runs["parameters"].max())}
             rows[name] = {**row, "seeds": len(runs), "reason": "" if one is None else one.reason}
         return pd.DataFrame.from_dict(rows, orient="index")
+
+    def _runs(self, name: str) -> pd.DataFrame:
+        """The runs of a model with the seeds that all trained models have, as differences use them."""
+        done = self.records.done
+        seeds = [set(done.loc[done["predictor"] == one, "seed"].dropna()) for one in self.models]
+        shared = set.intersection(*filter(None, seeds)) if any(seeds) else set()
+        return done[(done["predictor"] == name) & (done["seed"].isna() | done["seed"].isin(shared))]
 
     def difference(self, model: str, metric: str = "mse") -> Difference:
         """The difference of a model's error from that of the first one.
@@ -122,6 +133,7 @@ def compare(
     baselines: bool = True,
     margin: float = 0.01,
     jobs: int | None = None,
+    retry_failed: bool = False,
     ray: str | None = None,
     folder: str | Path | None = None,
     say: Callable[[str], None] = print,
@@ -140,7 +152,8 @@ def compare(
         overrides: values of all models, by their dotted paths.
         baselines: whether to score ridge, seasonal naive and persistence on the same windows.
         margin: differences below it count as equal; 0.01 is 1 %.
-        jobs: runs at once; one for each processor by default.
+        jobs: runs at once; by default one for each processor, and one on a GPU.
+        retry_failed: whether runs that failed before are made again.
         ray: the address of a Ray cluster to run on, or ``local``.
         folder: to work in; ``runs/compare/NAME`` by default.
         say: takes lines of progress.
@@ -150,12 +163,12 @@ def compare(
         KeyboardInterrupt: if it was interrupted.
     """
     if len(what) != 1 or (isinstance(what[0], str | Path) and Path(what[0]).is_dir()):
-        if attention or vary:
-            raise UserError("finished runs are compared as they are: leave out attention and vary, or name one config")
+        if attention or vary or overrides:
+            raise UserError("finished runs are compared as they are: leave out attention, vary and overrides")
         return compare_runs([str(one) for one in what], margin=margin)
     plan = Plan.of(what[0], attention, vary, seeds, overrides, baselines)
     command = "compare(...)"
-    runner = plan.runner(folder, Options(jobs or processors(), command=command), say)
+    runner = plan.runner(folder, Options(jobs or plan.jobs, retry_failed=retry_failed, command=command), say)
     runner.say_plan(lists=False)
     runner.run_all(ray, command)
     return plan.comparison(runner, margin)
@@ -167,11 +180,13 @@ class Plan:
 
     Attributes:
         name: of the working folder.
+        differs: what differs, in a word.
         models: names of the models that are compared.
         entries: their runs, and those of the baselines.
     """
 
     name: str
+    differs: str
     models: tuple[str, ...]
     entries: tuple[Entry, ...]
 
@@ -195,39 +210,55 @@ class Plan:
         path, values = (_ATTENTION, [*(attention or ())]) if attention else next(iter((vary or {}).items()))
         if len(values) < 2:
             raise UserError(f"{path} needs at least two values to compare")
+        if full_path(path) in _FIXED:
+            raise UserError(f"{path} is the same for all models; vary another option, or use --seeds")
         base = Experiment.read(config) if isinstance(config, str | Path) else config
         base = base if isinstance(base, Experiment) else Experiment.of(base)
         base = base.with_values(overrides)
         models = {_name(path, value): base.with_values({path: _as_given(base, path, value)}) for value in values}
-        same = [name for name, one in models.items() if [*models.values()].count(one) > 1]
-        if len(models) < len(values) or same:
-            raise UserError(f"two of the models are the same: {' and '.join(same) or one_of(models)}; leave one out")
+        if len(models) < len(values):
+            raise UserError(f"two of the models are the same: {one_of(models)}; leave one out")
+        first, *others = models
+        for name in others:
+            _check_same_data(first, models[first], name, models[name])
         of_baselines = {kind: base.with_values({"model.backbone": kind}) for kind in _BASELINES if baselines}
-        entries = [*_entries(models, seeds), *_entries(of_baselines, 1)]
-        reasons = [entry.reason for entry in entries if entry.predictor in models and entry.reason]
-        if reasons:
+        planner = Planner()
+        entries = [planner.entry(name, one, number) for number in range(seeds) for name, one in models.items()]
+        if reasons := [entry.reason for entry in entries if entry.reason]:
             raise UserError(reasons[0])
+        by_key: dict[str, str] = {}
+        for entry in entries[: len(models)]:
+            if (other := by_key.setdefault(entry.key, entry.predictor)) != entry.predictor:
+                raise UserError(f"two of the models are the same: {other} and {entry.predictor}; leave one out")
+        entries += [planner.entry(name, one) for name, one in of_baselines.items()]
         stem = Path(config).stem if isinstance(config, str | Path) else entries[0].dataset
-        return cls(stem, tuple(models), tuple(entries))
+        return cls(stem, path.rpartition(".")[2], tuple(models), tuple(entries))
 
     def runner(self, folder: str | Path | None, options: Options, say: Callable[[str], None]) -> Runner:
         """What runs it, in a folder of its own."""
         place = WorkingFolder(folder or Path("runs", "compare", self.name))
-        return Runner("comparison", "", self.entries, self.entries, place, place.path / "table", options, say)
+        return Runner("comparison", "", self.entries, self.entries, place, None, options, say)
+
+    @property
+    def jobs(self) -> int:
+        """Runs at once: one for each processor, and one on a GPU."""
+        experiment = next(entry.experiment for entry in self.entries if entry.experiment is not None)
+        return processors() if device_type(experiment) == "cpu" else 1
 
     def comparison(self, runner: Runner, margin: float) -> Comparison:
-        """What the runs say.
+        """What the runs say, of the models that have one.
 
         Raises:
-            UserError: if a run of a model failed.
+            UserError: if the first model has no run, or no other one has.
         """
-        failed = [entry for entry in self.entries if entry.predictor in self.models and runner.state(entry) != "done"]
-        if failed:
-            raise UserError(f"{failed[0]} failed, so nothing can be compared; see the lines above")
         done = [(entry, runner.row(entry) or {}) for entry in self.entries if runner.state(entry) == "done"]
         names = {entry.predictor for entry, _ in done}
+        models = tuple(name for name in self.models if name in names)
+        if len(models) < 2 or models[0] != self.models[0]:
+            lost = next(name for name in self.models if name not in names)
+            raise UserError(f"all runs of {lost} failed, so nothing can be compared; mend it, and add --retry-failed")
         records = Records.of({**row, "suite": "", **entry.labels} for entry, row in done)
-        return Comparison(records, self.models, tuple(kind for kind in _BASELINES if kind in names), margin)
+        return Comparison(records, models, tuple(kind for kind in _BASELINES if kind in names), margin)
 
 
 def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
@@ -245,10 +276,10 @@ def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
     runs = [_Run.read(folder) for folder in folders]
     first = runs[0]
     for other in runs[1:]:
-        _check_same_data(first, other)
+        _check_same_runs(first, other)
     groups: dict[str, list[_Run]] = {}
     for run in runs:
-        groups.setdefault(run.without_seed, []).append(run)
+        groups.setdefault(json.dumps(_content(run.experiment), default=str), []).append(run)
     if len(groups) < 2:
         raise UserError("these runs are one experiment with different seeds: name a run of another experiment, too")
     names = _names([members[0].experiment for members in groups.values()])
@@ -278,6 +309,7 @@ class _Run:
     experiment: Experiment
     windows: pd.DataFrame
     row: Mapping[str, Any]
+    fingerprint: str | None
 
     @classmethod
     def read(cls, folder: str) -> _Run:
@@ -292,7 +324,7 @@ class _Run:
             "dataset": facts["data"],
             "horizon": facts["prediction_length"],
             "attention": "",
-            "seed": facts["seed"] if "training" in facts else None,
+            "seed": facts["seed"] if any("training" in fit for fit in all_fits(facts)) else None,
             "key": f"{facts['key']} {folder}",
             "status": "done",
             "context_length": facts["context_length"],
@@ -300,52 +332,67 @@ class _Run:
             "seconds": place.fit_seconds,
             "experiment": experiment.to_yaml(),
         }
-        return cls(folder, experiment, windows_of(ErrorTable.read(place.errors)), row)
+        windows = windows_of(ErrorTable.read(place.errors))
+        return cls(folder, experiment, windows, row, place.noted("fingerprint"))
 
     @property
     def horizon(self) -> int:
         return int(self.row["horizon"])
 
-    @property
-    def without_seed(self) -> str:
-        return replace(self.experiment, seed=0).to_yaml()
 
-
-def _check_same_data(one: _Run, other: _Run) -> None:
-    """Refuse runs whose test errors are of different things."""
-    described = (run.experiment.data for run in (one, other))
-    known = [{"class_path": data["class_path"], **data["init_args"]} for data in described]
-    for name in dict.fromkeys([*known[0], *known[1]]):
-        first, second = (content.get(name) for content in known)
-        if name not in _OF_RUNS and first != second:
-            what = "forecast different horizons" if name == "prediction_length" else "were tested on different data"
-            raise UserError(f"{one.folder} and {other.folder} {what}: data.{name} is {first!r} and {second!r}")
-    counts = [run.windows.set_index(["unique_id", "origin"])["count"] for run in (one, other)]
-    both = pd.concat(counts, axis=1, join="inner", keys=["one", "other"])
-    if (both["one"] != both["other"]).any():
+def _check_same_runs(one: _Run, other: _Run) -> None:
+    """Refuse finished runs whose test errors are of different things."""
+    _check_same_data(one.folder, one.experiment, other.folder, other.experiment, left_out={"path"})
+    if one.fingerprint != other.fingerprint:
         raise UserError(f"{one.folder} and {other.folder} were tested on different values: their data have changed")
+
+
+def _check_same_data(
+    name: str, one: Experiment, other_name: str, other: Experiment, left_out: Collection[str] = ()
+) -> None:
+    """Refuse experiments whose errors are of different things: another horizon, scale, split or file."""
+    known = [{"class_path": part.data["class_path"], **part.data["init_args"]} for part in (one, other)]
+    for argument in dict.fromkeys([*known[0], *known[1]]):
+        first, second = (content.get(argument) for content in known)
+        if argument not in _OF_RUNS and argument not in left_out and first != second:
+            what = "forecast different horizons" if argument == "prediction_length" else "are tested on different data"
+            raise UserError(f"{name} and {other_name} {what}: data.{argument} is {first!r} and {second!r}")
+
+
+def _content(experiment: Experiment) -> dict[str, Any]:
+    """What decides the result of an experiment, but the seed: nothing of machines, files and logs."""
+    content = {**experiment.to_dict(), "seed_everything": None}
+    content["trainer"] = {name: one for name, one in content["trainer"].items() if name not in NOT_IN_KEY}
+    arguments = content["data"]["init_args"].items()
+    content["data"]["init_args"] = {name: one for name, one in arguments if name not in (*_OF_MACHINES, "path")}
+    return content
 
 
 def _names(experiments: Sequence[Experiment]) -> list[str]:
     """What tells experiments apart, in a few words: the value of what differs, or its path and value."""
-    contents = [{**one.to_dict(), "seed_everything": None} for one in experiments]
-    kinds = [_kind(_get(content, _ATTENTION)) for content in contents]
-    # arguments of other kinds differ with the kind
-    of_attention = f"{_ATTENTION}." if len(set(kinds)) == len(kinds) else f"{_ATTENTION}.kind"
-    differing = []
+    contents = [*map(_content, experiments)]
+    predictors = [str(content["model"]["backbone"]["kind"]) for content in contents]
+    attentions = [_kind(_get(content, _ATTENTION)) for content in contents]
+    parts = [
+        [*([one] if len(set(predictors)) > 1 else []), *([kind] if kind and len(set(attentions)) > 1 else [])]
+        for one, kind in zip(predictors, attentions, strict=True)
+    ]
+    # arguments of another kind differ with the kind
+    if len(set(predictors)) > 1:
+        left_out = "model.backbone"
+    else:
+        left_out = _ATTENTION if len(set(attentions)) == len(attentions) else f"{_ATTENTION}.kind"
     for path in dict.fromkeys(path for content in contents for path in paths(content)):
         values = [_get(content, path) for content in contents]
         is_leaf = not all(value is None or isinstance(value, Mapping) for value in values)
-        if is_leaf and any(value != values[0] for value in values) and not path.startswith(of_attention):
-            differing.append(path)
-    parts = [[kind] if len(set(kinds)) > 1 else [] for kind in kinds]
-    for part, content in zip(parts, contents, strict=True):
-        part += [_name(path, _get(content, path)) for path in differing if path != _ATTENTION]
+        if is_leaf and any(value != values[0] for value in values) and not path.startswith(left_out):
+            for part, value in zip(parts, values, strict=True):
+                part += [_name(path, value)] if value is not None and path != _ATTENTION else []
     return _distinct([", ".join(part) for part in parts])
 
 
 def _kind(attention: Any) -> str:
-    layers = attention if isinstance(attention, list) else [attention]
+    layers = attention if isinstance(attention, list) else [] if attention is None else [attention]
     return ",".join(str(one.get("kind") if isinstance(one, Mapping) else one) for one in layers)
 
 
@@ -377,13 +424,6 @@ def _as_given(base: Experiment, path: str, value: Any) -> Any:
     return given if isinstance(given, Mapping) and given.get("kind") == value else value
 
 
-def _entries(models: Mapping[str, Experiment], seeds: int) -> Iterator[Entry]:
-    planner = Planner()
-    for number in range(seeds):
-        for name, experiment in models.items():
-            yield planner.entry(name, experiment, number)
-
-
 def _means(windows: pd.DataFrame) -> dict[str, Any]:
     count = windows["count"].sum()
     return {
@@ -402,6 +442,5 @@ def _percent(row: Any) -> str:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
     """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,17 +7,19 @@ the code or a library trains differently, and records made before and after are 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 import yaml
 
 from tsattn.attention import complete_attention
-from tsattn.errors import UserError
 from tsattn.experiments import Experiment, run
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
@@ -34,7 +36,7 @@ _CONTENT = {
 
 
 class Digests:
-    """The digests of kinds of models, each computed once.
+    """The digests of kinds of models, each computed once for the code, the libraries and the CPU.
 
     Args:
         file: JSON that keeps them.
@@ -43,17 +45,33 @@ class Digests:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def of(self, experiment: Experiment) -> float | None:
-        """The digest of the kind of model of an experiment; None for an ensemble, and for what is not trained."""
+    def of(self, experiment: Experiment, cpu: str) -> float | None:
+        """The digest of the kind of model of an experiment; None for an ensemble, and for what is not trained.
+
+        Args:
+            experiment: whose kind of model is trained.
+            cpu: the model of the CPU.
+        """
         predictor = build_predictor(experiment.model["backbone"])
         if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
             return None
         kind = kind_of(experiment.model["backbone"])
+        key = json.dumps([kind, cpu, torch.get_num_threads(), torch.__version__, _code()])
         known = json.loads(self.file.read_text()) if self.file.exists() else {}
-        if kind not in known:
-            known[kind] = _digest(json.loads(kind))
+        if key not in known:
+            found = _digest(json.loads(kind))
+            # another process may have written since
+            known = {**(json.loads(self.file.read_text()) if self.file.exists() else {}), key: found}
             write_text(self.file, json.dumps(known))
-        return None if known[kind] is None else float(known[kind])
+        return None if known[key] is None else float(known[key])
+
+
+@cache
+def _code() -> str:
+    """A hash of the package's own source."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".cpp", ".h"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 def kind_of(backbone: Mapping[str, Any]) -> str:
@@ -82,7 +100,7 @@ def conflicts(records: pd.DataFrame) -> list[str]:
             commits = ", ".join(sorted({commit[:7] for commit in rows["git"]}))
             found.append(
                 f"records of {kind} on {cpu} were trained by code that differs (digests {low:.6g} and {high:.6g}, "
-                f"commits {commits}); run them again"
+                f"commits {commits}); remove them, and run the suite again"
             )
     return found
 
@@ -91,6 +109,6 @@ def _digest(backbone: dict[str, Any]) -> float | None:
     """The validation error after 20 steps; None for a model that cannot be trained on these data."""
     try:
         result = run(Experiment.of({**_CONTENT, "model": {"backbone": backbone}}), test=False)
-    except UserError:
+    except Exception:  # it is no result of the run that is recorded
         return None
     return float(result.fit["validation_error"])

@@ -38,7 +38,7 @@ from tsattn.training.train import all_fits
 from tsattn.tuning import HeldData
 from tsattn.tuning.rolling import Fold
 
-__all__ = ["Work", "WorkingFolder", "git_state", "run_entry", "windows_of"]
+__all__ = ["Work", "WorkingFolder", "git_state", "held", "run_entry", "windows_of"]
 
 _PEAK = "peak_memory"  # a note in a run folder, in bytes
 _OTHER_VERSIONS = ("format", "command", "device", "threads")
@@ -81,14 +81,17 @@ class WorkingFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.records = self.path / "records"
-        self._read: dict[str, dict[str, Any]] = {}
+        self._read: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def record(self, key: str) -> dict[str, Any] | None:
         """The record of a key; None as long as there is none."""
         file = self.file(key)
-        if key not in self._read and file.exists():
-            self._read[key] = read_record(file)
-        return self._read.get(key)
+        if not file.exists():
+            return None
+        written = file.stat().st_mtime_ns  # another process may have run it again
+        if self._read.get(key, (None,))[0] != written:
+            self._read[key] = written, read_record(file)
+        return self._read[key][1]
 
     def file(self, key: str) -> Path:
         """The file of the record of a key."""
@@ -113,22 +116,34 @@ class WorkingFolder:
 
     @contextmanager
     def held(self, name: str, seconds: float = 0.0) -> Iterator[bool]:
-        """Keep other processes from a key or a file; yields whether that was possible within so many seconds."""
+        """Keep other processes from a key; yields whether that was possible within so many seconds."""
         place = self.path / "locks"
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"the working folder {self.path} cannot be made: {error.strerror}; use --folder") from error
-        lock = FileLock(place / f"{name[:80]}.lock")
-        try:
-            lock.acquire(timeout=seconds)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+        with held(place / f"{name[:80]}.lock", seconds) as is_free:
+            yield is_free
+
+    def is_finished(self, work: Work) -> bool:
+        """Whether a run is done, with all its origins."""
+        row = self.record(work.key) or {}
+        return row.get("status") == "done" and len(row["origin_mse"] or ()) >= work.origins
+
+
+@contextmanager
+def held(file: Path, seconds: float = 0.0) -> Iterator[bool]:
+    """Hold a lock file; yields whether that was possible within so many seconds."""
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def run_entry(work: Work, folder: WorkingFolder) -> None:
@@ -162,14 +177,15 @@ def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[s
         **_scores(experiment, place),
         "peak_memory": _highest([place, *map(RunFolder, members)]),
         "origin_mse": [_on_origin(work, experiment, place, members, number) for number in range(work.origins)],
-        "digest": Digests(folder.path / "digests.json").of(experiment),
+        "digest": Digests(folder.path / "digests.json").of(experiment, cpu_name()),
     }
 
 
 def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Path]) -> None:
     """Fit and test into a run folder, or resume there."""
     hooks = Hooks(fitted=_finished(members), beside=False, command=shlex.split(work.command))
-    if place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt")):
+    is_begun = place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt"))
+    if is_begun and place.config.exists():
         key = resume(place.path, hooks=hooks).key
     else:
         if place.path.exists():  # it was killed before anything was kept
@@ -248,7 +264,9 @@ def windows_of(errors: ErrorTable) -> pd.DataFrame:
     frame = errors.frame()[["unique_id", "origin", *names, "count"]]
     windows = frame.groupby(["unique_id", "origin"], sort=True).sum().rename(columns=names).reset_index()
     if windows["origin"].dtype.kind == "M":
-        windows["origin"] = windows["origin"].astype("datetime64[s]").astype("int64")
+        seconds = windows["origin"].astype("datetime64[s]")
+        is_whole = (seconds == windows["origin"]).all()
+        windows["origin"] = (seconds if is_whole else windows["origin"].astype("datetime64[us]")).astype("int64")
     return windows
 
 

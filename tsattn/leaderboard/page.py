@@ -16,6 +16,7 @@ import pandas as pd
 
 from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
+from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
 from tsattn.leaderboard.statistics import Claim, Estimate
 from tsattn.saved_folders import write_text, write_whole
@@ -158,7 +159,7 @@ def _answer(analysis: Analysis) -> list[str]:
     reference = analysis.short(pairs[0].against)
     noun = "attention" if analysis.parts[pairs[0].against][1] else "model"
     if analysis.claims:
-        counts = [len(analysis.datasets) - len(claim.left_out) for claim in analysis.claims.values()]
+        counts = [claim.better + claim.worse - len(claim.left_out) for claim in analysis.claims.values()]
         where = f"on average over {max(counts)} data sets"
         margin = analysis.margin(analysis.datasets)
         verdicts = [(name, claim.verdict(margin)) for name, claim in analysis.claims.items()]
@@ -432,6 +433,7 @@ def made(analysis: Analysis) -> Iterable[str]:
         when = f", finished {finished.max():%Y-%m-%d}" if len(finished) else ""
         yield f"Suite `{name}`: {number_of(len(part), 'run')}, {hours:.1f} hours of training{when}."
         yield f"Commands: {commands}. Commits: {', '.join(commits)}."
+    yield from (f"{sentence[0].upper()}{sentence[1:]}." for sentence in conflicts(runs))
     machines = ", ".join(dict.fromkeys(runs["cpu"].dropna()))
     threads = _listed(str(one) for one in sorted(set(runs["threads"].dropna())))
     yield f"CPUs: {machines}. Threads: {threads}."

@@ -13,7 +13,7 @@ import numpy as np
 
 from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.digest import conflicts
-from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state
+from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state, held
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import FILE, LABELS, Records
 from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers, Workers
@@ -46,7 +46,7 @@ class Runner:
         whole: its plan, for the table of records.
         entries: what is run of it.
         folder: to work in.
-        output: the folder of the table of records.
+        output: the folder of the table of records; None writes none.
         options: how it is run.
         say: takes lines of progress.
 
@@ -61,14 +61,14 @@ class Runner:
         whole: Sequence[Entry],
         entries: Sequence[Entry],
         folder: WorkingFolder,
-        output: Path,
+        output: Path | None,
         options: Options,
         say: Callable[[str], None],
     ) -> None:
         self.name, self.text, self.entries = name, text, entries
         self.folder, self.output, self.options, self.say = folder, output, options, say
         self._whole = whole
-        before = Records.read(output).table.to_pylist() if (output / FILE).exists() else []
+        before = self._written_rows()
         self._recorded = {row["key"]: row for row in before if row["status"] == "done"}
         planned = {entry.key for entry in self._whole}
         unplanned = {_arm(entry.labels) for entry in self._whole if entry.reason}  # as where a data set is not at hand
@@ -83,7 +83,7 @@ class Runner:
         if entry.reason:
             return "does not apply"
         row = self.row(entry)
-        if row is None or len(row["origin_mse"] or ()) < entry.origins:
+        if row is None or (row["status"] == "done" and len(row["origin_mse"] or ()) < entry.origins):
             return "left"
         return str(row["status"])
 
@@ -112,6 +112,8 @@ class Runner:
         if self._gone:
             self.say(f"{number_of(self._gone, 'record')} of an earlier version of the suite left out")
         git = git_state()
+        if git.endswith("+changes"):
+            self.say("warning: the code differs from its commit; commit it before runs that you publish")
         running: dict[str, tuple[Entry, float]] = {}
         elsewhere: set[str] = set()
         try:
@@ -138,12 +140,27 @@ class Runner:
 
     def write(self) -> None:
         """Write the table of records of the whole suite."""
-        rows = [{**row, "suite": self.name, **entry.labels} for entry in self._whole if (row := self.row(entry))]
-        with self.folder.held("records", _LOCK_PATIENCE):
+        if self.output is None:
+            return
+        self.output.mkdir(parents=True, exist_ok=True)
+        with held(self.output / ".records.lock", _LOCK_PATIENCE) as is_free:
+            if not is_free:
+                raise UserError(f"another process holds the records in {self.output}; repeat the command")
             for left in self.output.glob(f"{FILE}.*.partial"):  # by a process that was killed over it
                 left.unlink(missing_ok=True)
+            for row in self._written_rows():  # another process may have added some
+                if row["status"] == "done":
+                    self._recorded.setdefault(row["key"], row)
+            known = ((entry, self.row(entry)) for entry in self._whole)
+            rows = [{**row, "suite": self.name, **entry.labels} for entry, row in known if row]
             Records.of([*rows, *self._kept], {self.name: self.text}).write(self.output)
         self._written = time.monotonic()
+
+    def _written_rows(self) -> list[dict[str, Any]]:
+        if self.output is None or not (self.output / FILE).exists():
+            return []
+        rows: list[dict[str, Any]] = Records.read(self.output).table.to_pylist()
+        return rows
 
     def run_all(self, ray: str | None, resume: str) -> None:
         """Run what is left with processes of this machine or on a Ray cluster, and say what failed.

@@ -344,6 +344,9 @@ class Suite:
     def _check_names(self) -> None:
         """Refuse names that the suite does not have."""
         known = {key: list(getattr(self, key)) for key in ("data", "predictors", "attentions")}
+        for name in (name for names in known.values() for name in names):
+            if "," in name:
+                raise UserError(f"the name {name!r} has a comma, which joins names of predictors and attentions")
         parts: list[SuiteData | Arm | AttentionArm] = [*self.data.values(), *self.predictors.values()]
         for part in (*parts, *self.attentions.values()):
             for key in known:

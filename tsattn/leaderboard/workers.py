@@ -6,6 +6,7 @@ import contextlib
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -127,6 +128,8 @@ def _run_here(work: Work, path: str) -> None:
     with folder.held(work.key) as is_free:
         if not is_free:
             sys.exit(_BUSY_CODE)
+        if folder.is_finished(work):  # by another process, since this one was asked for
+            return
         print(f"begin {work.name} in process {os.getpid()}", flush=True)
         try:
             with quiet_lightning():
@@ -181,7 +184,7 @@ class RayWorkers:
         self._threads = threads
         self._task = self._ray.remote(num_cpus=threads, max_retries=_RETRIES)(_run_there)
         self._running: dict[Any, tuple[str, contextlib.ExitStack]] = {}
-        self._busy: list[str] = []
+        self._at_once: dict[str, str] = {}
 
     @property
     def free(self) -> int:
@@ -192,17 +195,18 @@ class RayWorkers:
     def start(self, work: Work) -> None:
         """Start a run on a machine of the cluster."""
         held = contextlib.ExitStack()
-        if not held.enter_context(self._folder.held(work.key)):
+        is_free = held.enter_context(self._folder.held(work.key))
+        if not is_free or self._folder.is_finished(work):
             held.close()
-            self._busy.append(work.key)
+            self._at_once[work.key] = "" if is_free else BUSY
             return
-        files = _files(self._folder.path, [self._folder.run(key) for key in (work.key, *work.members)])
+        places = [self._folder.run(key) for key in (work.key, *work.members)]
+        files = _files(self._folder.path, [*places, places[0].with_suffix(".begun")])
         self._running[self._task.remote(work, files)] = work.key, held
 
     def ended(self, seconds: float) -> Mapping[str, str]:
         """By key, the outcome of runs that have ended; see `Workers.ended`."""
-        outcomes = dict.fromkeys(self._busy, BUSY)
-        self._busy.clear()
+        outcomes, self._at_once = self._at_once, {}
         if not self._running:
             time.sleep(0.0 if outcomes else seconds)
             return outcomes
@@ -251,8 +255,17 @@ def _files(root: Path, places: list[Path]) -> dict[str, bytes]:
 
 
 def _write(files: Mapping[str, bytes], root: Path) -> None:
-    for name, content in files.items():
-        partial = root / f"{name}.partial"
-        partial.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(root / name)
+    """Put files below a folder: a run folder whole or not at all, the record last."""
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".incoming_", dir=root) as place:
+        for name, content in files.items():
+            file = Path(place, name)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        parts = {Path(*Path(name).parts[:2]) for name in files}
+        for part in sorted(parts, key=lambda part: (part.parts[0] == "records", part)):
+            target = root / part
+            target.parent.mkdir(exist_ok=True)
+            if target.is_dir():
+                shutil.rmtree(target)
+            (Path(place) / part).replace(target)
