@@ -377,6 +377,22 @@ def test_where_the_ridge_has_other_windows_no_skill_is_given_and_it_is_said() ->
     assert rows[0][7].note == "on other windows"
 
 
+def test_a_ridge_is_named_by_its_context_and_penalty() -> None:
+    text = "model: {{backbone: {{kind: ridge, alpha: {}, context_length: [24, 104]}}}}"
+    found = [
+        record("ETTh1", 24, "ridge", "", None, parameters=24 * 104, experiment=text.format("[1, 10]")),
+        record("ETTh1", 48, "ridge", "", None, parameters=48 * 24, experiment=text.format("[1, 10]")),
+        record("ETTm1", 24, "ridge", "", None, parameters=24 * 512, experiment=text.format("1000.0")),
+        record("ETTm1", 48, "ridge", "", None, parameters=48 * 512, experiment=text.format("1000.0")),
+    ]
+    sections = sections_of(analysed(Records.of(found)))
+    names = [row["predictor"] for row in cells(table_of(sections, "horizon-table"))]
+    chosen = ["ridge (context 104, alpha chosen)", "ridge (context 24, alpha chosen)"]
+    assert names == [*chosen, "ridge (context 512)", "ridge (context 512)"]
+    here = [row["model"] for row in cells(table_of(sections, "published-table")) if row["from"] == "here"]
+    assert here == ["ridge (context 24 to 104, alpha chosen)", "ridge (context 512)"]
+
+
 def test_whoever_has_fewer_windows_is_not_said_to_have_all() -> None:
     found = [
         record("ETTh1", 96, "ridge", "", None, windows=300),

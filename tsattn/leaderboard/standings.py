@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.backbones.ridge_solution import ALPHA
 from tsattn.errors import UserError
 from tsattn.leaderboard.attention_share import is_ablation
-from tsattn.leaderboard.experiment_text import experiment_content
+from tsattn.leaderboard.experiment_text import backbone_of, experiment_content
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.run_record import called_twice
 from tsattn.leaderboard.same_data import check_same_data
+from tsattn.predictors.ridge import ridge_label
 
 __all__ = ["METRICS", "RIDGE", "STANDARD", "OriginErrors", "RankedArm", "Standings"]
 
@@ -121,6 +124,24 @@ class Standings:
     def has_attention(self, arm: RankedArm) -> bool:
         """Whether it holds an attention that looks at what tokens hold."""
         return bool(arm.attention) and not self.is_ablation(arm)
+
+    def label(self, arm: RankedArm, dataset: str, horizon: int | None = None) -> str:
+        """Name of an arm in a table; a ridge says its context and penalty, in which ridges of other tables differ.
+
+        Args:
+            arm: what is ranked.
+            dataset: of the table.
+            horizon: of the table; None for all.
+        """
+        done = self.done
+        own = done[(done["dataset"] == dataset) & (done["predictor"] == arm.predictor) & (done["attention"] == "")]
+        own = own if horizon is None else own[own["horizon"] == horizon]
+        own = own[own["parameters"] > 0]
+        backbone: Mapping[str, Any] = backbone_of(own["experiment"].iloc[0]) if len(own) else {"kind": ""}
+        if arm.attention or backbone["kind"] != RIDGE:
+            return str(arm)
+        contexts = (own["parameters"] / own["horizon"]).round().astype(int)
+        return ridge_label(contexts, backbone.get("alpha", ALPHA), arm.predictor)
 
     def without_attention(self, arm: RankedArm) -> str:
         """What is left of an arm without the member that holds its attention: ``ridge`` of a mix of PatchTST and

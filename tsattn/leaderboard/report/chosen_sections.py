@@ -96,7 +96,7 @@ def _chosen_row(analysis: Analysis, best: pd.Series, arm: RankedArm, by: str, is
         number_cell(best["mse"], score_pair(best["mse"], best["mae"])),
         number_cell(best["seeds"], seed_counts(best["seeds"], best["most_seeds"])),
         number_cell(best["without_mse"], _without(best, arm)),
-        _ridge_cell(ridge, best["skill"]),
+        _ridge_cell(ridge, best["skill"], analysis.deciding.label(RankedArm(RIDGE), dataset)),
         _verdict_cell(standard),
         _verdict_cell(analysis.mean_verdict(dataset, arm, RIDGE)),
     ]
@@ -191,10 +191,12 @@ def _chosen_by(by: str, is_of_all: bool) -> Cell:
     return Cell(f"{by} among all arms") if is_of_all else Cell(by, mark="chosen")
 
 
-def _ridge_cell(ridge: pd.Series | None, skill: float) -> Cell:
+def _ridge_cell(ridge: pd.Series | None, skill: float, label: str) -> Cell:
     if ridge is None:
         return Cell(DASH)
-    note = "on other windows" if math.isnan(skill) and not math.isnan(ridge["mse"]) else ""
+    notes = [label.removeprefix(RIDGE).strip(" ()")]
+    notes += ["on other windows"] if math.isnan(skill) and not math.isnan(ridge["mse"]) else []
+    note = ", ".join(filter(None, notes))
     return number_cell(ridge["mse"], score_pair(ridge["mse"], ridge["mae"]), note=note)
 
 

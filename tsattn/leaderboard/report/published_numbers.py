@@ -52,7 +52,8 @@ def published_section(analysis: Analysis) -> Section:
             cells = _published_cells(scores, analysis.deciding.horizons(dataset), horizons)
             source = Cell(word, mark="chosen" if "chosen" in word else "")
             whole = Cell("yes") if _has_all_windows(analysis, own) else Cell("no", mark="warning")
-            here = [Cell(dataset), Cell(str(arm), mark="strong"), Cell("here"), Cell(contexts or DASH), whole]
+            name = analysis.deciding.label(arm, dataset)
+            here = [Cell(dataset), Cell(name, mark="strong"), Cell("here"), Cell(contexts or DASH), whole]
             rows.append([*here, *cells, source])
         for one in published:
             if one.dataset == dataset:

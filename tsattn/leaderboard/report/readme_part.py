@@ -47,7 +47,7 @@ def _line(analysis: Analysis, arm: RankedArm, selectors: str, best: pd.Series) -
         f"**{score_pair(best['mse'], best['mae'])}**",
         "standard itself" if is_standard else analysis.mean_verdict(dataset, arm, STANDARD) or "not compared",
         analysis.mean_verdict(dataset, arm, RIDGE) or "not compared",
-        *(_pair(analysis.mean_of(dataset, RankedArm(name))) for name in _BASELINES),
+        *(_pair(analysis, dataset, RankedArm(name)) for name in _BASELINES),
         f"{best['weight']:.2g}",
         score_pair(best["without_mse"], best["without_mae"]),
         seed_counts(best["seeds"], best["most_seeds"]),
@@ -79,8 +79,12 @@ def write_readme(path: Path, analysis: Analysis) -> None:
     write_text(path, with_part(text, readme_part(analysis)))
 
 
-def _pair(mean: pd.Series | None) -> str:
-    return "not run" if mean is None else score_pair(mean["mse"], mean["mae"])
+def _pair(analysis: Analysis, dataset: str, arm: RankedArm) -> str:
+    """Scores of a baseline, and what its label adds to the head of the column."""
+    mean = analysis.mean_of(dataset, arm)
+    if mean is None:
+        return "not run"
+    return score_pair(mean["mse"], mean["mae"]) + analysis.deciding.label(arm, dataset).removeprefix(arm.predictor)
 
 
 def _caveats(analysis: Analysis) -> str:

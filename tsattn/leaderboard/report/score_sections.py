@@ -115,7 +115,7 @@ def horizon_section(analysis: Analysis) -> Section:
             [
                 Cell(row.dataset),
                 number_cell(row.horizon, str(row.horizon)),
-                Cell(row.predictor),
+                Cell(row.predictor if row.attention else _label(analysis, row)),
                 Cell(row.attention or DASH),
                 number_cell(row.mse, with_spread(row.mse, row.mse_spread), "strong" if row.mse == lowest else ""),
                 number_cell(row.mae, with_spread(row.mae, row.mae_spread)),
@@ -150,6 +150,10 @@ def horizon_section(analysis: Analysis) -> Section:
     return Section(
         "horizons", "Each horizon", text, [ReportTable("horizon-table", "Every arm at every horizon", columns, rows)]
     )
+
+
+def _label(analysis: Analysis, row: Any) -> str:
+    return analysis.deciding.label(RankedArm(row.predictor), row.dataset, row.horizon)
 
 
 def ablation_section(analysis: Analysis) -> Section:
