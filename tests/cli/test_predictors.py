@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,19 @@ def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tm
     assert fit(config, tmp_path / "ridge", f"--model.backbone={{kind: ridge, context_length: {context}}}") == 0
     own = metrics(tmp_path / "ridge")["test"]["ridge"]
     assert own == pytest.approx(beside[name], rel=1e-12)
+
+
+def test_a_ridge_says_its_context_and_penalty_in_every_table(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "--model.backbone={kind: ridge, alpha: [7], context_length: [9, 12]}"
+    assert fit(config, tmp_path / "run", words) == 0
+    row = re.compile(r"^(ridge \(.*?\)) +\d\.\d+ ", re.MULTILINE)
+    names = row.findall(capsys.readouterr().out)
+    assert len(names) == len(set(names)) == 2
+    assert names[0] in ("ridge (context 9, alpha 7)", "ridge (context 12, alpha 7)")
+    assert main(["test", "--run", str(tmp_path / "run")]) == 0
+    assert row.findall(capsys.readouterr().out) == names
 
 
 def test_a_closed_form_that_was_killed_is_fitted_again(

@@ -15,7 +15,7 @@ from tsattn.cli.run_words import check_trained_options
 from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
-from tsattn.experiments.measuring import title
+from tsattn.experiments.measuring import labelled, title
 from tsattn.experiments.score_table import score_table
 from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
@@ -84,7 +84,8 @@ def _say_result(result: Result) -> None:
     if result.refitted is not None:
         _say("fitted once more, to all rows: `predict` uses that, and `test` what was tested here")
     assert result.errors is not None
-    _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), result.tables)}")
+    tables = labelled(result.tables, result.fitted.predictor)
+    _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables)}")
     if result.folder is not None:
         _say(f"results: {result.folder}")
 

@@ -13,7 +13,7 @@ from tsattn.cli.parsing import input_files, parse_command
 from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.evaluation.scores_by import check_by
-from tsattn.experiments.measuring import title
+from tsattn.experiments.measuring import labelled, title
 from tsattn.experiments.reopened import measure_again
 from tsattn.experiments.score_table import group_table, score_table
 from tsattn.figures import plot_residuals
@@ -41,7 +41,7 @@ def measure_part(command: str, words: Sequence[str]) -> int:
         found = measure_again(experiment, options.ckpt_path, part, by, residuals=figure is not None)
         name, errors = next(iter(found.tables.items()))
         head = title(found.data, int(errors.scores()["windows"]), part)
-        say(score_table(head, found.tables))
+        say(score_table(head, labelled(found.tables, found.predictor)))
         if found.groups is not None:
             say(f"\n{group_table(f'{name} by {by}', found.groups, name)}")
             if output is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from tsattn.predictors.fitted import FittedPredictor
 from tsattn.training import Execution, Training
 from tsattn.training.best_weights import DIVERGED
 
-__all__ = ["calibrated_on", "extent", "measured", "tables_beside_baselines", "title"]
+__all__ = ["calibrated_on", "extent", "labelled", "measured", "tables_beside_baselines", "title"]
 
 _WORDS = {"val": "validation", "test": "test"}
 
@@ -113,6 +113,11 @@ def tables_beside_baselines(
         own = None if folder is None else folder / f"{len(tables)}.parquet"
         tables[name] = measured(baseline, data, part, execution, own, by_step=by_step)
     return tables
+
+
+def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str, ErrorTable]:
+    """Tables of `tables_beside_baselines`, that of the predictor under its label."""
+    return {predictor.label if name == predictor.name else name: table for name, table in tables.items()}
 
 
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:

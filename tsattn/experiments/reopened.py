@@ -23,6 +23,10 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
+<<<<<<< HEAD
+=======
+from tsattn.predictors import Predictor, complete_predictor
+>>>>>>> m3
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.training import Execution, TrainerOptions
 
@@ -78,12 +82,14 @@ class Remeasured:
     """What a fitted predictor is worth on a part of the data.
 
     Attributes:
+        predictor: as it was fitted.
         data: set up.
         tables: of the errors of the predictor, which comes first, and of the baselines, by name.
         groups: their scores by group, see `tsattn.evaluation.scores_by`; None where that was not asked for.
         residuals: of the predictor; None where they were not asked for.
     """
 
+    predictor: Predictor
     data: ForecastDataModule
     tables: Mapping[str, ErrorTable]
     groups: pd.DataFrame | None
@@ -126,7 +132,7 @@ def measure_again(
             watch=recorder,
         )
         groups = None if by is None else scores_by(tables, by, data.panel)
-    return Remeasured(data, tables, groups, None if recorder is None else recorder.finish())
+    return Remeasured(fitted.predictor, data, tables, groups, None if recorder is None else recorder.finish())
 
 
 def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:

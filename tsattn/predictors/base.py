@@ -99,6 +99,11 @@ class Predictor(nn.Module, ABC):
         """What tables and run folders call it."""
         return str(self.description["kind"])
 
+    @property
+    def label(self) -> str:
+        """Name for a table of scores, with what tells two of a kind apart there."""
+        return self.name
+
     def attending(self) -> dict[str, Attending]:
         """The networks in it that may attend, by the name of the member of an ensemble; of any other that is empty.
 

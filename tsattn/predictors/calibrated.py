@@ -89,6 +89,11 @@ class Calibrated(AnyHorizon):
 
     @property
     @override
+    def label(self) -> str:
+        return self.predictor.label
+
+    @property
+    @override
     def forecasts_counts(self) -> bool:
         return self.predictor.forecasts_counts
 

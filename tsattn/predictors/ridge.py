@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +22,21 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Ridge"]
+__all__ = ["Ridge", "ridge_label"]
+
+
+def ridge_label(contexts: Iterable[int], alpha: float | Sequence[float], name: str = "ridge") -> str:
+    """Label that tells ridges apart in tables, ``ridge (context 104, alpha 10)``; without alpha it is the default.
+
+    Args:
+        contexts: lengths of the maps that the label stands for.
+        alpha: penalty; several, where validation chose one that is not known here.
+        name: of the predictor.
+    """
+    lengths = sorted(set(contexts))
+    context = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+    penalty = "" if alpha == ALPHA else f", alpha {alpha:g}" if isinstance(alpha, int | float) else ", alpha chosen"
+    return f"{name} (context {context}{penalty})"
 
 
 class Ridge(Predictor):
@@ -104,9 +118,15 @@ class Ridge(Predictor):
 
     @property
     @override
+    def label(self) -> str:
+        alpha = float(self.get_buffer("chosen_alpha")) if self.chooses else self.alphas[0]
+        return ridge_label([self.fitted_length], alpha)
+
+    @property
+    @override
     def summary(self) -> str:
         if not self.chooses:
-            return f"ridge (context {self.context_length}): {self.num_parameters:,} parameters, in closed form"
+            return f"{self.label}: {self.num_parameters:,} parameters, in closed form"
         contexts = one_of(map(str, self._lengths))
         alphas = one_of(f"{alpha:g}" for alpha in self.alphas)
         return f"ridge (context {contexts}; alpha {alphas}), chosen by {self.select}, in closed form"
