@@ -23,10 +23,7 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
-<<<<<<< HEAD
-=======
-from tsattn.predictors import Predictor, complete_predictor
->>>>>>> m3
+from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.training import Execution, TrainerOptions
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tsattn.backbones.ridge_solution import ALPHA
 from tsattn.errors import UserError
 from tsattn.leaderboard.published import Published
 from tsattn.leaderboard.records import LABELS, Records, stretch_of
@@ -30,6 +31,7 @@ from tsattn.leaderboard.statistics import (
     seed_variance,
 )
 from tsattn.leaderboard.suite import Question, Suite, label
+from tsattn.predictors.ridge import ridge_label
 from tsattn.yaml_text import parsed
 
 __all__ = ["LINEAR", "METRICS", "NAIVE", "STANDARD", "Analysis", "Answer", "Pair"]
@@ -189,6 +191,14 @@ class Analysis:
             models = by_predictor.get(suite.show if suite else "") or next(iter(several), [])
             found[dataset] = tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
         return found
+
+    def label(self, dataset: str, model: str) -> str:
+        """The name of a model; of a ridge with its context and penalty, as ``ridge (context 104, alpha 10)``."""
+        if self.kinds[model] != ("ridge",):
+            return model
+        runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
+        backbone = parsed(runs["experiment"].iloc[0])["model"]["backbone"]
+        return ridge_label(runs["context_length"].astype(int), backbone.get("alpha", ALPHA), model)
 
     def short(self, model: str) -> str:
         """The attention of a shown model; its whole name where models without attention are shown, too."""

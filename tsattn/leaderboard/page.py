@@ -309,6 +309,13 @@ def _notes(analysis: Analysis) -> list[str]:
     references = {analysis.short(pair.against) for pair in analysis.pairs}
     if references:
         notes.append(f"Verdicts compare with {_listed(map(_code, sorted(references)))}.")
+    by_linear: dict[str, list[str]] = {}
+    for dataset in analysis.datasets:
+        if (linear := analysis.linear(dataset)) is not None:
+            by_linear.setdefault(analysis.label(dataset, linear), []).append(dataset)
+    if by_linear:
+        listed = "; ".join(f"{_code(name)} on {_listed(names)}" for name, names in by_linear.items())
+        notes.append(f"Best linear, by test MSE: {listed}.")
     return notes
 
 
@@ -377,7 +384,8 @@ def _all_models(analysis: Analysis) -> Detail:
     columns = analysis.scores.reset_index()[["dataset", "model", "mse", "mae", "mase", "parameters", "seconds"]]
     for dataset, model, mse, mae, mase, parameters, seconds in columns.itertuples(index=False):
         scores = map(_number, (mse, mae, mase))
-        rows.append([dataset, _code(model), *scores, _size(parameters), f"{seconds:.0f}"])
+        name = _code(analysis.label(dataset, model))
+        rows.append([dataset, name, *scores, _size(parameters), f"{seconds:.0f}"])
     for place, part in analysis.by_horizon.groupby(["dataset", "model"], sort=False):
         dataset, model = map(str, place)
         if (dataset, model) not in analysis.scores.index:
