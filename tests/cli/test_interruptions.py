@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.blocks import ROOT
 from tests.processes import Worker, signal_in
 from tsattn.cli import _COMMANDS, main
 
@@ -40,11 +41,11 @@ def of_command(command: str, csv: Path, run: Path) -> list[str]:
         "fit": [*config, "--run", str(run.parent / "new")],
         "tune": [*config, "--search", "search/mlr", "--study", str(run.parent / "study")],
         "benchmark": ["--suite", "ett", "--dry-run", "--folder", str(run.parent / "bench")],
-        "report": [str(run), "--output", str(run.parent)],
+        "compare": [*config, "--attention", "swa,mlr", "--folder", str(run.parent / "compare")],
+        "report": [str(ROOT / "benchmarks" / "results" / "peers" / "leaderboard")],
         "cost": ["--attention", "mlr", "--d_model", "16", "--num_heads", "2", "--tokens", "32"],
         "datasets": ["diagnose", str(csv)],
         "kernels": [],
-        "predict": ["--run", str(run), "--output", str(run.parent / "out.csv")],
     }
     return [command, *more.get(command, ["--run", str(run)])]
 
@@ -76,7 +77,7 @@ def test_a_command_that_still_imports_says_how_to_resume(
         ("predict", "tsattn.cli.predict", "draw"),
         ("test", "tsattn.cli.score_part", "measure_again"),
         ("attention", "tsattn.cli.attention_figure", "write_figure"),
-        ("report", "tsattn.leaderboard.run_page.reported_run", "read_runs"),
+        ("report", "tsattn.leaderboard.page", "write_report"),
         ("datasets", "tsattn.forecaster.forecast_files", "write_frame"),
     ],
 )
