@@ -102,8 +102,14 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
     if kind in table:
         return imported(table[kind])  # type: ignore[no-any-return]
     found = class_at(kind, what)
-    if found is None or not issubclass(found, base):
+    if found is None:
+        module, _, name = kind.rpartition(".")
+        if module in sys.modules:
+            raise UserError(f"{what} {kind}: {module} has no class {name}")
         raise UserError(f"unknown {what} {kind!r}; valid: {one_of(table)}")
+    if not issubclass(found, base):
+        bases = base if isinstance(base, tuple) else (base,)
+        raise UserError(f"{what} {kind}: it must derive from {one_of([one.__name__ for one in bases])}")
     return found
 
 

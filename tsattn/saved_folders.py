@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from tsattn.errors import UserError
 
-__all__ = ["put_folder", "whole_folder", "write_text", "write_whole"]
+__all__ = ["put_folder", "restore_folder", "whole_folder", "write_text", "write_whole"]
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -56,6 +56,22 @@ def _unwritten(path: Path, error: Exception) -> UserError:
     return UserError(f"{path} cannot be written: {reason}")
 
 
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.replaced")
+
+
+def restore_folder(folder: Path, record: str) -> None:
+    """Move an old folder back whose replacement was killed before the new one was there.
+
+    Args:
+        folder: its place.
+        record: the file by which a folder of this kind is known.
+    """
+    with contextlib.suppress(OSError):  # a reader may lack the right to move it: it then finds nothing
+        if not folder.exists() and (_aside(folder) / record).exists():
+            _aside(folder).rename(folder)
+
+
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
     """Move a folder to its place; an old one of its kind is removed once the new one is there.
 
@@ -70,9 +86,12 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
         UserError: if a folder has come there that may not be replaced; it stays as it is.
         OSError: if it cannot be moved.
     """
+    restore_folder(folder, record)
     aside: Path | None = None
     if overwrite and folder.exists():
-        aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.old")
+        aside = _aside(folder)
+        if (aside / record).exists():  # left by a process that was killed once the new folder was there
+            shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
     try:
         if aside is not None and not (aside / record).exists():
@@ -102,6 +121,7 @@ def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> It
         UserError: if it exists and may not be overwritten, cannot be written, or the model holds what is no plain data.
     """
     refusal = f"{folder} is not the folder of {what}; it is not overwritten"
+    restore_folder(folder, record)
     if folder.exists() and not overwrite:
         raise UserError(f"{folder} exists already; name another folder, or give overwrite=True")
     if folder.exists() and not (folder / record).exists():

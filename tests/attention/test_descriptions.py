@@ -89,8 +89,11 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
     ("description", "message"),
     [
         ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr, identity"),
-        ("tsattn.attention.NoSuchAttention", "unknown attention"),
-        ("torch.nn.Linear", "unknown attention"),
+        (
+            "tsattn.attention.NoSuchAttention",
+            "tsattn.attention has no class NoSuchAttention",
+        ),
+        ("torch.nn.Linear", "attention torch.nn.Linear: it must derive from Attention$"),
         ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
         (3, "attention must be one of standard"),
         ({"kind": "swa", "ranks": [4, 4]}, "attention swa has no argument 'ranks'; valid: window_size"),

@@ -428,6 +428,12 @@ def test_lost_weights_are_one_sentence(tmp_path: Path) -> None:
             "weights import nothing",
         ),
         ({"attention_implementation": "somebody/kernels"}, "somebody/kernels is no attention_implementation"),
+        ({"config": {"_attn_implementation": "somebody/kernels"}}, "somebody/kernels is no attention_implementation"),
+        ({"config": {"_experts_implementation": "somebody/kernels"}}, "somebody/kernels is no attention_implement"),
+        (
+            {"config": {"attribute_map": {"x": "_attn_implementation"}, "x": "somebody/kernels"}},
+            "somebody/kernels is no attention_implementation",
+        ),
     ],
 )
 def test_the_record_beside_the_weights_runs_nothing(
@@ -439,6 +445,7 @@ def test_the_record_beside_the_weights_runs_nothing(
     assert made.fitted is not None
     state = made.fitted.predictor.state_dict()
     record = json.loads(state["backbone.record"].numpy().tobytes())
+    change = {name: {**record[name], **value} if name == "config" else value for name, value in change.items()}
     text = json.dumps({**record, **change}).encode()
     state["backbone.record"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     again = build_predictor(made.predictor.description)

@@ -194,8 +194,9 @@ def changed(
         (lambda c: c.update(d_model="wide"), None, "cannot be opened .*'d_model'"),
         (lambda c: c.update(chronos_pipeline_class="P"), None, "pipeline is 'P'; valid: ChronosPipeline, "),
         (lambda c: c.update(model_type="bert"), None, "its model_type is 'bert'"),
+        (lambda c: c.update(_attn_implementation="a/b"), None, "a/b is no attention_implementation; valid: sdpa"),
     ],
-    ids=["lacking", "surplus", "shapes", "no chronos", "no context", "more", "text", "pipeline", "model"],
+    ids=["lacking", "surplus", "shapes", "no chronos", "no context", "more", "text", "pipeline", "model", "kernel"],
 )
 def test_folders_that_are_damaged_are_refused(
     family: str, config: Any, weights: Any, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -114,3 +114,10 @@ def test_an_error_that_comes_of_an_interruption_is_one(
     assert main(["cost", "--url", "postgresql://me:secret@host/db"]) == 130
     assert capsys.readouterr().err == "interrupted: run `python -m tsattn cost --url postgresql://me@host/db` again\n"
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_program_that_hangs_at_its_end_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    before: Callable[..., object] | int | None = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("sys.argv", ["tsattn", "--version"])
+    assert main() == 0
+    assert signal.getsignal(signal.SIGTERM) == before

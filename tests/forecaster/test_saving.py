@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +77,38 @@ def test_a_folder_is_not_overwritten_unasked(fitted: Forecaster, saved: Path) ->
     assert (stranger / "thesis.tex").exists()
 
 
+def test_a_folder_whose_replacement_is_killed_between_two_moves_is_found(fitted: Forecaster, saved: Path) -> None:
+    (saved / "mark").touch()
+    if (child := os.fork()) == 0:  # killed once the old folder is aside
+        rename = Path.rename
+
+        def killed(path: Path, to: Path) -> Path:
+            if to == saved:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return rename(path, to)
+
+        Path.rename = killed  # type: ignore[method-assign]
+        fitted.save(saved, overwrite=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not saved.exists()
+    with pytest.raises(UserError, match="exists already"):
+        fitted.save(saved)
+    assert (saved / "mark").exists()
+    pd.testing.assert_frame_equal(tsattn.load(saved).predict(), fitted.predict())
+    saved.rename(saved.with_name(".model.replaced"))
+    pd.testing.assert_frame_equal(tsattn.load(saved).predict(), fitted.predict())
+
+
 def spoil_json(folder: Path) -> None:
     (folder / "forecaster.json").write_text("{")
     seal(folder)
+
+
+def unlist(name: str, folder: Path) -> None:
+    """Leave a file out of the checksums; one that was not saved is put there by somebody else."""
+    save_file({"values": torch.zeros(2)}, folder / name)
+    write_checksums(folder, [path for path in folder.iterdir() if path.name not in (name, "SHA256SUMS")])
 
 
 def flip_byte(path: Path) -> None:
@@ -103,8 +134,12 @@ def flip_byte(path: Path) -> None:
         (lambda folder: flip_byte(folder / "model.safetensors"), "model.safetensors is not the file that was written"),
         (lambda folder: flip_byte(folder / "history.safetensors"), "history.safetensors is not the file that"),
         (lambda folder: set_in_json(folder, task={"data": "x"}), "damaged"),
-        (lambda folder: (folder / "SHA256SUMS").unlink(), "damaged: SHA256SUMS lacks forecaster.json"),
+        (lambda folder: (folder / "SHA256SUMS").unlink(), "model has no SHA256SUMS: fit and save it again"),
         (lambda folder: write_checksums(folder, [folder / "model.safetensors"]), "SHA256SUMS lacks forecaster.json"),
+        *(
+            (partial(unlist, f"{name}.safetensors"), f"damaged: SHA256SUMS lacks {name}.safetensors")
+            for name in ("model", "history", "copula", "conformal")
+        ),
     ],
 )
 def test_an_unknown_or_damaged_folder_is_refused(saved: Path, spoil: Any, message: str) -> None:

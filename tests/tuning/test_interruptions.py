@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import signal
 from functools import partial
@@ -13,6 +14,7 @@ from optuna.trial import TrialState
 
 from tests.processes import Worker
 from tests.tuning.cases import RATES, states, toy
+from tsattn.tuning.storage import JOURNAL, open_storage
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
@@ -104,3 +106,15 @@ def test_one_is_killed_while_it_writes_and_the_other_goes_on(tmp_path: Path) -> 
     (tmp_path / "gate").unlink()
     assert other.end() == 0, other.said()
     assert states(made.trials())["COMPLETE"] == 2
+
+
+def test_a_link_that_dangles_is_no_lock(tmp_path: Path) -> None:
+    """As a worker that was killed in a relative folder left it."""
+    (tmp_path / JOURNAL).touch()
+    (tmp_path / f"{JOURNAL}.lock").symlink_to("study/journal.log")
+    opened = multiprocessing.get_context("fork").Process(target=open_storage, args=(None, tmp_path))
+    opened.start()
+    opened.join(60)
+    opened.kill()
+    opened.join()
+    assert opened.exitcode == 0

@@ -11,15 +11,13 @@ from typing import Any, NoReturn
 import pandas as pd
 from torch import nn
 
-from tsattn.chronos.models.families import AttentionSite, ChronosFamily
+from tsattn.chronos.models.families import IMPLEMENTATIONS, AttentionSite, ChronosFamily
 from tsattn.chronos.swapped.building import Surroundings, build_swapped
 from tsattn.chronos.swapped.swapped_attention import SwappedAttention
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 
 __all__ = ["AdaptedChronos", "Swap"]
-
-IMPLEMENTATIONS = ("sdpa", "eager")
 
 
 @dataclass(frozen=True)

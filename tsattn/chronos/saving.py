@@ -20,13 +20,13 @@ from torch import nn
 
 from tsattn.checks import folder_path
 from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
-from tsattn.chronos.adapted_chronos import IMPLEMENTATIONS, AdaptedChronos, Swap
-from tsattn.chronos.models.families import FAMILIES
+from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
+from tsattn.chronos.models.families import FAMILIES, IMPLEMENTATIONS
 from tsattn.chronos.models.named_weights import RECORD
 from tsattn.chronos.models.pipelines import check_extra
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
-from tsattn.saved_folders import whole_folder
+from tsattn.saved_folders import restore_folder, whole_folder
 
 __all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
 
@@ -65,6 +65,7 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
         UserError: for another folder, one that is damaged, or where the extra `chronos` is not installed.
     """
     path = folder_path(folder)
+    restore_folder(path, RECORD)
     if not (path / RECORD).exists():
         raise UserError(f"{path} is not the folder of an adapted model: it has no {RECORD}")
     if not {RECORD, WEIGHTS} <= {*check_checksums(path)}:

@@ -103,8 +103,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
-        if argv is None:  # a program has nothing left to do but to end
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class _Interrupted(KeyboardInterrupt):

@@ -16,6 +16,7 @@ from tsattn.forecaster.forecaster import Forecaster
 from tsattn.forecaster.from_runs import is_run, read_run, run_arguments
 from tsattn.forecaster.model_folder import SavedModel
 from tsattn.predictors.fitted import load_predictor
+from tsattn.saved_folders import restore_folder
 
 __all__ = ["forecaster_from", "forecaster_of", "load"]
 
@@ -34,6 +35,7 @@ def load(folder: str | Path) -> Forecaster:
         UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
     """
     path = folder_path(folder)
+    restore_folder(path, model_folder.CONTENT)
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "is not there"
         raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")

@@ -25,10 +25,10 @@ from tsattn.predictors.step_copula import StepCopula
 from tsattn.saved_folders import whole_folder
 from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format
 
-__all__ = ["SavedModel", "read", "write"]
+__all__ = ["CONTENT", "SavedModel", "read", "write"]
 
 _FORMAT = "tsattn forecaster"
-_CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
+CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
 _CONFORMAL = "conformal.safetensors"
 _COPULA = "copula.safetensors"
 _TYPES: dict[str, Any] = {
@@ -65,7 +65,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
     predictor, series = saved.fitted.predictor, saved.series
     assert predictor.task is not None
     assert predictor.output is not None
-    with whole_folder(folder, record=_CONTENT, what="a saved model", overwrite=overwrite) as partial:
+    with whole_folder(folder, record=CONTENT, what="a saved model", overwrite=overwrite) as partial:
         # contiguous copies: safetensors takes no views
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in predictor.state_dict().items()}
         save_file(weights, partial / _WEIGHTS)
@@ -86,7 +86,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "history": None if series is None else series.plain(),
             "conformal": conformal,
         }
-        (partial / _CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        (partial / CONTENT).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
         write_checksums(partial, sorted(partial.iterdir()))
 
 
@@ -100,22 +100,25 @@ def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
     Raises:
         UserError: for another folder, or one that is damaged.
     """
-    if not (folder / _CONTENT).exists():
-        raise UserError(f"{folder} is not the folder of a saved model: it has no {_CONTENT}")
+    if not (folder / CONTENT).exists():
+        raise UserError(f"{folder} is not the folder of a saved model: it has no {CONTENT}")
+    if not (folder / CHECKSUMS).exists():
+        raise UserError(f"{folder} has no {CHECKSUMS}: fit and save it again")
     files = check_checksums(folder)
-    if _CONTENT not in files:
-        raise _damaged(folder, f"{CHECKSUMS} lacks {_CONTENT}")
+    for name in (CONTENT, _WEIGHTS, _HISTORY, _CONFORMAL, _COPULA):
+        if name not in files and (folder / name).exists():
+            raise _damaged(folder, f"{CHECKSUMS} lacks {name}")
     try:
-        content = json.loads((folder / _CONTENT).read_text(encoding="utf-8"))
+        content = json.loads((folder / CONTENT).read_text(encoding="utf-8"))
         is_ours = content["format"] == _FORMAT
         version = content["version"]
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise _damaged(folder, f"{_CONTENT} cannot be read") from error
+        raise _damaged(folder, f"{CONTENT} cannot be read") from error
     if not is_ours:
         raise UserError(f"{folder} is not the folder of a model that tsattn has saved")
     check_format(version, str(folder))
     try:
-        typed(content, _TYPES, _CONTENT)
+        typed(content, _TYPES, CONTENT)
         typed(content["arguments"], dict.fromkeys(arguments, Any), "arguments")
         # copies begin where new parameters do in memory; views into the file do not, and their products round otherwise
         weights = {name: tensor.clone() for name, tensor in load_file(folder / _WEIGHTS).items()}

@@ -171,7 +171,7 @@ def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, pane
     assert task is not None
     values = units.restore(drawn, batch.series_id)
     if predictor.forecasts_counts:  # a scaled float is off a little, and between quantiles there is no whole number
-        values = values.round().clamp(min=0)
+        values = values.round().clamp(min=0).add_(0.0)  # no minus zero
     frame = future_frame([values.mean(-1)], task, Output(), panel, first).drop(columns="predictions")
     T, N = values.shape[1], values.shape[-1]
     series = len(frame) // T  # or channels

@@ -146,7 +146,7 @@ class Predictor(nn.Module, ABC):
         restored = units.restore(forecast, batch.series_id)
         if self.forecasts_counts:
             # what a scaled float32 is off by is no part of a count, and a bound that is rounded holds the same counts
-            return restored.round_().clamp_(min=0)
+            return restored.round_().clamp_(min=0).add_(0.0)  # no minus zero
         if point is not None and self.output is not None and self.output.median is not None:
             middle = self.output.median
             restored[..., middle] = point

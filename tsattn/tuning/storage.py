@@ -160,7 +160,10 @@ def _difference(saved: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _lock(journal: Path) -> JournalFileOpenLock:
-    """A lock that others take over once its process is dead; if Optuna's symbolic link dangles, it has no age."""
+    """A lock that others take over once its process is dead; a link that dangles has no age, and is removed."""
+    held = Path(f"{journal}.lock")
+    if held.is_symlink() and not held.exists():  # of an earlier version, which made links
+        held.unlink(missing_ok=True)
     return JournalFileOpenLock(str(journal), grace_period=_LOCK_SECONDS)
 
 

@@ -11,10 +11,20 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.chronos.models.token_layout import TokenLayout
-from tsattn.errors import UserError, is_whole_number, one_of
+from tsattn.errors import UserError, is_whole_number, one_of, shown
 
-__all__ = ["FAMILIES", "AttentionSite", "ChronosFamily", "chosen_sites", "configured_family", "family_of"]
+__all__ = [
+    "FAMILIES",
+    "IMPLEMENTATIONS",
+    "AttentionSite",
+    "ChronosFamily",
+    "check_implementations",
+    "chosen_sites",
+    "configured_family",
+    "family_of",
+]
 
+IMPLEMENTATIONS = ("sdpa", "eager")
 STACKS = ("encoder", "decoder")
 BETWEEN = ("group", "cross")  # attention among series, and of a decoder to its encoder: swapped only where it is named
 
@@ -89,9 +99,15 @@ class ChronosFamily(ABC):
         """The pipeline of a model."""
 
     def unloaded(self, config: dict[str, Any], implementation: str) -> Any:
-        """A pipeline of a configuration, whose weights are still to be filled in."""
+        """Return a pipeline of a configuration, whose weights are still to be filled in.
+
+        Raises:
+            ValueError: if the configuration names an implementation that transformers would download and run.
+        """
         cls = self.model_class()
-        return self.around(cls(cls.config_class.from_dict(config, attn_implementation=implementation)))
+        made = cls.config_class.from_dict(dict(config), attn_implementation=implementation)
+        check_implementations(made)
+        return self.around(cls(made))
 
     def rope_base(self, model: Any) -> float | None:
         """The base of rotary positions, None without them."""
@@ -254,6 +270,17 @@ def _patches(chronos: Any) -> int:
     """The most patches of a context, which is padded to whole ones."""
     length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
     return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
+
+
+def check_implementations(config: Any) -> None:
+    """Refuse a configuration whose kernels transformers would download and run.
+
+    Raises:
+        ValueError: naming the implementation.
+    """
+    for name in (config._attn_implementation, config._experts_implementation):
+        if name not in (None, *IMPLEMENTATIONS):
+            raise ValueError(f"{shown(name)} is no attention_implementation; valid: {one_of(IMPLEMENTATIONS)}")
 
 
 def configured_family(config: Any) -> ChronosFamily:

@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from tsattn.chronos.models.families import configured_family
+from tsattn.chronos.models.families import check_implementations, configured_family
 from tsattn.chronos.models.named_weights import NamedWeights
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, number_of, one_of
@@ -77,7 +77,9 @@ def _theirs(named: NamedWeights, device: str, dtype: str) -> Any:
     options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True, **pinned}
     try:
         with _quiet():
-            family = configured_family(AutoConfig.from_pretrained(where, trust_remote_code=False, **pinned))
+            config = AutoConfig.from_pretrained(where, trust_remote_code=False, **pinned)
+            family = configured_family(config)
+            check_implementations(config)
             model, found = family.model_class().from_pretrained(where, device_map=device, dtype=dtype, **options)
             pipeline = family.around(model)
     except OSError as error:

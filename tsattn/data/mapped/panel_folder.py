@@ -19,6 +19,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.table_options import TableOptions
 from tsattn.data.time_numbers import times_of
 from tsattn.errors import UserError, one_of, shown
+from tsattn.saved_folders import restore_folder
 
 __all__ = [
     "INDEX",
@@ -44,7 +45,8 @@ _WEIGHT = "weight"  # a column that is no part of the panel until it is named
 
 
 def is_panel_folder(path: Path) -> bool:
-    """Whether a path is a folder that a table was converted to."""
+    """Whether a path is a folder that a table was converted to; one whose replacement was killed is moved back."""
+    restore_folder(path, INDEX)
     return (path / INDEX).is_file()
 
 
