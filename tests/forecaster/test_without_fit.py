@@ -174,3 +174,14 @@ def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool)
     some = validated[validated["unique_id"] != "large"].dropna()
     assert len(some) > 30
     assert some["predictions"].tolist() == some["y"].tolist()
+
+
+@pytest.mark.parametrize("holes", HOLES)
+def test_an_ensemble_is_the_mean_of_what_its_members_repeat(holes: str) -> None:
+    members = ["persistence", "seasonal_naive", {"kind": "seasonal_naive", "season_length": 14}]
+    forecaster = Forecaster({"kind": "ensemble", "members": members}, context_length=21, prediction_length=5)
+    forecast = forecaster.predict(weeks(HOLES[holes]))
+    last = np.delete(np.tile(WEEK, 20), HOLES[holes])[-1]
+    expected = [(last + 2 * value) / 3 for value in WEEK[:5]]
+    # the scale of all series is that of the large one
+    np.testing.assert_allclose(forecast.loc[forecast["unique_id"] == "a", "predictions"], expected, atol=0.1)
