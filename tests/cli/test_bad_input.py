@@ -39,7 +39,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         (
             ["foo"],
-            "unknown command 'foo'; valid: fit, validate, test, predict, attention, export, tune, compare, benchmark, report",
+            "unknown command 'foo'; valid: fit, validate, test, predict, attention, export, tune, compare, benchmark",
         ),
         (
             ["fit"],

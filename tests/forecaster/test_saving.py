@@ -363,6 +363,16 @@ def test_rows_that_were_held_out_are_scored_the_same_where_the_model_is_loaded(
     assert not [message for message in caplog.messages if "not saved" in message]
 
 
+def test_the_baselines_of_a_loaded_forecaster_know_the_season_before(tmp_path: Path) -> None:
+    """Of a context that is shorter than the season, and of rows whose last season has a hole."""
+    frame = frame_of({"a": 200})
+    frame.loc[[175, 151, 180], "y"] = np.nan
+    fitted = Forecaster("ridge", context_length=7, prediction_length=4, val_rows=8, test_rows=8).fit(frame[:192])
+    expected = fitted.evaluate(frame[192:])
+    fitted.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").evaluate(frame[192:]), expected)
+
+
 def test_it_is_said_where_rows_before_those_to_score_are_not_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

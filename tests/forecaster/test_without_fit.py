@@ -247,3 +247,14 @@ def test_one_series_of_another_frequency_is_not_told_of_all_series() -> None:
     frame = pd.DataFrame({"ds": pd.date_range("2001-01-05", periods=60, freq="4W-FRI"), "x": 1.0})
     with pytest.raises(UserError, match=r"have frequency '4W-FRI', not 'MS'; give the right one as frequency$"):
         Forecaster("persistence", frequency="MS").predict(frame)
+
+
+@pytest.mark.parametrize("holes", HOLES)
+def test_an_ensemble_is_the_mean_of_what_its_members_repeat(holes: str) -> None:
+    members = ["persistence", "seasonal_naive", {"kind": "seasonal_naive", "season_length": 14}]
+    forecaster = Forecaster({"kind": "ensemble", "members": members}, context_length=21, prediction_length=5)
+    forecast = forecaster.predict(weeks(HOLES[holes]))
+    last = np.delete(np.tile(WEEK, 20), HOLES[holes])[-1]
+    expected = [(last + 2 * value) / 3 for value in WEEK[:5]]
+    # the scale of all series is that of the large one
+    np.testing.assert_allclose(forecast.loc[forecast["unique_id"] == "a", "predictions"], expected, atol=0.1)

@@ -106,7 +106,8 @@ def measure(
             point = point_forecast(made, target, levels)
             restored = units.restore(point, batch.series_id) if in_units is None else in_units(point, batch, units)
             truth = None if batch.units is None else batch.units.target
-            originals = restored, units.restore(target, batch.series_id) if truth is None else truth.to(device)
+            truth = units.restore(target, batch.series_id) if truth is None else truth
+            originals = restored.to(device), truth.to(device)
             forecasts, target = (units.standardised(part, batch.series_id) for part in (made, target))
             observed = None if batch.target_observed is None else batch.target_observed.to(device)
             units.fill_constants(device)

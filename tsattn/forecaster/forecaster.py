@@ -367,7 +367,10 @@ class Forecaster(Forecasting, NetworkViews):
         """
         path, fitted = folder_path(folder), self._now.known
         predictor, series = fitted.predictor, self.series
-        series = None if series is None else series.last_rows(predictor.context_length, predictor.seasons)
+        if series is not None:
+            assert predictor.task is not None
+            season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
+            series = series.last_rows(max(predictor.context_length, season), (*predictor.seasons, season))
         arguments = saved_arguments(self.arguments)
         copula = self._step_copula() if has_marginals(predictor) else None
         saved = model_folder.SavedModel(arguments, fitted, series, copula)
