@@ -186,8 +186,8 @@ def test_a_usual_target_beside_others_asks_which_are_targets(
 ) -> None:
     frame = pd.DataFrame({"ds": DAYS, **{name: np.arange(40.0) for name in names}})
     said = (
-        f"has {usual} beside {others}; give target '{usual}' to forecast it alone (past_covariates for the others), "
-        f"target [{', '.join(names)}] to forecast all, or id_column"
+        f"has {usual} beside {others}: give target {usual} (the others as past_covariates or id_column), "
+        f"or target [{', '.join(names)}] to forecast all"
     )
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, frame.set_index("ds"), pl.from_pandas(frame).lazy(), tmp_path / "t.csv"):

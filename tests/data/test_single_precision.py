@@ -69,6 +69,31 @@ def test_one_sale_among_zeros_is_no_fill_value(caplog: pytest.LogCaptureFixture)
     assert not said(frame, caplog, "series")
 
 
+@pytest.mark.parametrize("kind", ["solar power", "intermittent sales", "weekly sales", "radiation"])
+def test_honest_series_with_zeros_are_not_told(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    rng, hours = np.random.default_rng(0), np.arange(480)
+    sun = np.maximum(0, np.sin((hours % 24 - 6) * np.pi / 12).round(12))
+    sales = rng.uniform(1e5, 1e7, 480)
+    values = {
+        "solar power": 1e7 * sun * rng.uniform(0.3, 1, 480),
+        "intermittent sales": np.where(rng.random(480) < 0.8, 0, sales),
+        "weekly sales": np.where(hours % 7 == 0, 1000 * sales, 0),
+        "radiation": 3.6e6 * sun,
+    }[kind]
+    frame = pd.DataFrame({"ds": pd.date_range("2020", periods=480, freq="h"), "y": values, "x": values})
+    options = {"context_length": 8, "prediction_length": 3, "quantiles": None}
+    Forecaster("ridge", target="y", past_covariates=["x"], **options).fit(frame)
+    assert "empty that cell" not in caplog.text
+
+
+@pytest.mark.parametrize("values", ["around ten", "five", "zero"])
+def test_a_fill_value_in_every_second_row_is_told(values: str, caplog: pytest.LogCaptureFixture) -> None:
+    y = {"around ten": np.random.default_rng(0).normal(10, 3, 301), "five": np.full(301, 5.0), "zero": np.zeros(301)}
+    frame = pd.DataFrame({"unique_id": "a", "ds": np.arange(301), "y": y[values]})
+    frame.loc[::2, "y"] = 9e18
+    assert len(said(frame, caplog, "series")) == 1
+
+
 def test_fill_values_of_one_channel_of_a_covariate_and_of_a_later_row(caplog: pytest.LogCaptureFixture) -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"ds": pd.date_range("2020", periods=300), **{name: rng.normal(9, 1, 300) for name in "abcd"}})
@@ -109,3 +134,52 @@ def test_they_are_those_whose_rounding_is_a_part_of_their_changes(monkeypatch: p
     for piece in (1 << 20, 7):
         monkeypatch.setattr("tsattn.data.single_precision._PIECE", piece)
         assert blurred_columns(scaled, np.zeros((4, 1)), panel.starts).ravel().tolist() == [True, False, False, True]
+
+
+OPTIONS = {"context_length": 8, "prediction_length": 3, "quantiles": None}
+
+
+def test_far_values_of_new_rows_are_told_of_targets_and_covariates(caplog: pytest.LogCaptureFixture) -> None:
+    rng = np.random.default_rng(0)
+    columns = {name: rng.normal(10, 3, 300) for name in ("y", "p", "f")}
+    frame = pd.DataFrame({"ds": pd.date_range("2020", periods=300), **columns})
+    model = Forecaster("ridge", target="y", past_covariates=["p"], future_covariates=["f"], **OPTIONS).fit(frame)
+    assert "standard deviations" not in caplog.text
+    future = pd.DataFrame({"ds": pd.date_range("2020-10-27", periods=3), "f": [9.0, 9e18, 9.0]})
+    model.predict(frame.assign(y=columns["y"] + 1e6 * (np.arange(300) == 295)), future=future)
+    model.predict(frame.assign(p=columns["p"] + 9e9 * (np.arange(300) == 295)), future=future.assign(f=9.0))
+    said = [message.split(",")[0] for message in caplog.messages if "standard deviations" in message]
+    assert said == [
+        "series y has the value 1.00001e+06 at 2020-10-22 00:00:00",
+        "covariate f is 9e+18 in step 2 after the series",
+        "covariate p is 9e+09 at 2020-10-22 00:00:00",
+    ]
+
+
+@pytest.mark.parametrize("column", ["y", "x"])
+def test_a_far_value_of_a_mapped_panel_is_told_once(
+    column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = frame_of({"a": 1.0, "b": 1.0}, 300).assign(x=np.random.default_rng(1).normal(10, 3, 600))
+    frame.loc[595, column] = 1e6
+    frame.to_parquet(tmp_path / "t.parquet", index=False)
+    roles = {"target": ["y"], "past_covariates": ["x"]}
+    data = MappedDataModule(str(tmp_path / "t.parquet"), context_length=8, prediction_length=3, **roles)
+    data.setup("fit")
+    for loader in (data.test_dataloader(), data.predict_dataloader()):
+        list(loader)
+    what = "series b has the value 1e+06 at 295" if column == "y" else "covariate x is 1e+06 at 295 of series b"
+    assert [m.split(",")[0] for m in caplog.messages if "standard deviations" in m] == [what]
+
+
+def test_a_product_that_starts_late_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    frame = pd.DataFrame({"ds": pd.date_range("2020", periods=300), "y": np.where(np.arange(300) < 290, 0, 5e6)})
+    Forecaster("ridge", val_rows=15, test_rows=15, **OPTIONS).fit(frame)
+    assert "empty that cell" not in caplog.text
+
+
+def test_a_refit_says_nothing_twice(caplog: pytest.LogCaptureFixture) -> None:
+    frame = frame_of({"a": 1.0}, 300)
+    frame.loc[20, "y"] = 1e20
+    Forecaster("ridge", **OPTIONS).fit(frame, refit=True)
+    assert caplog.text.count("empty that cell") == 1

@@ -187,7 +187,7 @@ def test_another_separator_is_named(tmp_path: Path, separator: str) -> None:
     [
         (
             ["1,005", "2,250"],
-            "if the comma marks thousands, remove it; if decimals, give the decimal ',', which reads 1.005",
+            "remove the comma, or give the decimal ',' for 1.005",
         ),
         (["1,005", "2,5"], "of a CSV file with decimal commas, give the decimal ','"),
         (["0,005", "2,250"], "of a CSV file with decimal commas, give the decimal ','"),

@@ -85,7 +85,7 @@ def test_weights_that_are_not_finite_are_refused(run: Path, capsys: pytest.Captu
 def test_a_value_that_nothing_can_be_computed_with_is_refused(scaling: str, rows: slice) -> None:
     frame = waves()
     frame.loc[frame.index[rows], "slow"] = 1e160
-    with pytest.raises(UserError, match=r"series slow has the value 1e\+160 at 2024-01-\d\d .*, too large"):
+    with pytest.raises(UserError, match=r"series slow has the value 1e\+160 at 2024-01-\d\d .*, too far"):
         Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu", scaling=scaling).fit(frame)
 
 

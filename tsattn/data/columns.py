@@ -169,7 +169,7 @@ def _advice(cells: pd.Series, row: int) -> str:
     is_thousands = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", one) for one in commas)
     if is_decimal and is_thousands:
         read = text.replace(",", ".")
-        return f" (if the comma marks thousands, remove it; if decimals, give the decimal ',', which reads {read})"
+        return f" (remove the comma, or give the decimal ',' for {read})"
     if is_decimal:
         return " (of a CSV file with decimal commas, give the decimal ',')"
     return " (remove marks of thousands)"

@@ -22,6 +22,7 @@ from tsattn.data.frequency import season_length
 from tsattn.data.future_windows import FutureWindows
 from tsattn.data.model_zone import warn_of_unknown_zone
 from tsattn.data.panel import Panel
+from tsattn.data.quiet import quiet
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.sources import Source
@@ -323,7 +324,8 @@ class ForecastDataModule(LightningDataModule):
         """The same data, set up, all rows for training, on the scale that they have or (`rescale`) on their own."""
         whole = self.recut(AllRows(self.rule), ("train",))
         whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
-        whole.setup("fit")
+        with quiet():  # what is to be said of these rows was said when these data were set up
+            whole.setup("fit")
         return whole
 
     def _new_task(self, panel: Panel) -> Task:
@@ -350,7 +352,7 @@ class ForecastDataModule(LightningDataModule):
         L, T = self.context_length, self.prediction_length
         if "val" not in self.parts and isinstance(self.rule, ByCount):
             what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
-            logger.warning("val_rows is 0: %s, and no validation chooses weights", what)
+            logger.warning("val_rows is 0: %s, and the last weights stay; give val_rows to choose the best", what)
         for part in self.parts:
             origins = all_origins(splits, part, L, T)
             lacking = sum(not rows for rows in origins)

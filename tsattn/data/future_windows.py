@@ -72,7 +72,7 @@ class FutureWindows(Dataset[Batch]):
                 task.context_length,
             )
         self._seasons = seasons
-        self._ahead = scaled_ahead(ahead, scaler)
+        self._ahead = scaled_ahead(ahead, scaler, panel)
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
 
     def __len__(self) -> int:

@@ -255,8 +255,8 @@ def check_roles(
         if len(rest) > 1 and (usual := next((name for name in _TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
             raise UserError(
-                f"{source} has {usual} beside {others}; give target {usual!r} to forecast it alone (past_covariates "
-                f"for the others), target [{_listed(frame[[*rest]])}] to forecast all, or id_column"
+                f"{source} has {usual} beside {others}: give target {usual} (the others as past_covariates or "
+                f"id_column), or target [{_listed(frame[[*rest]])}] to forecast all"
             )
         roles = replace(roles, target=rest)
     elif rest:

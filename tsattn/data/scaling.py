@@ -17,11 +17,18 @@ from numpy.typing import NDArray
 
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import seconds
-from tsattn.data.mapped.mapped_series import LARGEST, MappedSeries
+from tsattn.data.mapped.mapped_series import MappedSeries
 from tsattn.data.moments import first_rows, is_before, moments, panel_moments
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.single_precision import blurred_columns, farthest_row
+from tsattn.data.single_precision import (
+    EMPTY_IT,
+    LARGEST,
+    blurred_columns,
+    cell_words,
+    farthest_row,
+    warn_of_far,
+)
 from tsattn.data.splits import Split
 from tsattn.data.table_rows import listed
 from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
@@ -42,9 +49,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("tsattn")
-
-_ADVICE = "empty that cell if it means missing"
-_FAR = 1e6  # standard deviations; nothing that is measured changes so much
 
 
 def fit_scaler(
@@ -230,8 +234,8 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
         starts=torch.from_numpy(panel.starts),
         mean=torch.from_numpy(np.array(mean, dtype=np.float64)),
         scale=torch.from_numpy(np.array(scale, dtype=np.float64)),
-        past_covariates=_covariates(panel.past_covariates, past_units, panel),
-        future_covariates=_covariates(panel.future_covariates, future_units, panel),
+        past_covariates=_covariates("past_covariates", past_units, panel),
+        future_covariates=_covariates("future_covariates", future_units, panel),
         past_covariates_observed=_covariates_observed(panel.past_covariates),
         future_covariates_observed=_covariates_observed(panel.future_covariates),
         static=None if panel.static is None else torch.from_numpy(panel.static),
@@ -305,25 +309,10 @@ def _check_magnitude(
     is_bad = ~(np.abs(scaled) < LARGEST) & ~missing
     is_bad |= ~np.isfinite(_each_row(scale, panel)) & ~missing
     if not is_bad.any():
-        is_far = np.abs(scaled) > _FAR  # never so of missing values
-        if is_far.any():
-            row, channel = divmod(int(np.where(is_far, np.abs(scaled), 0.0).argmax()), is_far.shape[1])
-            logger.warning(
-                "%s, %.0e standard deviations from the mean of the training rows; %s",
-                *(_cell(panel, row, channel), abs(scaled[row, channel]), _ADVICE),
-            )
+        warn_of_far(scaled, _each_row(scale, panel), lambda place: cell_words(panel, "values", place))
         return
     row, channel = divmod(int(np.where(is_bad, np.abs(panel.values), -np.inf).argmax()), is_bad.shape[1])
-    raise UserError(
-        f"{_cell(panel, row, channel)}, too large to compute with: mend it, leave it empty, or give the series in a "
-        "larger unit"
-    )
-
-
-def _cell(panel: Panel, row: int, channel: int) -> str:
-    """A target of a panel in words: its series, value and time stamp."""
-    name = panel.channels[channel] if panel.is_wide else panel.ids[panel.starts.searchsorted(row, side="right") - 1]
-    return f"series {shown(name)} has the value {panel.values[row, channel]:g} at {panel.time[row]}"
+    raise UserError(f"{cell_words(panel, 'values', (row, channel))}, too far from the rest to compute with; {EMPTY_IT}")
 
 
 def _warn_of_rounding(panel: Panel, mean: NDArray[np.float64], scaler: Scaler) -> None:
@@ -338,24 +327,29 @@ def _warn_of_rounding(panel: Panel, mean: NDArray[np.float64], scaler: Scaler) -
         lost = np.unique(blurred[:, 1 if panel.is_wide else 0])
         logger.warning(
             "%d of %d series (%s) change by less than single precision tells apart: %s; %s%s",
-            *(len(lost), len(names), listed([names[number] for number in lost.tolist()]), _cell(panel, row, channel)),
-            *(_ADVICE, ", or give each series its own scale (scaling: series)" if is_shared else ""),
+            *(
+                len(lost),
+                len(names),
+                listed([names[number] for number in lost.tolist()]),
+                cell_words(panel, "values", (row, channel)),
+            ),
+            *(EMPTY_IT, ", or give each series its own scale (scaling: series)" if is_shared else ""),
         )
     past = len(panel.past_names)
-    for part, names, units in (
-        (panel.past_covariates, panel.past_names, slice(None, past)),
-        (panel.future_covariates, panel.future_names, slice(past, None)),
+    for name, names, units in (
+        ("past_covariates", panel.past_names, slice(None, past)),
+        ("future_covariates", panel.future_names, slice(past, None)),
     ):
+        part = getattr(panel, name)
         if part is None:
             continue
         center = np.asarray(scaler.covariate_mean[units])
         lost = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
         for place in np.flatnonzero(lost).tolist():
-            row = farthest_row(part[:, place], center[place])
-            of = "" if panel.is_wide else f" of series {shown(panel.ids[panel.starts.searchsorted(row, 'right') - 1])}"
+            row, covariate = farthest_row(part[:, place], center[place]), shown(names[place])
             logger.warning(
-                "covariate %s changes by less than single precision tells apart: it is %g at %s%s; %s",
-                *(shown(names[place]), part[row, place], panel.time[row], of, _ADVICE),
+                "covariate %s changes by less than single precision tells apart: it%s; %s",
+                *(covariate, cell_words(panel, name, (row, place)).removeprefix(f"covariate {covariate}"), EMPTY_IT),
             )
 
 
@@ -364,12 +358,21 @@ def _each_row(units: NDArray[np.float64], panel: Panel) -> NDArray[np.float64]:
     return units if len(panel) == 1 else units.repeat(panel.lengths, axis=0)
 
 
-def scaled_ahead(ahead: NDArray[np.float64] | None, scaler: Scaler) -> torch.Tensor | None:
-    """Future covariates after the end of the data, `(S, T, F)`, as a float32 tensor on their scale; NaN stays NaN."""
+def scaled_ahead(ahead: NDArray[np.float64] | None, scaler: Scaler, panel: Panel) -> torch.Tensor | None:
+    """Covariates after the end of a panel, `(S, T, F)`, as a float32 tensor on their scale; NaN stays NaN."""
     if ahead is None:
         return None
     mean, scale = _covariate_units(scaler, slice(-ahead.shape[-1], None))
-    return torch.from_numpy(((ahead - mean) / scale).astype(np.float32))
+    scaled = (ahead - mean) / scale
+
+    def words(place: tuple[int, ...]) -> str:
+        series, step, column = place
+        of = "the series" if panel.is_wide else f"series {shown(panel.ids[series])}"
+        return f"covariate {shown(panel.future_names[column])} is {ahead[place]:g} in step {step + 1} after {of}"
+
+    warn_of_far(scaled, scale, words)
+    with np.errstate(over="ignore"):
+        return torch.from_numpy(scaled.astype(np.float32))
 
 
 def _observed(missing: NDArray[np.bool_]) -> torch.Tensor | None:
@@ -385,10 +388,13 @@ def _covariate_units(scaler: Scaler, part: slice) -> tuple[NDArray[np.float64], 
     return np.asarray(scaler.covariate_mean[part]), np.asarray(scaler.covariate_scale[part])
 
 
-def _covariates(
-    part: NDArray[np.float64] | None, units: tuple[NDArray[np.float64], NDArray[np.float64]], panel: Panel
-) -> torch.Tensor | None:
-    return None if part is None else _imputed((part - units[0]) / units[1], panel)
+def _covariates(name: str, units: tuple[NDArray[np.float64], NDArray[np.float64]], panel: Panel) -> torch.Tensor | None:
+    part = getattr(panel, name)
+    if part is None:
+        return None
+    scaled = (part - units[0]) / units[1]
+    warn_of_far(scaled, units[1], lambda place: cell_words(panel, name, place))
+    return _imputed(scaled, panel)
 
 
 def _imputed(scaled: NDArray[np.float64], panel: Panel) -> torch.Tensor:

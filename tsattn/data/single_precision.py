@@ -1,20 +1,33 @@
-"""What single precision, in which models compute, leaves of series on their scale.
+"""What single precision, in which models compute, leaves of series on their scale, and values too far to be measured.
 
 Shape letters: S series, n columns.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["blurred_columns", "farthest_row"]
+from tsattn.data.panel import Panel
+from tsattn.errors import shown
 
+__all__ = ["EMPTY_IT", "LARGEST", "blurred_columns", "cell_words", "farthest_row", "warn_of_far"]
+
+logger = logging.getLogger("tsattn")
+
+EMPTY_IT = "empty that cell if it means missing"
+LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
+_FARTHEST = 1e5  # standard deviations; what is measured does not change so much
+_FARTHEST_OF_CONSTANT = 1e15  # a product that starts late is far from its zeros, too
 _ROUNDING = 2.0**-24  # of a float32, relative to its size
 _DOUBLE = 2.0**-53  # of a float64
 _NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
 _TOLD = 0.05  # of a change, which rounding may take
 _FAR = 2.0**-30  # smaller than this part of the value beside it, a value is next to an outlier
+_RARE = 0.01  # of the values of a series: fewer that are not zero may be fill values
 _PIECE = 1 << 20  # numbers that are looked at together
 
 
@@ -24,8 +37,8 @@ def blurred_columns(
     """The series and columns of which rounding takes a part of most changes from a row to the next.
 
     So are small series beside a large one with one scale for all, and one whose outlier decides its scale: steps from
-    or to an outlier do not count. Where a value does not change, rounding may take a part of the value itself, of zero
-    a part of one.
+    or to an outlier do not count. Where no other step changes, rounding may take a part of the values themselves: of
+    zeros a part of the smallest other value, or of one where the others seem to be fill values.
 
     Args:
         part: `(rows, n)` of all series end to end, NaN where missing.
@@ -37,9 +50,10 @@ def blurred_columns(
         `(S, n)`, or `(1, n)` together.
     """
     S, n = mean.shape
-    blurred, counted = np.zeros(S * n, np.int64), np.zeros(S * n, np.int64)
+    tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves
+    smallest, largest = np.full((S, n), np.inf), np.zeros((S, n))  # of the sizes that are not zero
     piece = max(1, _PIECE // n)
-    for begin in range(0, len(part) - 1, piece):
+    for begin in range(0, len(part), piece):
         values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)
         owner = starts.searchsorted(np.arange(begin, begin + len(values)), side="right") - 1
         center, size = mean[owner], np.abs(values)
@@ -47,17 +61,28 @@ def blurred_columns(
             lost = _ROUNDING * np.abs(values - center) + _DOUBLE * np.abs(center)
             step = np.abs(np.diff(values, axis=0))
             larger = np.maximum(size[1:], size[:-1])
-            is_change = step > _NOISE * larger
             is_near = np.minimum(size[1:], size[:-1]) >= _FAR * larger
-            level = np.where(size[1:] == 0, 1.0, size[1:])
-            is_blurred = np.maximum(lost[1:], lost[:-1]) > _TOLD * np.where(is_change, step, level)
-        is_counted = is_near & (owner[1:] == owner[:-1])[:, None]
-        place = owner[1:, None] * n + np.arange(n)
-        counted += np.bincount(place[is_counted], minlength=S * n)
-        blurred += np.bincount(place[is_counted & is_blurred], minlength=S * n)
-    both = blurred.reshape(S, n), counted.reshape(S, n)
-    taken, of = (one.sum(axis=0, keepdims=True) for one in both) if together else both
-    most: NDArray[np.bool_] = 2 * taken > of
+            is_change = (step > _NOISE * larger) & is_near & (owner[1:] == owner[:-1])[:, None]
+            is_blurred = is_change & (np.maximum(lost[1:], lost[:-1]) > _TOLD * step)
+        size, lost, owner = size[:piece], lost[:piece], owner[:piece]  # one row more made the last step
+        place = owner[:, None] * n + np.arange(n)
+        counted = is_change, is_blurred, ~np.isnan(size), size == 0, (size > 0) & (lost > _TOLD * size)
+        for tally, which in zip(tallies, counted, strict=True):
+            tally += np.bincount(place[: len(which)][which], minlength=S * n)
+        numbers, first = np.unique(owner, return_index=True)
+        least = np.minimum.reduceat(np.where(size > 0, size, np.inf), first, axis=0)
+        smallest[numbers] = np.minimum(smallest[numbers], least)
+        largest[numbers] = np.maximum(largest[numbers], np.maximum.reduceat(np.nan_to_num(size), first, axis=0))
+    shaped, center = tallies.reshape(5, S, n), np.abs(mean)
+    if together:
+        shaped, center = shaped.sum(axis=1, keepdims=True), center.max(axis=0, keepdims=True)
+        smallest, largest = smallest.min(axis=0, keepdims=True), largest.max(axis=0, keepdims=True)
+    changes, blurred, present, zeros, lost_values = shaped
+    is_fill = (present - zeros < _RARE * present) | ((smallest == largest) & (smallest * _FAR >= 1))
+    is_zero_lost = (_ROUNDING + _DOUBLE) * center > _TOLD * np.where(is_fill, 1.0, smallest)
+    lost_values = lost_values + np.where(is_zero_lost, zeros, 0)
+    # a quarter, as half of the values may be fill values
+    most: NDArray[np.bool_] = np.where(changes > 0, 2 * blurred > changes, 4 * lost_values > present)
     return most
 
 
@@ -70,3 +95,44 @@ def farthest_row(column: NDArray[np.float64], center: float, first: int = 0, end
         if away.max() > best:
             best, at = float(away.max()), begin + int(away.argmax())
     return at
+
+
+def cell_words(panel: Panel, name: str, place: tuple[int, ...], values: NDArray[np.float64] | None = None) -> str:
+    """A number of a panel in words: its series or covariate, value and time stamp.
+
+    Args:
+        panel: the series.
+        name: ``values``, ``past_covariates`` or ``future_covariates``.
+        place: row and column of that part.
+        values: the numbers before a transform; those of the panel by default.
+    """
+    row, column = place
+    number = (getattr(panel, name) if values is None else values)[row, column]
+    series = panel.ids[panel.starts.searchsorted(row, side="right") - 1]
+    if name == "values":
+        whose = panel.channels[column] if panel.is_wide else series
+        return f"series {shown(whose)} has the value {number:g} at {panel.time[row]}"
+    covariate = (panel.past_names if name == "past_covariates" else panel.future_names)[column]
+    of = "" if panel.is_wide else f" of series {shown(series)}"
+    return f"covariate {shown(covariate)} is {number:g} at {panel.time[row]}{of}"
+
+
+def warn_of_far(
+    scaled: NDArray[np.float64], scale: NDArray[np.float64], words: Callable[[tuple[int, ...]], str]
+) -> bool:
+    """Log the value farthest from the mean of the training rows, if it is too far to be measured; whether one is.
+
+    Args:
+        scaled: ``(value - mean) / scale`` of the training rows, NaN where missing.
+        scale: broadcastable to that; 1 where the training rows are constant.
+        words: says which value is at a place of `scaled`.
+    """
+    size = np.abs(scaled)
+    is_far = size > np.where(scale == 1, _FARTHEST_OF_CONSTANT, _FARTHEST)
+    if not is_far.any():
+        return False
+    place = tuple(map(int, np.unravel_index(np.where(is_far, size, 0).argmax(), size.shape)))
+    logger.warning(
+        "%s, %.0e standard deviations from the mean of the training rows; %s", words(place), size[place], EMPTY_IT
+    )
+    return True

@@ -303,7 +303,7 @@ def test_values_too_large_are_refused_when_they_are_cut(tmp_path: Path) -> None:
     frame = long_frame(missing=False)
     frame.loc[650, "y"] = 1e200
     data = mapped(saved(frame, tmp_path / "a.parquet"), **LONG)
-    with pytest.raises(Exception, match=r"series s1 has the value 1e\+200 at 2020-04-11 06:00:00, too large"):
+    with pytest.raises(Exception, match=r"series s1 has the value 1e\+200 at 2020-04-11 06:00:00, too far"):
         list(data.test_dataloader())
 
 

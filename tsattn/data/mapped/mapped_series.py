@@ -19,13 +19,13 @@ from tsattn.batch import Batch
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import last_row_of_places
+from tsattn.data.single_precision import EMPTY_IT, LARGEST, cell_words, warn_of_far
 from tsattn.data.windows import Series
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError
 from tsattn.target_transform import SeriesTransform
 
-__all__ = ["LARGEST", "MappedSeries"]
+__all__ = ["MappedSeries"]
 
-LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
 _LOOK_BACK = 64  # rows before a window that are looked at first for the last known value
 _BLOCK = 1 << 16  # rows that are scaled at once
 
@@ -71,6 +71,7 @@ class MappedSeries(Series):
             "future_covariate_scale": None if panel.future_covariates is None else torch.from_numpy(future_units[1]),
             "_units": {"past_covariates": past_units, "future_covariates": future_units},
             "_weight": weight,
+            "_told": set(),
             "original": panel.values if original is None else original,
         }
         for name, field in fields.items():
@@ -82,6 +83,7 @@ class MappedSeries(Series):
     _units: dict[str, tuple[Table, Table]]
     _missing: frozenset[str]
     _weight: float | None
+    _told: set[str]  # parts of which a value was logged
     original: Table
 
     @property
@@ -217,8 +219,7 @@ class MappedSeries(Series):
         with np.errstate(over="ignore", invalid="ignore"):
             x = raw - mean
             x /= scale
-        if name == "values":
-            self._check_magnitude(x, raw, scale, known, series, first)
+        self._check_magnitude(name, x, scale, known, first)
         if name in self._missing and not known.all():
             x = self._imputed(x, known, part, begin, series, (mean, scale))
         lacking = begin - first
@@ -255,25 +256,29 @@ class MappedSeries(Series):
 
     def _check_magnitude(
         self,
+        name: str,
         x: Table,
-        raw: Table,
         scale: Table,
         known: NDArray[np.bool_],
-        series: NDArray[np.int64],
         first: NDArray[np.int64],
     ) -> None:
-        """Refuse values whose squares single precision cannot add up, or whose variance double cannot hold."""
+        """Refuse targets whose squares single precision cannot add up, or whose variance double cannot hold.
+
+        A value that is far from all training rows is logged, once of targets and once of covariates.
+        """
+
+        def words(place: tuple[int, ...]) -> str:
+            window, row, column = place
+            values = self.original if name == "values" else None
+            return cell_words(self.panel, name, (int(first[window]) + row, column), values)
+
         with np.errstate(invalid="ignore"):
             is_bad = (~(np.abs(x) < LARGEST) | ~np.isfinite(scale)) & known
-        if is_bad.any():
-            window, row, channel = np.argwhere(is_bad)[0].tolist()
-            panel = self.panel
-            name = panel.channels[channel] if panel.is_wide else panel.ids[series[window]]
-            raise UserError(
-                f"series {shown(name)} has the value {raw[window, row, channel]:g} at "
-                f"{panel.time[first[window] + row]}, too large to compute with: mend it, leave it empty, or give the "
-                "series in a larger unit"
-            )
+        if name == "values" and is_bad.any():
+            place = tuple(np.argwhere(is_bad)[0].tolist())
+            raise UserError(f"{words(place)}, too far from the rest to compute with; {EMPTY_IT}")
+        if name not in self._told and warn_of_far(x, scale, words):
+            self._told.add(name)
 
     def _blocks(self) -> Iterator[tuple[int, slice]]:
         """Each series, and rows of it."""
