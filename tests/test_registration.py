@@ -100,9 +100,16 @@ def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, mo
         parser.parse_object({"data": {"class_path": "Tides"}})
 
 
-@pytest.mark.parametrize("path", ["nowhere", "nowhere.Class", "tsattn.Nowhere", "tsattn.errors.UserError", "."])
-def test_what_is_no_import_path_of_a_kind_is_refused(path: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"unknown toy {path!r}; valid: mine")):
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        *((path, f"unknown toy {path!r}; valid: mine") for path in ("nowhere", "nowhere.Class", ".")),
+        ("tsattn.Nowhere", "toy tsattn.Nowhere: tsattn has no class Nowhere"),
+        ("tsattn.errors.UserError", "toy tsattn.errors.UserError: it must derive from Predictor"),
+    ],
+)
+def test_what_is_no_import_path_of_a_kind_is_refused(path: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
         class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
 
 
