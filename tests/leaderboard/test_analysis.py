@@ -60,13 +60,6 @@ def test_models_are_told_by_what_they_are_made_of() -> None:
     assert analysis.chosen("ETTh1", attention=True) == "mix, swa"
 
 
-def test_the_suite_says_which_predictor_is_shown() -> None:
-    found = rows("ETTh1", 24) + [row("ETTh1", 24, "itransformer", name, 1) for name in ("mlr", "standard")]
-    assert Analysis(Records.of(found, suite())).shown["ETTh1"][0] == STANDARD
-    shown = Analysis(Records.of(found, suite(show="itransformer"))).shown["ETTh1"]
-    assert shown == ("itransformer, standard", "itransformer, mlr")
-
-
 def test_without_several_attentions_models_are_compared_with_the_best_linear_one() -> None:
     found = [row("ETTh1", 24, "ridge"), row("ETTh1", 24, "seasonal_naive", shift=50)]
     found += [row("ETTh1", 24, name, "", seed, shift=3) for name in ("dlinear", "nhits") for seed in (1, 2)]

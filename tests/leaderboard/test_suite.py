@@ -99,7 +99,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"chosen": {"co2": {"patchtst, mrl": {}}}},
         r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)",
     ),
-    "show": ({"show": "patch"}, "show names 'patch', which is not among predictors"),
     "question": ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
     "arm": (
         {"questions": [{**ASK, "against": "ridg"}]},

@@ -50,19 +50,29 @@ def paths(config: Any, prefix: str = "") -> Iterator[str]:
         yield from paths({str(i): value for i, value in enumerate(config) if isinstance(value, Mapping)}, prefix)
 
 
-def get_at(config: Any, path: str) -> Any:
+_NONE = object()
+
+
+def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
     """The value at a path.
 
+    Args:
+        config: plain data.
+        path: dotted.
+        default: given where there is none.
+
     Raises:
-        KeyError: if there is none.
+        KeyError: if there is none, and no default.
     """
     for name in path.split("."):
         if isinstance(config, list) and name.isdecimal() and int(name) < len(config):
             config = config[int(name)]
         elif isinstance(config, Mapping) and name in config:
             config = config[name]
-        else:
+        elif default is _NONE:
             raise KeyError(path)
+        else:
+            return default
     return config
 
 

@@ -168,8 +168,8 @@ class Analysis:
     def shown(self) -> Mapping[str, tuple[str, ...]]:
         """By data set, the models that are compared, the reference first.
 
-        They are attentions of the predictor that the suite shows, or of the first with several attentions; where there
-        is none, the best linear model and all others that learn something.
+        They are attentions of the first predictor with several; where there is none, the best linear model and all
+        others that learn something.
         """
         found = {}
         for name in self.datasets:
@@ -182,13 +182,12 @@ class Analysis:
     def _attentions(self) -> Mapping[str, tuple[str, ...]]:
         found = {}
         for dataset in self.datasets:
-            suite = self.suite_of(dataset)
             by_predictor: dict[str, list[str]] = {}
             for model in self.models[dataset]:
                 if self._is_trained(model):
                     by_predictor.setdefault(self.parts[model][0], []).append(model)
             several = [models for models in by_predictor.values() if len(models) > 1]
-            models = by_predictor.get(suite.show if suite else "") or next(iter(several), [])
+            models = next(iter(several), [])
             found[dataset] = tuple(sorted(models, key=lambda model: self.parts[model][1] != STANDARD))
         return found
 

@@ -293,7 +293,7 @@ def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
     for name, members in zip(names, groups.values(), strict=True):
         for run in members:
             windows = run.windows.merge(shared, on=keys)
-            rows.append({**run.row, "predictor": name, **_means(windows), **by_stretch(windows, run.horizon)})
+            rows.append({**run.row, "predictor": name, **_means(windows), **by_stretch(windows, run.row["horizon"])})
     labels = [(row["predictor"], row["seed"]) for row in rows]
     twice = [name for name, seed in labels if labels.count((name, seed)) > 1]
     if twice:
@@ -335,10 +335,6 @@ class _Run:
         windows = windows_of(ErrorTable.read(place.errors))
         return cls(folder, experiment, windows, row, place.noted("fingerprint"))
 
-    @property
-    def horizon(self) -> int:
-        return int(self.row["horizon"])
-
 
 def _check_same_runs(one: _Run, other: _Run) -> None:
     """Refuse finished runs whose test errors are of different things."""
@@ -372,7 +368,7 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
     """What tells experiments apart, in a few words: the value of what differs, or its path and value."""
     contents = [*map(_content, experiments)]
     predictors = [str(content["model"]["backbone"]["kind"]) for content in contents]
-    attentions = [_kind(_get(content, _ATTENTION)) for content in contents]
+    attentions = [_kind(get_at(content, _ATTENTION, None)) for content in contents]
     parts = [
         [*([one] if len(set(predictors)) > 1 else []), *([kind] if kind and len(set(attentions)) > 1 else [])]
         for one, kind in zip(predictors, attentions, strict=True)
@@ -383,7 +379,7 @@ def _names(experiments: Sequence[Experiment]) -> list[str]:
     else:
         left_out = _ATTENTION if len(set(attentions)) == len(attentions) else f"{_ATTENTION}.kind"
     for path in dict.fromkeys(path for content in contents for path in paths(content)):
-        values = [_get(content, path) for content in contents]
+        values = [get_at(content, path, None) for content in contents]
         is_leaf = not all(value is None or isinstance(value, Mapping) for value in values)
         if is_leaf and any(value != values[0] for value in values) and not path.startswith(left_out):
             for part, value in zip(parts, values, strict=True):
@@ -400,13 +396,6 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
 
 
-def _get(content: Mapping[str, Any], path: str) -> Any:
-    try:
-        return get_at(content, path)
-    except KeyError:
-        return None
-
-
 def _name(path: str, value: Any) -> str:
     """``mlr`` of an attention, ``learning_rate=0.001`` of another value."""
     if full_path(path) != _ATTENTION:
@@ -420,7 +409,7 @@ def _name(path: str, value: Any) -> str:
 
 def _as_given(base: Experiment, path: str, value: Any) -> Any:
     """The value of a model: a bare kind keeps the arguments of a configuration that has this kind already."""
-    given = _get(base.to_dict(), full_path(path))
+    given = get_at(base.to_dict(), full_path(path), None)
     return given if isinstance(given, Mapping) and given.get("kind") == value else value
 
 

@@ -36,11 +36,7 @@ _CONTENT = {
 
 
 class Digests:
-    """The digests of kinds of models, each computed once for the code, the libraries and the CPU.
-
-    Args:
-        file: JSON that keeps them.
-    """
+    """The digests of kinds of models in a JSON file, each computed once for the code, the libraries and the CPU."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

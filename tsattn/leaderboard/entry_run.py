@@ -48,16 +48,8 @@ _OTHER_VERSIONS = ("format", "command", "device", "threads")
 class Work:
     """What a process needs to know of a run.
 
-    Attributes:
-        name: of it, for logs.
-        key: of the experiment.
-        experiment: as plain data.
-        labels: columns of its record that name it.
-        members: keys of the experiments that train members of an ensemble.
-        origins: how many rolling origins it is validated on, too.
-        git: the state of the code.
-        command: that asked for it.
-        threads: of torch.
+    ``experiment`` is plain data, ``labels`` are the columns of its record that name it, ``members`` the keys of
+    experiments that train members of an ensemble, ``git`` is the state of the code, ``threads`` those of torch.
     """
 
     name: str
@@ -72,11 +64,7 @@ class Work:
 
 
 class WorkingFolder:
-    """The folder that a suite is run in: a record for each key, a run folder, a log and a lock.
-
-    Args:
-        path: the folder.
-    """
+    """The folder that a suite is run in: a record for each key, a run folder, a log and a lock."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -70,15 +70,7 @@ class Detail:
 class Page:
     """What a page says; sentences and cells are Markdown of code and bold words alone.
 
-    Attributes:
-        title: of the page.
-        answer: at most three sentences.
-        rows: of the figure; empty for no figure.
-        caption: of the figure.
-        table: a row a data set.
-        notes: how to read the table.
-        questions: their answers; None without questions.
-        details: what is folded.
+    `rows` are those of the figure, empty for none; `notes` say how to read the table, `details` are folded.
     """
 
     title: str
@@ -108,9 +100,6 @@ def page_of(analysis: Analysis) -> Page:
         questions=_questions(analysis),
         details=[*_details(analysis)],
     )
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
 
 
 def _number(value: float, digits: int = 3) -> str:
@@ -146,9 +135,6 @@ def _size(value: float) -> str:
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return _DASH if math.isnan(value) else f"{value:.3g}"
-
-
-# --- the answer ------------------------------------------------------------------------------------------------------
 
 
 def _answer(analysis: Analysis) -> list[str]:
@@ -215,9 +201,6 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
         names = found[verdict]
         parts.append(f"{verdict} on {_listed(names) if len(names) < 3 else len(names)}")
     return [f"Compared with the best linear model, `{reference}` is {_listed(parts)}."]
-
-
-# --- the figure and the table ----------------------------------------------------------------------------------------
 
 
 def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
@@ -338,9 +321,6 @@ def _question(answer: Answer) -> list[str]:
     return [*cells, f"{one.metric.upper()} {interval_text(estimate)}", p_value, answer.verdict]
 
 
-# --- details ---------------------------------------------------------------------------------------------------------
-
-
 def _details(analysis: Analysis) -> Iterable[Detail]:
     if analysis.pairs:
         yield _pairs(analysis)
@@ -454,9 +434,6 @@ def made(analysis: Analysis) -> Iterable[str]:
     seeds = analysis.by_horizon[trained].groupby("dataset", sort=False)["seeds"].agg(["min", "max"])
     counts = [f"{name} {low}{f' to {high}' if high > low else ''}" for name, low, high in seeds.itertuples(name=None)]
     yield f"Seeds: {', '.join(counts)}."
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def write_report(analysis: Analysis, folder: str | Path) -> Page:

@@ -27,17 +27,12 @@ _HORIZON = "data.init_args.prediction_length"
 
 @dataclass(frozen=True)
 class Entry:
-    """A run of a suite, or why it does not apply.
+    """A run of a suite by its names there, or why it does not apply.
 
     Attributes:
-        dataset: the name of the data set.
-        horizon: in steps.
-        predictor: its name in the suite.
-        attention: its name in the suite; empty for a predictor without one.
+        attention: empty for a predictor without one.
         seed: None where nothing is drawn.
-        experiment: None for what does not apply.
-        key: of the experiment.
-        reason: why it does not apply.
+        experiment: None for what does not apply, for the ``reason``.
         members: keys of the experiments that train the members of an ensemble.
         origins: how many rolling origins it is validated on, too.
     """
@@ -313,12 +308,7 @@ def _member(part: Experiment, base: Experiment) -> dict[str, Any]:
 def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """The first path at which two experiments differ."""
     for path in dict.fromkeys([*paths(one), *paths(other)]):
-        values = []
-        for content in (one, other):
-            try:
-                values.append(get_at(content, path))
-            except KeyError:
-                values.append(None)
+        values = [get_at(content, path, None) for content in (one, other)]
         if values[0] != values[1] and not all(isinstance(value, Mapping) for value in values):
             return path
     return None

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from tsattn.errors import UserError, one_of
 
 __all__ = ["Published", "read_published", "shipped_numbers"]
 
@@ -21,15 +19,9 @@ _MEANS_OVER = ((96, 192, 336, 720), (24, 36, 48, 60))  # the horizons that publi
 class Published:
     """Test errors that a publication gives for a model on a data set, on the train-standardised scale.
 
-    Attributes:
-        model: its name there.
-        dataset: as the registry calls it.
-        context_length: the look-back, a number, a range, or how it was chosen.
-        complete_test: whether every test window was scored; older code leaves the last batch out.
-        source: where the numbers are.
-        scores: ``(MSE, MAE)`` by horizon, or by ``mean``: over 96, 192, 336 and 720 steps, or 24, 36, 48 and 60.
-            An MAE that is not given is NaN.
-        note: a caveat.
+    `context_length` is a number, a range, or how it was chosen. Older code leaves the last batch out: then not every test
+    window was scored (`complete_test`). Scores are ``(MSE, MAE)`` by horizon, or by ``mean``: over 96, 192, 336 and 720
+    steps, or 24, 36, 48 and 60; an MAE that is not given is NaN.
     """
 
     model: str
@@ -61,46 +53,13 @@ def read_published(path: str | Path) -> list[Published]:
     """Read a list of ``[[published]]`` tables, whose keys are the attributes of `Published`.
 
     Scores are ``96 = [0.366, 0.391]``, ``mean = [0.338, 0.369]``, or without an MAE ``96 = [0.366]``.
-
-    Raises:
-        UserError: naming the file, the entry and what is wrong.
     """
-    try:
-        entries = tomllib.loads(Path(path).read_text("utf-8")).get("published")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}") from error
-    if not isinstance(entries, list):
-        raise UserError(f"{path} has no table [[published]]; add one for each model and data set")
-    return [_entry(entry, f"{path}, entry {number}") for number, entry in enumerate(entries, 1)]
+    return [_entry(entry) for entry in tomllib.loads(Path(path).read_text("utf-8"))["published"]]
 
 
-def _entry(entry: Mapping[str, Any], place: str) -> Published:
-    known = [one.name for one in fields(Published)]
-    if wrong := sorted((set(entry) ^ set(known)) - {"note"}):
-        raise UserError(
-            f"{place}: {wrong[0]} is {'missing' if wrong[0] in known else 'unknown'}; keys: {one_of(known)}"
-        )
-    if not isinstance(entry["complete_test"], bool):
-        raise UserError(f"{place}: complete_test must be true or false")
-    if blank := [name for name in ("model", "dataset", "source") if not str(entry[name]).strip()]:
-        raise UserError(f"{place}: {blank[0]} must not be empty")
-    scores = {_horizon(name, place): _pair(pair, place) for name, pair in entry["scores"].items()}
-    if not scores:
-        raise UserError(f"{place}: scores must be [MSE, MAE] by horizon")
+def _entry(entry: Mapping[str, Any]) -> Published:
+    scores: dict[int | str, tuple[float, float]] = {
+        name if name == "mean" else int(name): (float(mse), float(*mae or [math.nan]))
+        for name, (mse, *mae) in entry["scores"].items()
+    }
     return Published(**{**entry, "context_length": str(entry["context_length"]), "scores": scores})
-
-
-def _horizon(name: str, place: str) -> int | str:
-    if name != "mean" and not name.isdigit():
-        raise UserError(f"{place}: scores must be by horizon or `mean`, not {name}")
-    return name if name == "mean" else int(name)
-
-
-def _pair(pair: Any, place: str) -> tuple[float, float]:
-    try:
-        mse, mae = (*map(float, pair), *[math.nan] * (2 - len(pair)))
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{place}: scores of a horizon must be [MSE, MAE], or [MSE]") from error
-    return mse, mae

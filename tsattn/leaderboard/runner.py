@@ -16,7 +16,7 @@ from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state, held
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import FILE, LABELS, Records
-from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers, Workers
+from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers
 
 __all__ = ["Options", "Runner", "duration"]
 
@@ -99,7 +99,7 @@ class Runner:
         """The entries that are to be run, each experiment once."""
         return [entry for entry in self._unique() if self.state(entry) == "left"]
 
-    def run(self, workers: Workers) -> None:
+    def run(self, workers: LocalWorkers | RayWorkers) -> None:
         """Run what is left, and write the records.
 
         Raises:

@@ -12,7 +12,6 @@
     attentions:
       standard: standard                # a kind, or a description
       mlr: {kind: mlr, ranks: [2, 2]}
-      window: {attention: {kind: swa, window_size: 4}, seeds: 2, horizons: [96], predictors: [patchtst]}
       wide: {attention: {kind: mlr, ranks: [2, 2]}, by_data: {weather: {kind: mlr, ranks: [4, 4]}}}
     predictors:
       ridge: ridge                      # a kind, or an import path
@@ -74,7 +73,6 @@ KEYS = {
         "chosen": "values that were chosen on validation, by data set and arm: `{ETTh1: {'patchtst, mlr': {...}}}`",
         "questions": "what the suite is to answer, a list of mappings (see below), written before it runs",
         "margin": "differences below it count as equal; 0.01 (1 %) by default",
-        "show": "the predictor whose attentions are drawn and tabulated; the first with several by default",
         "origins": "validate each arm on so many rolling origins, too, with its first seed; 0 by default",
         "first_seed": "the number of the first seed; 1 by default",
         "caveats": "sentences that the report prints, a list",
@@ -167,14 +165,8 @@ class Mix:
 class Arm:
     """A predictor and how it is trained.
 
-    Attributes:
-        name: in tables.
-        backbone: its description; None for a mix.
-        values: of its experiments, by dotted path.
-        by_data: values that replace them on a data set, by its name.
-        mix: the predictors whose mean it is.
-        has_attentions: whether each attention of the suite is put into its slot, if it has one.
-        limits: what it is restricted to.
+    A mix has no `backbone` of its own. `by_data` replaces `values` on a data set; `has_attentions` says whether each
+    attention of the suite is put into its slot, if it has one.
     """
 
     name: str
@@ -202,15 +194,9 @@ class AttentionArm:
 
 @dataclass(frozen=True)
 class Question:
-    """What a suite is to answer.
+    """What a suite is to answer: whether the mean log error of `arms` differs from that of `against`.
 
-    Attributes:
-        ask: the question, as a sentence.
-        arms: labels whose mean log error is compared.
-        against: the label that it is compared with.
-        metric: ``mse`` or ``mae``.
-        data: names of data sets; None for all.
-        posed_before: whether it was written down before the runs; others are exploration.
+    None of `data` are all. What was not posed before the runs is exploration.
     """
 
     ask: str
@@ -239,7 +225,6 @@ class Suite:
     chosen: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     questions: tuple[Question, ...] = ()
     margin: float = 0.01
-    show: str = ""
     origins: int = 0
     first_seed: int = 1
     caveats: tuple[str, ...] = ()
@@ -291,7 +276,6 @@ class Suite:
             },
             questions=tuple(_question(one) for one in given.get("questions") or ()),
             margin=float(margin),
-            show=str(given.get("show") or ""),
             origins=whole_number("origins", given.get("origins", 0), least=0),
             first_seed=whole_number("first_seed", given.get("first_seed", 1), least=0),
             caveats=tuple(" ".join(str(one).split()) for one in given.get("caveats") or ()),
@@ -363,8 +347,6 @@ class Suite:
                 _check_name(f"the mix {arm.name} is of", name, others, "predictors, mixes aside")
         for name in self.chosen:
             _check_name("chosen names", name, known["data"], "data")
-        if self.show:
-            _check_name("show names", self.show, known["predictors"], "predictors")
         arms = [label(arm, one) for arm in self.predictors for one in ("", *self.attentions)]
         for question in self.questions:
             for name in (*question.arms, question.against):

@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from multiprocessing import connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from tsattn.data.files import first_line
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.ray_cluster import connect
 from tsattn.training.quiet_lightning import quiet_lightning
 
-__all__ = ["BUSY", "LocalWorkers", "RayWorkers", "Workers"]
+__all__ = ["BUSY", "LocalWorkers", "RayWorkers"]
 
 BUSY = "busy"
 """The outcome of a run that another process has."""
@@ -33,26 +33,6 @@ _BUSY_CODE, _INTERRUPTED = 75, 130
 _PATIENCE = 60.0  # seconds that processes have to keep what they have done
 _RETRIES = 5  # of a task whose machine is lost
 _FORKS = multiprocessing.get_context("forkserver")  # it imports everything once
-
-
-class Workers(Protocol):
-    """What runs the entries of a suite."""
-
-    @property
-    def free(self) -> int:
-        """How many more can be started now."""
-
-    def start(self, work: Work) -> None:
-        """Start a run."""
-
-    def ended(self, seconds: float) -> Mapping[str, str]:
-        """By key, the outcome of runs that have ended, after waiting so long for the first.
-
-        Empty for one that left a record or was interrupted, `BUSY`, or why it left none.
-        """
-
-    def stop(self) -> None:
-        """End all runs, which keep what they have done."""
 
 
 class LocalWorkers:
@@ -86,7 +66,10 @@ class LocalWorkers:
         self._running[work.key] = process
 
     def ended(self, seconds: float) -> Mapping[str, str]:
-        """By key, the outcome of runs that have ended; see `Workers.ended`."""
+        """By key, the outcome of runs that have ended, after waiting so long for the first.
+
+        Empty for one that left a record or was interrupted, `BUSY`, or why it left none.
+        """
         connection.wait([process.sentinel for process in self._running.values()], seconds)
         ended = {key: process for key, process in self._running.items() if process.exitcode is not None}
         for key, process in ended.items():
@@ -205,7 +188,7 @@ class RayWorkers:
         self._running[self._task.remote(work, files)] = work.key, held
 
     def ended(self, seconds: float) -> Mapping[str, str]:
-        """By key, the outcome of runs that have ended; see `Workers.ended`."""
+        """By key, the outcome of runs that have ended; see `LocalWorkers.ended`."""
         outcomes, self._at_once = self._at_once, {}
         if not self._running:
             time.sleep(0.0 if outcomes else seconds)
