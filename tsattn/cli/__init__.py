@@ -150,8 +150,11 @@ def _interruption(error: BaseException | None) -> str | None:
 
     A library that is interrupted while it is imported makes an ImportError of that.
     """
+    seen: set[int] = set()  # causes may go round in a circle
     while error is not None and not isinstance(error, KeyboardInterrupt):
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
+        error = None if id(error) in seen else error
     return None if error is None else str(error)
 
 

@@ -20,8 +20,8 @@ class Published:
     """Test errors that a publication gives for a model on a data set, on the train-standardised scale.
 
     `context_length` is a number, a range, or how it was chosen. Older code leaves the last batch out: then not every
-    test window was scored (`complete_test`). Scores are ``(MSE, MAE)`` by horizon, or by ``mean``: over 96, 192, 336 and 720
-    steps, or 24, 36, 48 and 60; an MAE that is not given is NaN.
+    test window was scored (`complete_test`). Scores are ``(MSE, MAE)`` by horizon, or by ``mean``: over 96, 192, 336
+    and 720 steps, or 24, 36, 48 and 60; an MAE that is not given is NaN.
     """
 
     model: str
