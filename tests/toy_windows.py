@@ -79,7 +79,7 @@ def one_window(windows: Batch, number: int) -> Batch:
 
 def tensors_of(batch: Batch) -> dict[str, Tensor]:
     """What a batch has, by name, its units as ``mean`` and ``scale``."""
-    parts = {**vars(batch), **({} if batch.units is None else vars(batch.units))}
+    parts = {**({} if batch.units is None else vars(batch.units)), **vars(batch)}
     return {name: part for name, part in parts.items() if isinstance(part, Tensor)}
 
 

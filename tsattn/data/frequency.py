@@ -127,7 +127,7 @@ def try_infer_frequency(index: Times) -> str | None:
         frequency: object = pd.infer_freq(index)
     name = None if frequency is None else str(getattr(frequency, "freqstr", frequency))
     # pandas takes the last Fridays of months for the fourth ones
-    is_right = name is not None and index.equals(pd.date_range(index[0], periods=len(index), freq=name))
+    is_right = name is not None and bool((index == pd.date_range(index[0], periods=len(index), freq=name)).all())
     return name if is_right else None
 
 

@@ -319,7 +319,9 @@ def _usual_months(days: NDArray[np.int64]) -> str | None:
     first_days = days - _days_of_month(days) + 1
     usual = _mode(_days_of_month(days))
     weekday = _WEEKDAYS[_mode((days + 3) % 7)]
-    weekdays = (f"LWOM-{weekday}", *(f"WOM-{week}{weekday}" for week in range(1, 5)))
+    weekdays = [f"WOM-{week}{weekday}" for week in range(1, 5)]
+    if pd.__version__ >= "3":  # which reads the last weekday of a month from text
+        weekdays.insert(0, f"LWOM-{weekday}")
     for alias in ("MS", "ME", "BMS", "BME", *weekdays):
         on_grid = Grid(span, alias).split(_index(days))[1] != OFF_GRID
         if alias == "MS":

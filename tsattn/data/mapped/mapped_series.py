@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
+from tsattn.data.file_views import FileView
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import last_row_of_places
@@ -46,7 +47,7 @@ class MappedSeries(Series):
         future_units: those of the future covariates, each `(F,)`.
         transform: of the targets, whose transformed values the panel has.
         weight: the mean by which the weights of the targets are divided; None where all count alike.
-        original: `(rows, C)` the values before they were transformed; those of the panel by default.
+        original: `(rows, C)` the values before they were transformed, or where they are in a file.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class MappedSeries(Series):
         scale: Table,
         past_units: tuple[Table, Table],
         future_units: tuple[Table, Table],
-        transform: SeriesTransform | None = None,
-        weight: float | None = None,
-        original: Table | None = None,
+        transform: SeriesTransform | None,
+        weight: float | None,
+        original: Table | FileView,
     ) -> None:
         fields: dict[str, Any] = {
             "panel": panel,
@@ -72,7 +73,7 @@ class MappedSeries(Series):
             "_units": {"past_covariates": past_units, "future_covariates": future_units},
             "_weight": weight,
             "_told": set(),
-            "original": panel.values if original is None else original,
+            "original": original.open() if isinstance(original, FileView) else original,
         }
         for name, field in fields.items():
             object.__setattr__(self, name, field)
@@ -289,7 +290,8 @@ class MappedSeries(Series):
 
     def __reduce__(self) -> tuple[Any, ...]:
         units = self._units["past_covariates"], self._units["future_covariates"]
-        arguments = (self.mean.numpy(), self.scale.numpy(), *units, self.transform, self._weight, self.original)
+        original = FileView.of(self.original) or self.original
+        arguments = (self.mean.numpy(), self.scale.numpy(), *units, self.transform, self._weight, original)
         return MappedSeries, (self.panel, *arguments)
 
 
