@@ -109,7 +109,7 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--data=CSVDataModule", "--data.path=x.csv", "--data.max_filled=2"], "max_filled must be from 0 to 1"),
         (["fit", "--data.path", "mine.csv"], "`--data.path` belongs to CSVDataModule or MappedDataModule; add `--data"),
         (["fit", "--config", "co2_mlr.yaml", "--data.path", "x.csv"], "MappedDataModule; add `--data CSVDataModule`"),
-        (["fit", "--data", "CO2DataModule", "--data.name", "x"], "to PublicDataModule; add `--data PublicDataModule`"),
+        (["fit", "--data", "CO2DataModule", "--data.name", "x"], "`--data.name` belongs to PublicDataModule"),
         (["fit", "--data.name", "weather"], "names no class; give `--config NAME`, `--data CSVDataModule --data.path"),
         (["fit", "--data", "CSVDataModule"], "--data.path is missing"),
         (["fit", "--config"], "--config needs a value"),
@@ -309,7 +309,7 @@ def test_the_command_is_installed() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "error: unknown command 'nothing'; valid: fit, validate, test, predict, attention, export, tune, "
-        "benchmark, report, cost, datasets, kernels\n"
+        "compare, benchmark, report, cost, datasets, kernels\n"
     )
 
 

@@ -40,7 +40,12 @@ def row(
         **{"suite": "invented", "dataset": dataset, "horizon": horizon, "predictor": predictor, "attention": attention},
         **{"seed": seed, "key": f"{dataset}-{horizon}-{predictor}-{attention}-{seed}", "status": "done"},
         **{"mse": mse, "mae": 0.6 * mse, "mase": 2 * mse, "validation_mse": mse, "validation_mae": 0.6 * mse},
-        **{"parameters": 40_000 if seed else 0, "seconds": 60.0 if seed else 0.5, "windows": 8 * windows},
+        **{
+            "context_length": 336,
+            "parameters": 40_000 if seed else 0,
+            "seconds": 60.0 if seed else 0.5,
+            "windows": 8 * windows,
+        },
         "experiment": yaml.safe_dump({"model": {"backbone": described}}),
         **{"origin": np.arange(windows).tolist(), "count": counts.tolist()},
         **{"squared": squared.tolist(), "absolute": (0.6 * squared).tolist()},

@@ -50,6 +50,10 @@ def run(words: list[str]) -> int:
     from tsattn.leaderboard.suite import read_suite
     from tsattn.ray_cluster import import_ray
 
+    for name in _PLACES:
+        place = getattr(options, name.removeprefix("--"))
+        if place is not None and Path(place).is_file():
+            raise UserError(f"{name} is a folder, but {place} is a file; name another")
     if options.ray is not None:
         import_ray("--ray")  # before the data are read
     with session():

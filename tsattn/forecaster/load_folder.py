@@ -62,9 +62,11 @@ def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None
     task, output = fitted.predictor.task, fitted.predictor.output
     assert task is not None
     assert output is not None
-    names = ("prediction_length", "past_covariates", "future_covariates", "static")
+    # a table of a folder may have named them, not the arguments
+    roles = ("past_covariates", "future_covariates", "static")
     pairs = {
-        **{name: (given[name], getattr(task, name)) for name in names},
+        "prediction_length": (given["prediction_length"], task.prediction_length),
+        **{name: (given[name], getattr(task, name)) for name in roles if given[name]},
         **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
         "scaling": (given["scaling"], fitted.scaler.scaling),
         "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),

@@ -197,7 +197,8 @@ class Analysis:
             return model
         runs = self.runs[(self.runs["dataset"] == dataset) & (self.runs["model"] == model)]
         backbone = parsed(runs["experiment"].iloc[0])["model"]["backbone"]
-        return ridge_label(runs["context_length"].astype(int), backbone.get("alpha", ALPHA), model)
+        contexts = runs["context_length"].dropna().astype(int)  # a run that failed early has none
+        return model if contexts.empty else ridge_label(contexts, backbone.get("alpha", ALPHA), model)
 
     def short(self, model: str) -> str:
         """The attention of a shown model; its whole name where models without attention are shown, too."""
