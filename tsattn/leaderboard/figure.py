@@ -99,10 +99,11 @@ def forest(rows: Mapping[str, Sequence[Mark]], *, title: str, axis: str) -> Figu
 
 
 def _limits(marks: Sequence[Mark]) -> tuple[float, float]:
-    """The range of dots and stars, and of intervals as far as these do not make it twice as wide."""
+    """The range of dots and stars, and of intervals as far as they are usual and do not make it twice as wide."""
     inner = [0.0, *(one.value for one in marks if one.form != "cross" and abs(one.value) <= _FAR)]
     low, high = min(inner), max(inner)
-    room = max(high - low, 1.0)
+    widths = sorted(one.high - one.low for one in marks if math.isfinite(one.high - one.low))
+    room = max(high - low, 1.0, *(1.3 * width for width in widths[len(widths) // 2 :][:1]))
     ends = [end for one in marks for end in (one.low, one.high) if math.isfinite(end)]
     outer = min([low, *ends]), max([high, *ends])
     return max(low - room / 2, outer[0]) - 0.06 * room, min(high + room / 2, outer[1]) + 0.06 * room
@@ -113,6 +114,9 @@ def _draw(ax: Axes, mark: Mark, y: float, style: Mapping[str, Any], low: float, 
         return
     if math.isfinite(mark.low):
         ax.plot([max(mark.low, low), min(mark.high, high)], [y, y], color=style["color"], lw=style.get("lw", 1))
+        for is_beyond, edge, arrow in ((mark.low < low, low, "<"), (mark.high > high, high, ">")):
+            if is_beyond:  # the interval goes on
+                ax.plot([edge], [y], arrow, ms=5, color=style["color"], clip_on=False)
     beyond = {"marker": "<" if mark.value < low else ">", "ms": 5} if not low <= mark.value <= high else {}
     drawn = {**style, **beyond, "clip_on": False, "zorder": 4}
     ax.plot([min(max(mark.value, low), high)], [y], **drawn)
