@@ -137,17 +137,19 @@ def _fine_tuned(records: Records, data: Sequence[str], seeds: Sequence[int], hor
 
 
 def paired(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], horizon: int) -> dict[str, Any]:
-    """The mean MASE of runs over that of others of the same seeds and windows, with its interval of 95 %.
+    """The mean ratio of the MASE of runs to that of others of the same seeds and windows, with its interval of 95 %.
 
     It is missing with a single pair, or fewer than two blocks; see `tsattn.leaderboard.statistics`.
     """
     counts = np.array(runs[0]["counts"], np.float64)
     if any(one["counts"] != runs[0]["counts"] for one in (*runs, *others)):
         raise RuntimeError("runs that are compared were tested on different windows")
-    seeds, origins = range(len(runs)), np.arange(len(counts))
+    # a pair starts from the same weights, whose luck it shares: each is measured by the level of its other
+    own, other = (np.array([one["sums"] for one in group], np.float64) for group in (runs, others))
+    levels, origins = other.mean(1, keepdims=True), np.arange(len(counts))
     table = {
-        name: ModelErrors(np.array([one["sums"] for one in group], np.float64), counts, origins, tuple(seeds))
-        for name, group in (("own", runs), ("other", others))
+        "own": ModelErrors(own / levels, counts, origins, tuple(range(len(runs)))),
+        "other": ModelErrors((other / levels).mean(0, keepdims=True), counts, origins, (None,)),
     }
     found = difference([table], {"own": 1, "other": -1}, horizons=[horizon])
     low, high = (math.exp(end) for end in found.interval())
