@@ -62,7 +62,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     experiment, output = toy("in_context", predictors, ["standard", "btt_1"], **{"data.batch_size": 4})
     words = ["--output", str(output), "--folder", str(tmp_path / "runs")]
     assert experiment.main([*words, "--dry-run"]) == 0
-    assert "in_context_small: 4 entries: 4 to be run" in capsys.readouterr().out
+    assert "in_context_small: 4 runs: 4 to be run" in capsys.readouterr().out
     assert not output.exists()
     assert experiment.main([*words, "--jobs", "2"]) == 0
     frame = Records.read(output).frame
@@ -206,7 +206,7 @@ def test_every_suite_can_be_run(path: Path) -> None:
     if path.stem.startswith(DRAWN):
         values |= {"data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
     least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))][:1]
-    entries = Planner({}).plan(replace(suite, values=values, seeds=1).narrowed(data=least or [*suite.data])).entries
+    entries = Planner().plan(replace(suite, values=values, seeds=1).narrowed(data=least or [*suite.data]))
     reasons = {entry.reason for entry in entries if entry.reason}
     # four levels of equal ranks need heads of four components
     assert all("do not share the head size 2" in reason for reason in reasons), reasons

@@ -6,6 +6,7 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,7 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
         exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
     one = fitted("nlinear")
     with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
-        exported(replace(one, conformal=object()), "torch")  # type: ignore[arg-type]
+        exported(replace(one, conformal=SimpleNamespace(intervals=())), "torch")  # type: ignore[arg-type]
     one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]  # type: ignore[method-assign, union-attr]
     with pytest.raises(UserError, match="nlinear cannot be exported: "):
         exported(one, "torch")

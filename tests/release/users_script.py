@@ -31,6 +31,7 @@ from tsattn import (
     build_attention,
     build_backbone,
     build_predictor,
+    compare,
     diagnose,
     load,
     resume,
@@ -78,6 +79,14 @@ def experiments(folder: Path) -> list[Result]:
     scores: pd.DataFrame = longer.scores
     print(scores, longer.experiment.to_yaml(), longer.key)
     return [first, longer]
+
+
+def which_attention() -> pd.DataFrame:
+    """Errors of two attentions under identical training, with intervals of their differences."""
+    comparison = compare("co2_mlr.yaml", attention=["standard", "mlr"], seeds=2)
+    print(comparison)
+    differences: pd.DataFrame = comparison.differences
+    return differences
 
 
 def batches(data: ForecastDataModule) -> Tensor:

@@ -47,7 +47,7 @@ def test_a_fold_is_scaled_and_cut_by_its_own_rows(toy_csv: Path, toy_frame: pd.D
     assert second.scaler.mean == pytest.approx(toy_frame.iloc[:420].mean().tolist())
     assert len(first.windows("train")) == 360 - 30 + 1
     assert len(first.windows("val")) == 60 - 6 + 1
-    with pytest.raises(UserError, match="longer than the test part"):
+    with pytest.raises(UserError, match="the test part of the data has no rows"):
         first.windows("test")
 
 
