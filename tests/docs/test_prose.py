@@ -43,5 +43,5 @@ x = 1  # a comment that is so long that nobody can read it on a screen of eighty
 """
     kinds = [kind for kind, _ in page_prose(page + " ".join(["word"] * 31)).faults()]
     assert kinds == ["private", "headless", "numbers", "long", "wide"]
-    source = '"""Those of a module."""\ndef f(x):\n    """Return it.\n\n    Args:\n        x: one of the arms.\n    """\n'
+    source = '"""Those of a module."""\ndef f(x):\n    """Return.\n\n    Args:\n        x: one of the arms.\n    """\n'
     assert [kind for kind, _ in docstring_prose(source).faults()] == ["private", "headless", "private"]
