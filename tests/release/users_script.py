@@ -85,8 +85,8 @@ def which_attention() -> pd.DataFrame:
     """Errors of two attentions under identical training, with intervals of their differences."""
     comparison = compare("co2_mlr.yaml", attention=["standard", "mlr"], seeds=2)
     print(comparison)
-    differences: pd.DataFrame = comparison.differences
-    return differences
+    table: pd.DataFrame = comparison.table
+    return table
 
 
 def batches(data: ForecastDataModule) -> Tensor:
