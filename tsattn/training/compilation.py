@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of
 
 __all__ = [
     "COMPILE_MODES",
@@ -96,7 +96,7 @@ def compiler_errors(mode: str | None) -> Iterator[None]:
         if not isinstance(error, BackendCompilerFailed):
             raise
         why = error.inner_exception
-        reason = f"{type(why).__name__}: {shown(' '.join(str(why).split()))}"
+        reason = f"{type(why).__name__}: {' '.join(str(why).split())[-200:]}"  # a loader's reason follows its path
         if type(why).__name__ == "InvalidCxxCompiler":
             reason = "it needs a C++ compiler, and none works here (g++, or what CXX names)"
         raise UserError(f"torch cannot compile the backbone: {reason}; leave compile_mode {mode} out") from error
