@@ -66,13 +66,3 @@ def test_the_backbone_of_a_gpu_has_the_size_that_it_says() -> None:
     task = Task("toy", lengths["context_length"], lengths["prediction_length"], ("a", "b"), "h", 24)
     backbone = build_backbone(content["model"]["backbone"], task)
     assert backbone(Batch(torch.randn(1, 96, 2))).shape == (1, 96, 2)
-
-
-def test_the_ett_configurations_differ_in_attention_only() -> None:
-    contents = {}
-    for kind in ("standard", "swa", "global_swa", "btt", "bilinear_mlr", "mlbtc", "mlr"):
-        content = yaml.safe_load((CONFIGS[0].parent / f"etth1_{kind}.yaml").read_text())
-        attention = content["model"]["backbone"].pop("attention")
-        assert attention == kind or attention["kind"] == kind
-        contents[kind] = content
-    assert all(content == contents["mlr"] for content in contents.values())

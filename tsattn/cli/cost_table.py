@@ -20,8 +20,9 @@ One multiply-add is 2 flops. Biases, norms, and the value and output projections
 _ATTENTION = "a kind, or '{kind: mlr, ranks: [32, 16, 16]}'; --attention.ARGUMENT sets one argument"
 
 _NOTE = """\
-Flops to form scores are measured on the plain reference, which forms every pair with every component, and masks; the
-row after them is what the chosen implementation executes on a CPU, zero-padded components included."""
+Flops to form scores are measured on the plain reference: it forms every pair
+with every component, then masks. The next row counts what the chosen
+implementation executes on a CPU, zero-padded components included."""
 
 
 def run(words: list[str]) -> int:
@@ -114,7 +115,7 @@ def _report(description: object, options: argparse.Namespace) -> str:
         ("cached key numbers, all key heads", form.cached_keys, None),
         (f"cached key bytes, {options.dtype}", form.cached_key_bytes(dtype), held),
     ]
-    lines = [f"{'':36}{'closed form':>20}{'measured':>20}"]
+    lines = [f"{'one attention layer':36}{'closed form':>20}{'measured':>20}"]
     for name, expected, seen in rows:
         cells = ("" if number is None else f"{number:,}" for number in (expected, seen))
         lines.append(f"{name:36}{'{:>20}{:>20}'.format(*cells)}".rstrip())

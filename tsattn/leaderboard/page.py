@@ -167,7 +167,7 @@ def _answer(analysis: Analysis) -> list[str]:
     if ends:
         lowest, highest = min(ends, key=lambda one: ends[one][0]), max(ends, key=lambda one: ends[one][1])
         sentences.append(
-            f"The 95 % intervals of the {subject} reach from {_percent(ends[lowest][0])} ({lowest}) "
+            f"The intervals of the {subject} reach from {_percent(ends[lowest][0])} ({lowest}) "
             f"to {_percent(ends[highest][1])} ({highest})."
         )
     return [*sentences, *_against_linear(analysis, reference)]
@@ -196,11 +196,12 @@ def _against_linear(analysis: Analysis, reference: str) -> list[str]:
             found.setdefault(verdict, []).append(f"{dataset}{size}")
     if not found:
         return []
-    parts = []
+    said, subject = [], f"Compared with the best linear model, `{reference}`"
     for verdict in sorted(found, key=_rank):
         names = found[verdict]
-        parts.append(f"{verdict} on {_listed(names) if len(names) < 3 else len(names)}")
-    return [f"Compared with the best linear model, `{reference}` is {_listed(parts)}."]
+        said.append(f"{subject} is {verdict} on {_listed(names) if len(names) < 3 else f'{len(names)} data sets'}.")
+        subject = "It"
+    return said
 
 
 def _figure_rows(analysis: Analysis) -> dict[str, list[Mark]]:
@@ -280,15 +281,8 @@ def _rank(verdict: str) -> int:
 
 
 def _notes(analysis: Analysis) -> list[str]:
-    by_horizons: dict[str, list[str]] = {}
-    for dataset in analysis.datasets:
-        by_horizons.setdefault(_listed(map(str, analysis.horizons[dataset])), []).append(dataset)
-    most = max(by_horizons, key=lambda one: len(by_horizons[one]))
-    others = "; ".join(f"{_listed(names)}: {one}" for one, names in by_horizons.items() if one != most)
-    means = f"mean over horizons ({most}{f'; {others}' if others else ''}) and seeds"
-    if all(len(analysis.horizons[dataset]) == 1 for dataset in analysis.datasets):
-        means = f"mean over seeds, at horizon {most}{f' ({others})' if others else ''}"
-    notes = [f"MSE on the train-standardised scale, {means}."]
+    several = any(len(analysis.horizons[dataset]) > 1 for dataset in analysis.datasets)
+    notes = [f"MSE on standardised data, mean over {'horizons and ' if several else ''}seeds."]
     references = {analysis.short(pair.against) for pair in analysis.pairs}
     if references:
         notes.append(f"Verdicts compare with {_listed(map(_code, sorted(references)))}.")
@@ -434,6 +428,9 @@ def made(analysis: Analysis) -> Iterable[str]:
     seeds = analysis.by_horizon[trained].groupby("dataset", sort=False)["seeds"].agg(["min", "max"])
     counts = [f"{name} {low}{f' to {high}' if high > low else ''}" for name, low, high in seeds.itertuples(name=None)]
     yield f"Seeds: {', '.join(counts)}."
+    horizons = {name: _listed(map(str, steps)) for name, steps in analysis.horizons.items()}
+    groups = {one: _listed(name for name in horizons if horizons[name] == one) for one in horizons.values()}
+    yield f"Horizons: {'; '.join(f'{one} on {names}' for one, names in groups.items())}."
 
 
 def write_report(analysis: Analysis, folder: str | Path) -> Page:
