@@ -12,7 +12,7 @@ not see stands in comments, of three kinds, each on lines of its own; the built 
 
     <!-- not run: it downloads weights -->                          the block after it, which is compiled all the same
 
-In both, `runs/ETTh1/transformer_mlr/TIME`, the same of `co2`, and `runs/...` stand for the folder of a finished run on
+In both, `runs/ETTh1/transformer_mlr/TIME`, the same of `co2`, `runs/sales` and `runs/...` stand for the folder of a finished run on
 a toy.
 """
 
@@ -30,7 +30,7 @@ SHORTER = {
     r'"max_steps": \d+': '"max_steps": 2',
     r'"trainer\.max_(steps|epochs)": \d+': '"trainer.max_steps": 2',
 }
-RUN_FOLDER = re.compile(r"\bruns/((?:ETTh1|co2)/transformer_mlr/TIME|\.\.\.)(?=[\s\"'/]|$)")
+RUN_FOLDER = re.compile(r"\bruns/((?:ETTh1|co2)/transformer_mlr/TIME|sales|\.\.\.)(?=[\s\"'/]|$)")
 
 _SHELL = ("sh", "bash", "shell", "console")
 _COMMENT = re.compile(r"<!-- (?P<what>run|in tests:|not run:)(?P<text>.*?)-->", re.S)

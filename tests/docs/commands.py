@@ -54,7 +54,9 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
         sales.to_parquet(folder / "sales.parquet")
     if "--resume" in words:
         (folder / "run" / "metrics.json").unlink()
-    if command in _RUN_WHOLE or words[1:] == ["--resume", "run"]:
+    if "--future" in words:  # the toy has no covariates
+        parse_command(command, prepare(words)[1:])
+    elif command in _RUN_WHOLE or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
         experiment, _ = parse_command("fit", prepare(words)[1:])
