@@ -11,6 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+import tsattn
 from docs_site.command_pages import command_pages
 from docs_site.key_pages import configuration_page, search_page, suite_page
 from docs_site.kind_pages import attention_page, predictor_page
@@ -18,12 +19,27 @@ from docs_site.missing_docstrings import undocumented
 from docs_site.name_pages import name_pages
 from docs_site.notebook_pages import notebook_page
 from docs_site.repository_links import relinked, repository_path, site_path
-from docs_site.result_pages import result_files, results_page
+from docs_site.result_pages import result_files, result_nav, results_page
 
 LOG = logging.getLogger("mkdocs.hooks.tsattn")
 ROOT = Path(__file__).parents[1]
 REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 TEST_COMMENT = re.compile(r"^ *<!-- (run|in tests:|not run:).*?-->\n?", re.MULTILINE | re.DOTALL)
+SETTINGS = {
+    "index.md": {"hide": ["navigation"], "search": {"boost": 2}},
+    "how-to/": {"search": {"boost": 2}},
+    "notebooks/": {"search": {"boost": 1.5}},
+    "reference/python/": {"search": {"boost": 0.5}},
+    "reference/internals/": {"search": {"exclude": True}},
+    "benchmarks/": {"hide": ["navigation"], "search": {"exclude": True}},
+}
+"""How pages are laid out and searched, by the beginning of their paths. Reports have wide tables of numbers."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show the version in the footer."""
+    config.copyright = f"tsattn {tsattn.__version__}"
+    return config
 
 
 def reference_pages() -> dict[str, str]:
@@ -36,7 +52,7 @@ def reference_pages() -> dict[str, str]:
         "search": search_page(),
     }
     pages |= {f"commands/{name}": text for name, text in command_pages().items()}
-    pages |= {f"python/{name}": text for name, text in name_pages().items()}
+    pages |= name_pages()
     return {f"reference/{name}.md": text for name, text in pages.items()}
 
 
@@ -60,8 +76,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Lead its links, and leave out what is for the tests alone."""
     path = repository_path(page.file.src_uri)
-    if path.startswith("benchmarks/"):  # tables of numbers, which nobody looks up by their words
-        page.meta["search"] = {"exclude": True}
+    for start, settings in SETTINGS.items():
+        if page.file.src_uri.startswith(start):
+            page.meta = {**settings, **page.meta}
     return relinked(TEST_COMMENT.sub("", markdown), path, ROOT, lambda file: _add(files, config, file))
 
 
@@ -80,7 +97,7 @@ def _add(files: Files, config: MkDocsConfig, path: str) -> None:
 
 
 def _nav(nav: list[Any], pages: list[str]) -> list[Any]:
-    """The navigation, with pages that it names nowhere for each `FOLDER/*` and `FOLDER/**`."""
+    """The navigation, with pages that it names nowhere for each `FOLDER/*`."""
     text = str(nav)
     rest = [page for page in pages if repr(page) not in text]
     return [one for entry in nav for one in _entries(entry, rest)]
@@ -95,8 +112,8 @@ def _entries(entry: Any, rest: list[str]) -> list[Any]:
             return [entry]
         inner = [one for part in below for one in _entries(part, rest)]
         return [{title: inner}] if inner else []
+    if entry == "results/*":
+        return result_nav(ROOT)
     if entry.endswith("*"):
-        folder = entry.rstrip("*")
-        below = [page for page in rest if page.startswith(folder)]
-        return [page for page in below if entry.endswith("**") or "/" not in page.removeprefix(folder)]
+        return [page for page in rest if page.startswith(entry[:-1]) and "/" not in page.removeprefix(entry[:-1])]
     return [entry]
