@@ -176,20 +176,18 @@ class Forecasting(ABC):
     ) -> pd.DataFrame:
         """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
-        Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons after
-        its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
-        `context_length` rows of other series are context. The model of a run does not know which rows it was trained
-        on, so that rows of the frame may be among them: it warns of that.
+        Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
+        fitted one needs no history. Of a new series, the first `context_length` rows are context. The model of a run
+        does not know its training rows, so it warns that the frame may contain some.
 
-        WQL and CRPS of the two that forecast points are those of a forecast whose quantiles are all that point: for
-        levels that lie evenly around the median their WAPE and MAE. Their coverage is NaN.
+        The two baselines forecast points: all their quantiles equal that point, and their coverage is NaN. For levels
+        that are even around the median, their WQL is WAPE and their CRPS is MAE.
 
         Args:
             frame: the series.
             step: rows between the windows; 1 scores every window.
-            by: what else has a row of its own: each ``series`` (of a wide frame, each of its columns), each ``step`` of
-                the horizon, from 1, or each ``origin``, the last time stamp before a horizon. Their errors add up to
-                those of the whole.
+            by: rows for each ``series`` (column of a wide frame), each ``step`` of the horizon, from 1, or each
+                ``origin``, the last time stamp before a horizon. Together they have the error of the whole.
             level: see `predict`: the intervals whose coverage is measured.
 
         Returns:
