@@ -19,7 +19,7 @@ from docs_site.missing_docstrings import undocumented
 from docs_site.name_pages import name_pages
 from docs_site.notebook_pages import notebook_page
 from docs_site.repository_links import relinked, repository_path, site_path
-from docs_site.result_pages import result_files, result_nav, results_page
+from docs_site.result_pages import result_files, result_nav
 
 LOG = logging.getLogger("mkdocs.hooks.tsattn")
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Put beside the pages of `docs/` what is generated, and what other folders of the repository have."""
     for path, text in reference_pages().items():
         files.append(File.generated(config, path, content=text))
-    files.append(File.generated(config, "results/index.md", content=results_page(ROOT)))
     for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text, pictures = notebook_page(notebook)
         files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
@@ -97,7 +96,9 @@ def _add(files: Files, config: MkDocsConfig, path: str) -> None:
 
 
 def _nav(nav: list[Any], pages: list[str]) -> list[Any]:
-    """The navigation, with pages that it names nowhere for each `FOLDER/*`."""
+    """The navigation with the groups of results, and for each `FOLDER/*` and `FOLDER/**` the pages that nothing names."""
+    results = result_nav((ROOT / "docs" / "results" / "index.md").read_text("utf-8"))
+    nav = [{**entry, "Results": [*entry["Results"], *results]} if "Results" in entry else entry for entry in nav]
     text = str(nav)
     rest = [page for page in pages if repr(page) not in text]
     return [one for entry in nav for one in _entries(entry, rest)]
@@ -106,14 +107,12 @@ def _nav(nav: list[Any], pages: list[str]) -> list[Any]:
 def _entries(entry: Any, rest: list[str]) -> list[Any]:
     if isinstance(entry, dict):
         ((title, below),) = entry.items()
-        if isinstance(below, str) and below.endswith("*"):
-            below = [below]
         if isinstance(below, str):
             return [entry]
         inner = [one for part in below for one in _entries(part, rest)]
         return [{title: inner}] if inner else []
-    if entry == "results/*":
-        return result_nav(ROOT)
     if entry.endswith("*"):
-        return [page for page in rest if page.startswith(entry[:-1]) and "/" not in page.removeprefix(entry[:-1])]
+        folder = entry.rstrip("*")
+        below = [page for page in rest if page.startswith(folder)]
+        return [page for page in below if entry.endswith("**") or "/" not in page.removeprefix(folder)]
     return [entry]

@@ -48,6 +48,9 @@ _INTERNALS = re.compile(
 )
 """Modules that only those who extend tsattn import from."""
 
+_METHODS = ("fit", "predict", "plot", "evaluate", "cross_validate", "fine_tune", "sample", "save", "export")
+"""Methods of a Forecaster that are listed first."""
+
 _TOP = {
     "Forecast frames": ("Forecaster", "load", "diagnose", "UserError"),
     "Run configurations": ("run", "compare", "resume", "Experiment", "Result"),
@@ -130,6 +133,9 @@ def _directive(one: Any, path: str) -> str:
     """What mkdocstrings makes the entry of, with what a class has of bases that have no entry of their own."""
     inherited = _inherited(one) if inspect.isclass(one) else []
     options = f"    options:\n      inherited_members: [{', '.join(inherited)}]\n" if inherited else ""
+    if one is tsattn.Forecaster:
+        names = [name for name in dir(one) if not name.startswith("_") and name not in _METHODS]
+        options += f"      members: [{', '.join([*_METHODS, *names])}]\n"
     return f"::: {path}\n{options}"
 
 

@@ -25,7 +25,7 @@ from mkdocs.exceptions import Abort
 
 from docs_site.missing_docstrings import undocumented
 from docs_site.repository_links import relinked
-from docs_site.result_pages import results_page
+from docs_site.result_pages import result_nav
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
@@ -338,9 +338,9 @@ def test_links_between_files_of_the_repository_lead_on_the_site() -> None:
     assert found == ["data/README.md", "configs/co2_mlr.yaml"]
 
 
-def test_the_index_of_results_has_titles_for_headings(tmp_path: Path) -> None:
-    for file in ("accuracy.md", "accuracy/more.md", "speed_of_it/report.md"):
-        path = tmp_path / "benchmarks" / "results" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("# Found\n")
-    assert re.findall("^## (.*)", results_page(tmp_path), re.MULTILINE) == ["Accuracy", "Speed of it"]
+def test_results_are_grouped_as_their_page_lists_them() -> None:
+    page = (
+        "# All\n\n[a](../a.md)\n\n## Accuracy\n\n- [One](../../benchmarks/results/one.md): it.\n\n## Speed\n\nNone.\n"
+    )
+    groups = [{"Accuracy": [{"One": "benchmarks/results/one.md"}]}, {"Speed": []}]
+    assert result_nav(page) == [*groups, "benchmarks/results/**"]

@@ -24,7 +24,7 @@ __all__ = ["CardSource", "PublicDataModule"]
 
 
 class PublicDataModule(ForecastDataModule):
-    """A public data set with the literature's split, rows in file order and all values as they are.
+    """Public data set with the split of the literature, rows and values unchanged.
 
     `python -m tsattn datasets list` names the data sets, `datasets info NAME` shows the card of one.
 
