@@ -34,6 +34,15 @@ SETTINGS = {
     "benchmarks/": {"hide": ["navigation"], "search": {"exclude": True}},
 }
 """How pages are laid out and searched, by the beginning of their paths. Reports have wide tables of numbers."""
+WORDS = {
+    "index.md": ["install"],
+    "how-to/own-data.md": ["csv", "parquet"],
+    "how-to/covariates.md": ["holiday", "event", "exogenous"],
+    "how-to/outputs.md": ["prediction interval", "confidence", "uncertainty"],
+    "how-to/compare-attentions.md": ["compare"],
+    "how-to/cross-validate.md": ["backtest"],
+}
+"""Words that people search for, and the page that they mean."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -78,6 +87,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     for start, settings in SETTINGS.items():
         if page.file.src_uri.startswith(start):
             page.meta = {**settings, **page.meta}
+    if page.file.src_uri in WORDS:
+        page.meta["tags"] = WORDS[page.file.src_uri]
     return relinked(TEST_COMMENT.sub("", markdown), path, ROOT, lambda file: _add(files, config, file))
 
 
@@ -96,7 +107,7 @@ def _add(files: Files, config: MkDocsConfig, path: str) -> None:
 
 
 def _nav(nav: list[Any], pages: list[str]) -> list[Any]:
-    """The navigation with the groups of results, and for each `FOLDER/*` and `FOLDER/**` the pages that nothing names."""
+    """The navigation: with the groups of results, and pages that nothing names for `FOLDER/*` and `FOLDER/**`."""
     results = result_nav((ROOT / "docs" / "results" / "index.md").read_text("utf-8"))
     nav = [{**entry, "Results": [*entry["Results"], *results]} if "Results" in entry else entry for entry in nav]
     text = str(nav)

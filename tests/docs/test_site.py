@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import inspect
+import json
 import logging
 import re
 import subprocess
@@ -67,7 +68,7 @@ def lacking(names: Iterable[str], text: str) -> list[str]:
 
 def documented(site: Path) -> dict[str, str]:
     """What the Python reference has entries of, by path, each with the page."""
-    files = sorted((site / "reference" / "python").glob("*.html"))
+    files = sorted(file for folder in ("python", "internals") for file in (site / "reference" / folder).glob("*.html"))
     found = {file.stem: re.findall(r'<h\d id="(tsattn\.[\w.]+)" class="doc', file.read_text("utf-8")) for file in files}
     return {path: page for page, paths in found.items() for path in paths}
 
@@ -298,6 +299,31 @@ def test_a_page_from_the_disk_is_searched_without_a_network(site: Path, tmp_path
     page = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     found = re.findall(r'<a href="file://[^"]*?/reference/(.*?)\.html[^"]*" class="md-search-result__link"', page)
     assert "configuration" in found
+
+
+SEARCHED = {
+    "install": "index",
+    "holiday": "how-to/covariates",
+    "csv": "how-to/own-data",
+    "compare": "how-to/compare-attentions",
+    "prediction interval": "how-to/outputs",
+    "confidence": "how-to/outputs",
+}
+
+
+@pytest.mark.parametrize("words", SEARCHED)
+def test_words_of_readers_find_the_page_that_answers(words: str, site: Path) -> None:
+    weights = {"tags": 1e6, "title": 1e3, "text": 1.0}  # of the theme's search
+
+    def score(entry: dict[str, Any]) -> float:
+        said = {field: str(entry.get(field, "")).lower() for field in weights}
+        found = (weights[field] for field, text in said.items() for word in words.split() if word in text)
+        return float(entry.get("boost", 1)) * sum(found)
+
+    entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    best = [entry["location"].partition(".html")[0] for entry in sorted(entries, key=score, reverse=True)[:3]]
+    assert SEARCHED[words] in best
+    assert not [entry for entry in entries if entry["location"].startswith(("reference/internals/", "benchmarks/"))]
 
 
 STRICT = {
