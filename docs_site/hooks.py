@@ -93,9 +93,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Warn of names without a docstring, which ends a strict build."""
+    """Warn of names without a docstring, which ends a strict build; leave out a list of contents without entries."""
     for name in undocumented(html):
         LOG.warning("%s: %s has no docstring", page.file.src_uri, name)
+    if not any(heading.children for heading in page.toc):
+        page.meta["hide"] = [*page.meta.get("hide", []), "toc"]
     return html
 
 

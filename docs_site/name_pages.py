@@ -135,7 +135,7 @@ def _directive(one: Any, path: str) -> str:
     options = f"    options:\n      inherited_members: [{', '.join(inherited)}]\n" if inherited else ""
     if one is tsattn.Forecaster:
         names = [name for name in dir(one) if not name.startswith("_") and name not in _METHODS]
-        options += f"      members: [{', '.join([*_METHODS, *names])}]\n"
+        options += f"      group_by_category: false\n      members: [{', '.join([*_METHODS, *names])}]\n"
     return f"::: {path}\n{options}"
 
 

@@ -19,6 +19,9 @@ def result_files(root: Path) -> list[str]:
 
 def result_nav(page: str) -> list[Any]:
     """Groups of reports by the headings and links of the page that lists them; reports without a link are last."""
+    link = re.compile(rf"^- \[(.*?)\]\(\.\./\.\./({RESULTS}/[^)]*)\)", re.MULTILINE)
     groups = (part.partition("\n") for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:])
-    links = {title: re.findall(rf"^- \[(.*)\]\(\.\./\.\./({RESULTS}/.*)\)", text, re.M) for title, _, text in groups}
-    return [*({group: [{title: path} for title, path in found]} for group, found in links.items()), f"{RESULTS}/**"]
+    return [
+        *({group: [{title: file} for title, file in link.findall(text)]} for group, _, text in groups),
+        f"{RESULTS}/**",
+    ]

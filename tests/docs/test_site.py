@@ -365,8 +365,6 @@ def test_links_between_files_of_the_repository_lead_on_the_site() -> None:
 
 
 def test_results_are_grouped_as_their_page_lists_them() -> None:
-    page = (
-        "# All\n\n[a](../a.md)\n\n## Accuracy\n\n- [One](../../benchmarks/results/one.md): it.\n\n## Speed\n\nNone.\n"
-    )
+    page = "# All\n\n## Accuracy\n\n- [One](../../benchmarks/results/one.md): it (`f()`).\n\n## Speed\n"
     groups = [{"Accuracy": [{"One": "benchmarks/results/one.md"}]}, {"Speed": []}]
     assert result_nav(page) == [*groups, "benchmarks/results/**"]

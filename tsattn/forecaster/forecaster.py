@@ -128,7 +128,7 @@ class Forecaster(Forecasting, NetworkViews):
         patience: validations without improvement before training stops. By default 7, or none if you set `max_steps`.
         min_delta: smallest decrease of the validation error that counts.
         loss: ``mse``, ``mae``, ``huber`` or ``frequency`` for points, ``pinball`` for quantiles.
-        selection: validation error that chooses the weights: ``mse``, ``mae`` or ``crps``. By default that of the loss.
+        selection: validation error that chooses the weights: ``mse``, ``mae`` or ``crps``. By default as the loss.
         mup: follow the muP rules, so that one learning rate serves every width.
         batch_size: windows in a training batch.
         val_windows: validation windows scored each time: a number, ``all``, or ``auto`` (less than a quarter of the
