@@ -25,7 +25,7 @@ LOG = logging.getLogger("mkdocs.hooks.tsattn")
 ROOT = Path(__file__).parents[1]
 REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 TEST_COMMENT = re.compile(r"^ *<!-- (run|in tests:|not run:).*?-->\n?", re.MULTILINE | re.DOTALL)
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "index.md": {"hide": ["navigation"], "search": {"boost": 2}},
     "how-to/": {"search": {"boost": 2}},
     "notebooks/": {"search": {"boost": 1.5}},
