@@ -15,17 +15,16 @@ __all__ = ["command_pages", "parser_entries"]
 
 _INDEX = """# Command line
 
-`python -m tsattn COMMAND ...`, or `tsattn COMMAND ...` where it is installed. `--help` lists the options of a command,
-`--version` the version; `--debug` shows the traceback of an error, too. [Exit codes](../../how-to/when-it-fails.md) are
-0, 1, 2, 130 and 141.
+Run `tsattn COMMAND ...`. `tsattn COMMAND --help` lists the options of a command, `--debug` shows the traceback of an
+error, and `tsattn --version` prints the version. The [exit codes](../../how-to/when-it-fails.md) are 0, 1, 2, 130 and
+141.
 """
 
-_KEYS = """## Every key of a configuration
+_KEYS = """## Keys of a configuration
 
-Each is an option, too: `--model.loss mae`, `--data.context_length 512`, `--trainer.max_steps 500`. They stand under
-[configuration](../configuration.md), the arguments of [kinds of predictor](../predictors.md), which
-`--model.backbone.ARGUMENT` sets, and of [kinds of attention](../attentions.md), `--attention.ARGUMENT`, on pages of
-their own.
+Each key of a [configuration](../configuration.md) is also an option: `--model.loss mae`, `--data.context_length 512`,
+`--trainer.max_steps 500`. Set arguments of a [predictor](../predictors.md) by `--model.backbone.ARGUMENT`, and
+arguments of an [attention](../attentions.md) by `--attention.ARGUMENT`.
 """
 
 
@@ -42,7 +41,7 @@ def command_pages() -> dict[str, str]:
 
 def _experiment(name: str) -> str:
     """What people use, in groups, then what else the command has of its own."""
-    parts = [code_block("text", "\n".join(f"python -m tsattn {usage}" for usage in USAGES[name]))]
+    parts = [code_block("text", "\n".join(f"tsattn {usage}" for usage in USAGES[name]))]
     listed = set()
     for title, options in GROUPS:
         mine = [option for option in options if name in option.commands]

@@ -23,42 +23,43 @@ __all__ = ["configuration_page", "search_page", "suite_page"]
 
 _CONFIGURATION = """# Configuration
 
-A configuration is YAML with four keys: `seed_everything`, `data`, `model` and `trainer`. `fit --config NAME` reads it,
-`fit --print_config` prints it whole. Each key is also an option of the [command line](commands/index.md), by its dotted
-path, and an override in Python: `tsattn.run("co2_mlr.yaml", overrides={"model.loss": "mae"})`.
+A configuration is YAML with four keys: `seed_everything`, `data`, `model` and `trainer`. Train it by
+`tsattn fit --config NAME`; print it with all defaults by adding `--print_config`. You can set each key as an option of
+the [command line](commands/index.md), by its dotted path. In Python you override it:
+`tsattn.run("co2_mlr.yaml", overrides={"model.loss": "mae"})`.
 
 This is `etth1_mlr.yaml`:
 """
 
 _DATA = """## data
 
-`class_path:` names the class, `init_args:` holds its arguments; as an option the latter is left out:
-`--data CSVDataModule --data.path mine.csv`. A class of your own is named by its import path.
+`class_path:` names the class, `init_args:` holds its arguments. Leave `init_args` out in an option:
+`--data CSVDataModule --data.path mine.csv`. Name your own class by its import path.
 
 ### Every class
 """
 
 _TRAINER = """## trainer
 
-The Trainer is Lightning's; what it trains with unless something else is said is shown as the default. `logger` is by
-name, what else is a class is named by `class_path` and `init_args`.
+These are the arguments of Lightning's Trainer, with our defaults. Name a `logger` by its name. Describe other classes
+by `class_path` and `init_args`.
 """
 
-_NAMES = """## Configurations that come along
+_NAMES = """## Included configurations
 
-They are found by their bare names from any folder.
+Use their names from any folder.
 """
 
-_SUITE = """# Suite
+_SUITE = """# Suites
 
-`benchmark --suite FILE` reads it: data sets x horizons x predictors x attentions x seeds. Those that come along are
-found by their names.
+A suite lists data sets, horizons, predictors, attentions and seeds. `tsattn benchmark --suite FILE` runs every
+combination. Use an included suite by its name.
 """
 
-_SEARCH = """# Search space
+_SEARCH = """# Search spaces
 
-`tune --search FILE` reads it, beside a configuration around which is searched. Those that come along are found by their
-names.
+A search space lists the values that `tsattn tune --config NAME --search FILE` tries, around a configuration. Use an
+included search space by its name.
 """
 
 
@@ -90,7 +91,7 @@ def suite_page() -> str:
     parts = [_SUITE, _example(suite)]
     for title, keys in suite.KEYS.items():
         parts += [f"## {title}\n", _keys(keys)]
-    parts += ["## Suites that come along\n", _listed("suites/*.yaml", "suite")]
+    parts += ["## Included suites\n", _listed("suites/*.yaml", "suite")]
     return "\n".join(parts)
 
 
@@ -98,7 +99,7 @@ def search_page() -> str:
     """Every key of a search space."""
     parts = [_SEARCH, _example(search_file), "## Keys\n", _keys(search_keys.SEARCH)]
     parts += ["## A parameter\n", "A list of choices, or a mapping with these keys:\n", _keys(search_keys.PARAMETER)]
-    parts += ["## Search spaces that come along\n", _listed("search/*.yaml", "search space")]
+    parts += ["## Included search spaces\n", _listed("search/*.yaml", "search space")]
     return "\n".join(parts)
 
 
@@ -126,7 +127,7 @@ def _entry(action: argparse.Action) -> Entry:
 
 
 def _listed(pattern: str, what: str) -> str:
-    """Those that come along, with the comment that each begins with."""
+    """Included files, with the comment that each begins with."""
     rows = []
     for name in config_names(pattern):
         lines = find_config(name, what, pattern).read_text("utf-8").splitlines()

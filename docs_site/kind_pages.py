@@ -13,18 +13,17 @@ from tsattn.predictors import PREDICTORS, PRETRAINED, predictor_arguments
 
 __all__ = ["attention_page", "predictor_page"]
 
-_ATTENTION = """# Kinds of attention
+_ATTENTION = """# Attentions
 
-What `attention:` of a backbone names, `--attention` on the command line, and `attention=` in Python: a kind, a
-description `{kind: mlr, ranks: [4, 2, 2]}`, or a list of these, one for each layer. An attention of your own is named
-by its import path. [Attention](python/tsattn.attention.md) has the classes.
+Name an attention by `attention=` in Python, `--attention` on the command line, or `attention:` of a backbone in YAML.
+Give a kind (`mlr`), a description (`{kind: mlr, ranks: [4, 2, 2]}`), or a list with one of these for each layer. Name
+your own class by its import path. [tsattn.attention](python/tsattn.attention.md) has the classes.
 """
 
-_PREDICTORS = """# Kinds of predictor
+_PREDICTORS = """# Predictors
 
-What `model.backbone:` of a configuration names, `--model.backbone` on the command line, and the first argument of
-`Forecaster` in Python: a kind, or a description `{kind: patchtst, d_model: 64}`. A predictor of your own is named by
-its import path.
+Name a predictor by the first argument of `Forecaster` in Python, or by `--model.backbone` on the command line. Give a
+kind (`patchtst`) or a description (`{kind: patchtst, d_model: 64}`). Name your own class by its import path.
 """
 
 
@@ -51,8 +50,8 @@ def predictor_page() -> str:
         cls = imported(path)
         networks = [backbone_class(kind)] if kind in PRETRAINED_NETWORKS else []
         parts.append(_kind(kind, cls, described(cls, predictor_arguments(kind), *networks), level=3))
-    parts.append("## Pretrained models that come along\n")
-    parts += [f"### {name}\n\nStands for `{description}`.\n" for name, description in PRETRAINED.items()]
+    parts.append("## Included pretrained models\n")
+    parts += [f"### {name}\n\nShort for `{description}`.\n" for name, description in PRETRAINED.items()]
     return "\n".join(parts)
 
 

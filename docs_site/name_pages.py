@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from functools import cache
 from typing import Any
 
@@ -41,16 +42,39 @@ _MODULES = {
 _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.predictors": PREDICTORS}
 """Kinds whose classes are names of a room, too."""
 
-_INDEX = """# Python
+_INTERNALS = re.compile(
+    r"tsattn\.(cli|layers|ops|optim|structured|attention\.(caches|patterns|projections)|chronos\.calibration"
+    r"|data\.continued|leaderboard\.(?!compare).*|training\.losses)\b"
+)
+"""Modules that only those who extend tsattn import from."""
 
-What `import tsattn` gives, each imported when it is first asked for. The packages beneath have more; a name stands on
-the page of the package that it belongs to.
+_METHODS = ("fit", "predict", "plot", "evaluate", "cross_validate", "fine_tune", "sample", "save", "export")
+"""Methods of a Forecaster that are listed first."""
 
-## The top level
+_TOP = {
+    "Forecast frames": ("Forecaster", "load", "diagnose", "UserError"),
+    "Run configurations": ("run", "compare", "resume", "Experiment", "Result"),
+    "Read data": (*("FrameDataModule", "CSVDataModule", "CO2DataModule"), *("PublicDataModule", "ForecastDataModule")),
+    "Build models": ("build_predictor", "build_backbone", "build_attention"),
+}
+"""Names of the top level by what they are for; the rest is for models of your own."""
+
+_INDEX = """# tsattn
+
+Import these names from `tsattn`. Each is loaded when you first use it, so that `import tsattn` takes no time.
+
+```python
+from tsattn import CO2DataModule, Forecaster
+
+frame = CO2DataModule().load_frame()
+forecaster = Forecaster("chronos-tiny", prediction_length=52)
+print(forecaster.predict(frame).head())
+```
+
+[Forecaster](tsattn.forecaster.md) is the class that most programs need.
 
 {names}
-
-## Packages
+## Modules
 
 {rooms}
 """
@@ -81,21 +105,26 @@ def _key(module: Any, name: str) -> object:
 
 
 def name_pages() -> dict[str, str]:
-    """The page of each room by its path, and `index`, which lists them and the names of the top level."""
+    """The pages of rooms by path, and the first one, which lists the names of the top level in groups."""
     rooms = names_by_room()
     modules = {room: importlib.import_module(room) for room in rooms}
     homes = {_key(modules[room], name): path for room, names in rooms.items() for name, path in names.items()}
-    top = [(f"[`{name}`][{homes[_key(tsattn, name)]}]", _first(getattr(tsattn, name))) for name in tsattn.__all__]
-    listed = [(f"[{room}]({room}.md)", _first(modules[room])) for room in sorted(rooms)]
-    index = _INDEX.format(names=table(("name", "what it is"), top), rooms=table(("package", "what is in it"), listed))
-    return {"index": index, **{room: _room(room, rooms[room]) for room in sorted(rooms)}}
+    rest = [name for name in tsattn.__all__ if not any(name in names for names in _TOP.values())]
+    parts = []
+    for title, names in {**_TOP, "Write your own": rest}.items():
+        top = [(f"[`{name}`][{homes[_key(tsattn, name)]}]", _first(getattr(tsattn, name))) for name in names]
+        parts.append(f"## {title}\n\n{table(('name', 'what it is'), top)}")
+    listed = [(f"[{room}]({room}.md)", _first(modules[room])) for room in sorted(rooms) if not _INTERNALS.match(room)]
+    index = _INDEX.format(names="\n".join(parts), rooms=table(("module", "what is in it"), listed))
+    folders = {room: "internals" if _INTERNALS.match(room) else "python" for room in sorted(rooms)}
+    return {"python/tsattn": index, **{f"{folders[room]}/{room}": _room(room, rooms[room]) for room in folders}}
 
 
 def _room(path: str, names: dict[str, str]) -> str:
     module = importlib.import_module(path)
-    parts = [f"# {path}\n", _text(module), ""]
+    parts = [f"# {'Forecaster' if path == 'tsattn.forecaster' else path}\n", _text(module), ""]
     rows = [(f"[`{name}`][{where}]", _first(getattr(module, name))) for name, where in names.items()]
-    if len(names) > 3:
+    if len(names) > 4:
         parts += [table(("name", "what it is"), rows)]
     return "\n".join([*parts, *(_directive(getattr(module, name), where) for name, where in names.items())])
 
@@ -104,6 +133,9 @@ def _directive(one: Any, path: str) -> str:
     """What mkdocstrings makes the entry of, with what a class has of bases that have no entry of their own."""
     inherited = _inherited(one) if inspect.isclass(one) else []
     options = f"    options:\n      inherited_members: [{', '.join(inherited)}]\n" if inherited else ""
+    if one is tsattn.Forecaster:
+        names = [name for name in dir(one) if not name.startswith("_") and name not in _METHODS]
+        options += f"      group_by_category: false\n      members: [{', '.join([*_METHODS, *names])}]\n"
     return f"::: {path}\n{options}"
 
 

@@ -1,25 +1,14 @@
-"""The list of results: every report and figure that benchmarks have left in the repository."""
+"""Reports that benchmarks have left in the repository, in the groups of `docs/results/index.md`."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-__all__ = ["result_files", "results_page"]
+__all__ = ["result_files", "result_nav"]
 
 RESULTS = "benchmarks/results"
-
-_INDEX = """# Results
-
-Reports as the benchmarks wrote them, with what they were measured on. Nothing here is edited by hand.
-"""
-_TITLES = {
-    "paper": "The paper's experiments",
-    "leaderboard": "Leaderboard",
-    "chronos": "Pretrained Chronos",
-    "attention": "The speed of attention",
-    "forecasting": "Forecasts",
-}
 
 
 def result_files(root: Path) -> list[str]:
@@ -28,24 +17,11 @@ def result_files(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in found)
 
 
-def results_page(root: Path) -> str:
-    """Reports by folder."""
-    files = result_files(root)
-    folders: dict[str, list[str]] = {}
-    for file in files:
-        if file.endswith(".md"):
-            folders.setdefault(Path(Path(file).relative_to(RESULTS).parts[0]).stem, []).append(file)
-    order = [*_TITLES, *folders]
-    parts = [_INDEX]
-    for folder in sorted(folders, key=order.index):
-        parts.append(f"## {_TITLES.get(folder, folder.replace('_', ' ').capitalize())}\n")
-        for file in sorted(folders[folder], key=lambda file: (file.count("/"), file)):
-            parts.append(f"- [{_title(root / file)}](../../{file})")
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _title(path: Path) -> str:
-    """The first heading of a report; with the machine where it is one of several."""
-    found = re.search(r"^# (.+)$", path.read_text("utf-8"), re.MULTILINE)
-    return found[1] if found else path.stem
+def result_nav(page: str) -> list[Any]:
+    """Groups of reports by the headings and links of the page that lists them; reports without a link are last."""
+    link = re.compile(rf"^- \[(.*?)\]\(\.\./\.\./({RESULTS}/[^)]*)\)", re.MULTILINE)
+    groups = (part.partition("\n") for part in re.split(r"^## ", page, flags=re.MULTILINE)[1:])
+    return [
+        *({group: [{title: file} for title, file in link.findall(text)]} for group, _, text in groups),
+        f"{RESULTS}/**",
+    ]

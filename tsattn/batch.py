@@ -1,4 +1,4 @@
-"""The record that travels from the windows to the backbone: everything known about a batch of windows.
+"""Record of a batch of windows.
 
 Shape letters: B windows, L context length, T prediction length, C channels.
 """
@@ -93,7 +93,7 @@ class WindowUnits:
 
 @dataclass  # not frozen: Lightning rewrites the fields of a batch for its precisions
 class Batch:
-    """A batch of windows; what a data set lacks is None.
+    """Batch of windows; fields that a data set lacks are None.
 
     Attributes:
         past: `(B, L, C)` scaled values of the context, gaps imputed.

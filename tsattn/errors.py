@@ -1,4 +1,4 @@
-"""The one exception for mistakes that a user can mend."""
+"""Exception for mistakes that a user can mend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class UserError(ValueError):
-    """Input that cannot be used: the message is one sentence that names the thing and says what is valid.
+    """Error that you can mend: one sentence says what is wrong and what is valid.
 
     The command line prints the message alone and exits with code 2; a library caller sees an ordinary
     ``ValueError``.

@@ -1,4 +1,4 @@
-"""How series are scaled, as plain data that is saved with the model and never fitted again; and the way back to units.
+"""Scaling of series: plain data, saved with the model.
 
 Shape letters: B windows, T horizon, S series, C channels, Q quantiles, P past-only and F known-future covariates.
 """
@@ -26,7 +26,7 @@ SeriesId: TypeAlias = str | int | float | bool | tuple[Any, ...] | None
 
 @dataclass(frozen=True)
 class Scaler(PlainData):
-    """Means and standard deviations of the training part, in original units: ``scaled = (original - mean) / scale``.
+    """Means and standard deviations of the training part: ``scaled = (original - mean) / scale``.
 
     Where the targets are transformed, those of them are of the transformed values.
 

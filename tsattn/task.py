@@ -1,4 +1,4 @@
-"""What is forecast and in what form, as plain data: saved with the model, so that it is the same wherever that goes."""
+"""Task and form of a forecast: plain data, saved with the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
 
 @dataclass(frozen=True)
 class Task(PlainData):
-    """A forecasting task: sizes, columns and frequency, which a network is built for.
+    """Forecasting task: sizes, columns and frequency that a network is built for.
 
     Attributes:
         data: name of the data set, e.g. ``ETTh1``.
@@ -89,7 +89,7 @@ class Task(PlainData):
 
 @dataclass(frozen=True)
 class Output(PlainData):
-    """What is asked of a model: a point forecast or quantiles, its own or those of a distribution.
+    """Form of a forecast: points or quantiles, directly or from a distribution.
 
     Attributes:
         quantiles: Q levels to forecast, rising, the median among them; none for a point forecast.

@@ -105,7 +105,10 @@ def docstring_prose(source: str) -> Prose:
     """The docstrings of a module, without their `Args` names and shapes in code."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     texts = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(source)) if isinstance(node, kinds)]
-    plain = [re.sub(r"^ *(?:Args|Returns|Raises|Attributes|Yields|Example):$", "", text, flags=re.M) for text in texts]
+    plain = [
+        re.sub(r"^ *(?:Args|Returns|Raises|Attributes|Yields|Example):(?: [A-Z]\w.*)?$", "", text, flags=re.M)
+        for text in texts
+    ]
     plain = [re.sub(r"^ +[\w*]+(?: \([^)]*\))?: ", "\n\n", text, flags=re.M) for text in plain]
     return Prose(tuple(sentence for text in plain for sentence in _sentences(text)))
 

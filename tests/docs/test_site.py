@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import inspect
+import json
 import logging
 import re
 import subprocess
@@ -25,7 +26,7 @@ from mkdocs.exceptions import Abort
 
 from docs_site.missing_docstrings import undocumented
 from docs_site.repository_links import relinked
-from docs_site.result_pages import results_page
+from docs_site.result_pages import result_nav
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
@@ -67,7 +68,7 @@ def lacking(names: Iterable[str], text: str) -> list[str]:
 
 def documented(site: Path) -> dict[str, str]:
     """What the Python reference has entries of, by path, each with the page."""
-    files = sorted((site / "reference" / "python").glob("*.html"))
+    files = sorted(file for folder in ("python", "internals") for file in (site / "reference" / folder).glob("*.html"))
     found = {file.stem: re.findall(r'<h\d id="(tsattn\.[\w.]+)" class="doc', file.read_text("utf-8")) for file in files}
     return {path: page for page, paths in found.items() for path in paths}
 
@@ -300,6 +301,31 @@ def test_a_page_from_the_disk_is_searched_without_a_network(site: Path, tmp_path
     assert "configuration" in found
 
 
+SEARCHED = {
+    "install": "index",
+    "holiday": "how-to/covariates",
+    "csv": "how-to/own-data",
+    "compare": "how-to/compare-attentions",
+    "prediction interval": "how-to/outputs",
+    "confidence": "how-to/outputs",
+}
+
+
+@pytest.mark.parametrize("words", SEARCHED)
+def test_words_of_readers_find_the_page_that_answers(words: str, site: Path) -> None:
+    weights = {"tags": 1e6, "title": 1e3, "text": 1.0}  # of the theme's search
+
+    def score(entry: dict[str, Any]) -> float:
+        said = {field: str(entry.get(field, "")).lower() for field in weights}
+        found = (weights[field] for field, text in said.items() for word in words.split() if word in text)
+        return float(entry.get("boost", 1)) * sum(found)
+
+    entries = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
+    best = [entry["location"].partition(".html")[0] for entry in sorted(entries, key=score, reverse=True)[:3]]
+    assert SEARCHED[words] in best
+    assert not [entry for entry in entries if entry["location"].startswith(("reference/internals/", "benchmarks/"))]
+
+
 STRICT = {
     "a link that leads nowhere": ("[to](nowhere.md)", "'nowhere.md'"),
     "an anchor that is not there": ("[to](other.md#nowhere)", "#nowhere"),
@@ -338,9 +364,7 @@ def test_links_between_files_of_the_repository_lead_on_the_site() -> None:
     assert found == ["data/README.md", "configs/co2_mlr.yaml"]
 
 
-def test_the_index_of_results_has_titles_for_headings(tmp_path: Path) -> None:
-    for file in ("accuracy.md", "accuracy/more.md", "speed_of_it/report.md"):
-        path = tmp_path / "benchmarks" / "results" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("# Found\n")
-    assert re.findall("^## (.*)", results_page(tmp_path), re.MULTILINE) == ["Accuracy", "Speed of it"]
+def test_results_are_grouped_as_their_page_lists_them() -> None:
+    page = "# All\n\n## Accuracy\n\n- [One](../../benchmarks/results/one.md): it (`f()`).\n\n## Speed\n"
+    groups = [{"Accuracy": [{"One": "benchmarks/results/one.md"}]}, {"Speed": []}]
+    assert result_nav(page) == [*groups, "benchmarks/results/**"]

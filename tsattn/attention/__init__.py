@@ -1,4 +1,4 @@
-"""Attention as a configuration choice: the table of kinds, and building one from its description.
+"""Kinds of attention, and building one from its description.
 
 A description is plain data: a kind's name, ``{kind: mlr, ranks: [32, 16, 16]}``, or a list of these, one a layer.
 To add a kind, write one file with a subclass of `Attention` and name it in `KINDS`.
@@ -55,7 +55,7 @@ def build_attention(
     rope: bool = False,
     causal: bool = False,
 ) -> Attention:
-    """The attention that a description means, in a model of the given sizes.
+    """Build an attention from its description, for a model of the given sizes.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.

@@ -54,7 +54,7 @@ class AttentionOptions(TypedDict, total=False):
 
 
 class Attention(nn.Module):
-    """Attention whose score is shaped by a projection and a pattern (Kuang et al., sections 3 and 4).
+    """Base class of attentions: a projection and a pattern shape the score (Kuang et al., sections 3 and 4).
 
     Args:
         d_model: D, the width of the tokens.

@@ -1,4 +1,4 @@
-"""What an attention costs: parameters, floating-point operations and key cache, in closed form and as measured.
+"""Cost of an attention: parameters, floating-point operations and key cache, computed and measured.
 
 The closed forms are those of Kuang et al. (ICML 2025), sections 3 and 4; see `tsattn.attention.closed_forms`, where a
 class of your own registers its own. One multiply-add is 2 flops here (the authors count it as 1).

@@ -1,5 +1,4 @@
-"""What an attention does with given tokens, written out for inspection: its probabilities, what each level adds to its
-scores, and which pairs it favours.
+"""Maps of an attention on given tokens: probabilities, scores of each level, favoured pairs.
 
 All form matrices of every pair of tokens; training and forecasting never do.
 """

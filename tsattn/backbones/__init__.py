@@ -1,4 +1,4 @@
-"""Backbones: from a batch to a forecast. The table of trainable ones, and building one from its description.
+"""Networks from a batch to a forecast: the table of kinds, and building one from its description.
 
 To add a backbone, write one file with a subclass of `Backbone` that takes a `Task`, an `Output` and keyword arguments,
 and name it in `BACKBONES`.
@@ -35,7 +35,7 @@ PRETRAINED_NETWORKS = {"chronos": "tsattn.chronos.forecasting.chronos_network.Ch
 
 
 def build_backbone(description: Description, task: Task, output: Output = Output()) -> Backbone:
-    """The backbone that a description means, for a task.
+    """Build a backbone from its description, for a task.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.

@@ -17,7 +17,7 @@ __all__ = ["Backbone", "check_sizes"]
 
 
 class Backbone(nn.Module, ABC):
-    """Maps a `Batch` to a forecast on the scale of the batch, using what it can of the batch.
+    """Base class of networks that map a `Batch` to a forecast on the scale of the batch.
 
     Attributes:
         token: what a token of its attention is, in one word.

@@ -1,4 +1,4 @@
-"""Pretrained Chronos forecasters with their self-attention swapped for any attention of this package.
+"""Pretrained Chronos models with another attention.
 
 `adapt` takes a pipeline of chronos-forecasting (Chronos-T5, Chronos-Bolt, Chronos-2) or the name or folder of one, and
 gives a copy in which the attention of the layers asked for is another kind, with as much of the trained weights as the

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGTERM, as a scheduler sends it at the end of the time, interrupts like Ctrl-C.
 
     Args:
-        argv: the words after ``python -m tsattn``; those of this process by default.
+        argv: the words after ``tsattn``; those of this process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is not threading.main_thread():  # which alone takes signals

@@ -1,4 +1,4 @@
-"""From files to batches. Knows nothing of models.
+"""Data from files and frames to batches.
 
 Where things are, in the order of the way:
 

@@ -44,7 +44,7 @@ LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing fr
 
 
 class ForecastDataModule(LightningDataModule):
-    """Windows of one or many series for training, validation, testing, and forecasting beyond their end.
+    """Base class of data: windows for training, validation, testing and forecasting beyond the end.
 
     Args:
         name: the name of the data set, as run folders and tables show it.

@@ -22,7 +22,7 @@ __all__ = ["CSVDataModule", "FrameDataModule", "PanelDataModule"]
 
 
 class FrameDataModule(ForecastDataModule):
-    """A frame of many series (long: a row a series and time stamp) or of one (wide: a row a time stamp).
+    """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
 
     Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
     with missing values, and nothing that has a value is dropped. `TableReader` says what is read from a frame.
@@ -130,7 +130,7 @@ class FrameDataModule(ForecastDataModule):
 
 
 class CSVDataModule(FrameDataModule):
-    """A CSV or Parquet file of many series (long) or of one series with many channels (wide).
+    """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each series).
 
     The data set is named after the file.
 

@@ -1,4 +1,4 @@
-"""What to know of a table before a model is trained on it."""
+"""Report problems of a table before you train on it."""
 
 from tsattn.diagnosis.table_diagnosis import KINDS, diagnose
 

@@ -56,7 +56,7 @@ def diagnose(
     comment: str = "",
     skip_rows: int = 0,
 ) -> pd.DataFrame:
-    """What to know of a table before a model is trained on it: faults that are refused, and what nobody refuses.
+    """Report problems of a table before you train on it: errors, and findings that would pass silently.
 
     Nothing is changed, and nothing is refused but what cannot be read: a cell that is no number or date, a column that
     is not there. How outliers are found is said at `tsattn.diagnosis.value_findings.outliers`, how leakage is at

@@ -1,4 +1,4 @@
-"""Measuring forecasts: one table of errors, and every score as a reduction of it."""
+"""Measures of forecasts: a table of errors, and all scores computed from it."""
 
 from tsattn.evaluation.error_table import ErrorTable
 from tsattn.evaluation.horizon import error_by_horizon

@@ -1,4 +1,4 @@
-"""From an experiment, plain data, to its result: the engine below the command line, the Forecaster and tuning.
+"""Runs: from an experiment, as plain data, to its result.
 
 The names are imported when they are first asked for: finding a configuration, or the folder of a run, needs no torch.
 """

@@ -55,7 +55,7 @@ OF_DATA = (
 
 @dataclass(frozen=True)
 class Experiment:
-    """The complete description of a run, all defaults written out.
+    """Complete description of a run, all defaults included.
 
     In YAML it has the keys ``data``, ``model``, ``trainer`` and ``seed_everything``, as the command line has options.
 

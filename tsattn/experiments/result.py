@@ -22,7 +22,7 @@ __all__ = ["Result"]
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run.
+    """Result of a run.
 
     Attributes:
         experiment: what was run.

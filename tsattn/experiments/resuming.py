@@ -27,7 +27,7 @@ def resume(
     refit: bool = False,
     hooks: Hooks | None = None,
 ) -> Result:
-    """Go on with a run as it was, from its last checkpoint, to the result of an unbroken one.
+    """Resume a run from its last checkpoint, to the result of an unbroken run.
 
     Args:
         folder: of the run.

@@ -92,7 +92,7 @@ def run(
     refit: bool = False,
     hooks: Hooks | None = None,
 ) -> Result:
-    """Fit the predictor of an experiment, and test it once beside the baselines.
+    """Train and test the predictor of an experiment, and score the baselines on the same windows.
 
     Args:
         experiment: an `Experiment`, plain data, or the name of a YAML file.

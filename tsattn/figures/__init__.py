@@ -1,4 +1,4 @@
-"""Pictures of forecasts, of their errors, and of what an attention looks at."""
+"""Pictures of forecasts, errors and attention."""
 
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.figures.forecasts import plot_forecast, plot_test_forecasts

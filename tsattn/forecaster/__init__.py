@@ -1,4 +1,4 @@
-"""Forecasting with frames."""
+"""Forecast data frames."""
 
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.forecaster.frames import future_frame

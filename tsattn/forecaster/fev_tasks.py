@@ -1,4 +1,4 @@
-"""The tasks of fev, a library of forecasting benchmarks: what a Forecaster needs to be told of one, and its forecasts.
+"""Forecasts for tasks of the benchmark library fev.
 
 task = fev.Task(dataset_path="sales.parquet", horizon=28, num_windows=3, quantile_levels=[0.1, 0.9])
 forecaster = fev_forecaster(task, "patchtst", context_length=112)

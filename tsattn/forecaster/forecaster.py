@@ -1,4 +1,4 @@
-"""Fit, predict, cross-validate, evaluate, plot, save: forecasting with frames."""
+"""Forecast data frames: fit, predict, cross-validate, evaluate, plot, save."""
 
 from __future__ import annotations
 
@@ -47,118 +47,117 @@ __all__ = ["Forecaster"]
 
 
 class Forecaster(Forecasting, NetworkViews):
-    """Forecasts the series of a frame: `tsattn.run` on what is in memory, as the command line does it on files.
+    """Forecasting model for data frames: fit it, predict, evaluate, plot and save.
 
-    A frame is long (a row a series and time stamp: ``unique_id, ds, y``, ``item_id, timestamp, target``, or columns
-    named here) or wide (a row a time stamp, a column a series), of pandas, polars or pyarrow. A pandas Series is a wide
-    frame of one column, and the path of a CSV or Parquet file is taken wherever a frame is. Missing values and gaps in
-    time are masked: they are neither scored nor learnt from. Series may have different lengths. They are sorted by
-    their ids, so that the order of rows decides nothing, and forecasts come back in that order, with the columns of ids
-    and time stamps called as in the frame that they start from: ``unique_id`` for the columns of a wide frame, ``ds``
-    for an index without a name.
+    ```python
+    from tsattn import CO2DataModule, Forecaster
 
-    Time is time stamps, dates, periods (read as their first time stamps), text, or whole numbers that count steps, also
-    as an index.
+    frame = CO2DataModule().load_frame()  # weeks in the index, one column
+    forecaster = Forecaster("patchtst", attention="mlr", prediction_length=52)
+    forecast = forecaster.fit(frame.loc[:"2000"]).predict()
+    print(forecaster.evaluate(frame.loc["2001":]))
+    forecaster.plot(forecast, history=frame)
+    ```
 
-    What is done to a frame beyond that (rows sorted, columns not used) is logged to the logger ``tsattn``, once for
-    each frame. Frames that come after `fit` may have another time zone than what was fitted: they are converted to it.
-    Their ids may be text where those of `fit` were numbers, as files have it.
+    Give a frame of pandas, polars or pyarrow, a pandas Series, or the path of a CSV or Parquet file. A long frame has a
+    row for each series and time stamp. A wide frame has a row for each time stamp and a column for each series.
 
-    A predictor that needs no fit (``seasonal_naive``, ``persistence``) takes frames straight after construction.
+    Time is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index. Series may differ
+    in length. Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another
+    time zone, or text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted.
 
-    Args:
-        backbone: what forecasts: kind of predictor, or its description ``{kind: patchtst, d_model: 128, ...}``; by
-            default a small PatchTST that starts from the ridge.
-        attention: kind of attention, its description, or a list of these, one a layer; None keeps the backbone's.
-        context_length: past steps that the model sees, L; ``auto`` takes those of 24, 48, 96, 192, 336 and 512 from
-            which a ridge forecasts the rows for validation best, and for a pretrained model that is used as it is as
-            many as it takes.
-        prediction_length: steps that it is trained to forecast, T.
-        quantiles: levels to forecast, rising, with 0.5 among them; none, or None, for a point forecast. ``auto`` is
-            0.1, 0.5 and 0.9 where it forecasts quantiles.
-        distribution: forecast by a network whose quantiles these are: ``normal``, ``student_t``, or
-            ``negative_binomial`` for counts, trained by the negative log-likelihood. None: quantiles of their own.
-        id_column: of series ids of a long frame, or several columns that make them up (``["store", "item"]``); found by
-            itself if named ``unique_id`` or ``item_id``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
-        target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
+    Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
+
+    Args: Model
+        backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default is
+            a small PatchTST that starts from a ridge regression.
+        attention: kind of attention, a description, or a list with one of these for each layer.
+        context_length: past steps that the model sees, L. ``auto`` takes the length between 24 and 512 from which a
+            ridge has the lowest validation error, and the longest for a pretrained model.
+        prediction_length: steps to forecast, T.
+
+    Args: Output
+        quantiles: levels to forecast, rising, with 0.5 among them. ``auto`` is ``[0.1, 0.5, 0.9]`` for models that can.
+            None or an empty list gives a point forecast.
+        distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts. The network then learns its
+            parameters by the negative log-likelihood.
+        calibrate: calibrate intervals on validation windows (split-conformal), so that they cover the stated share. It
+            allows ``predict(level=[80, 95])`` for every model. Validation also chooses the weights, so intervals are
+            a little too narrow; a share (0.5) keeps the last part of the validation rows for calibration alone.
+        scaling: ``series`` standardises each series by its own mean and deviation, ``global`` all by one.
+        transform: of the target: ``log``, ``log1p``, ``box_cox``, or ``{kind: box_cox, lambda: 0.5}``. Forecasts stay
+            positive and quantiles stay exact; a point forecast by ``mse`` becomes about the median.
+
+    Args: Columns and files
+        id_column: column, or columns, of the series id. Found if named ``unique_id`` or ``item_id``.
+        time_column: column of time stamps. Found if named ``ds``, ``timestamp`` or ``date``.
+        target: columns to forecast. Found if named ``y`` or ``target`` in a long frame; all others in a wide one.
         past_covariates: columns known for the past only.
-        future_covariates: columns known for the future too.
+        future_covariates: columns also known for the future.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data, as text, offset or length of time, or 1, 2, ... where time counts
-            steps; None infers it.
-        max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
-        date_format: of dates in text, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits all of them.
-        separator: the character between the cells of CSV files.
-        decimal: the character before the decimals in CSV files.
-        encoding: of CSV files.
-        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
-        skip_rows: lines before the header of CSV files.
-        scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one.
-        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` (which
-            takes 0, too) or ``box_cox``, whose lambda is estimated on the training rows, or ``{kind: box_cox, lambda:
-            0.5}``. Quantiles come back exactly, and a point forecast that is trained by ``mse`` as about the median.
-        train_fraction: share of the rows of each series for training, the first ones. By default the last tenth of each
-            series is for validation, and nothing for testing; with one of these six, rows for testing come last. They
-            are never trained on, and `evaluate` scores them.
-        val_fraction: share of the rows for validation, the next ones; the rest is for testing.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
-            trains on all rows.
-        test_rows: rows of each series for testing, the last ones.
-        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
-        test_from: the first time stamp for testing.
+        frequency: pandas frequency, offset or timedelta; a whole number if time counts steps. None infers it.
+        max_filled: largest share of missing time stamps in a series.
+        date_format: format of dates in text (``%d/%m/%y``). None takes ISO 8601, or the one format that fits all.
+        separator: character between cells of a CSV file.
+        decimal: decimal character of a CSV file.
+        encoding: encoding of a CSV file.
+        comment: first character of lines to skip in a CSV file.
+        skip_rows: lines before the header of a CSV file.
+
+    Args: Split and weights
+        train_fraction: share of each series for training, its first rows. By default the last tenth is for validation,
+            and no rows are for testing. With an argument of this group, test rows come last and are never trained on.
+        val_fraction: share for validation, the next rows. The rest is for testing.
+        val_rows: instead of shares, rows for validation, before the last `test_rows`. 0 alone trains on all rows.
+        test_rows: last rows of each series, for testing.
+        val_from: instead of shares, first time stamp for validation.
+        test_from: first time stamp for testing.
+        weight_column: column of row weights in the training loss, at least 0. Weight 0 hides a target from training;
+            contexts, scales and scores still see it.
+        series_weights: weights by series id, or by column of a wide frame. Other series have weight 1.
+        row_weights: periods as ``(first, last, weight)``, both ends included; past anomalies, for example. Weights of a
+            row multiply.
+
+    Args: Training
+        max_steps: optimizer steps. By default about 20 epochs, between 400 and 1000 steps, with early stopping.
         learning_rate: peak learning rate of AdamW.
-        weight_decay: of AdamW, on matrices only.
-        warmup_steps: steps over which the learning rate rises. By default a tenth of all, and at most 100.
-        schedule: what it does then: ``cosine``, it falls along a cosine to zero, or ``constant``, it stays.
-        betas: of AdamW: what its means of past gradients and of their squares keep of themselves at each step.
-        patience: validations without a lower error, after which training ends; by default 7 where `max_steps` is not
-            given, else it ends at `max_steps`.
-        min_delta: how much lower a validation error must be for that.
-        loss: ``mse`` (the default), ``mae``, ``huber`` or ``frequency`` of a point forecast; of quantiles ``pinball``.
-        mup: whether to follow the muP learning rules, under which one learning rate serves every width.
-        activation_checkpointing: whether activations are computed anew in the backward pass, to save memory.
-        compile_mode: of torch.compile, which compiles a network while it is trained; None does not.
-        selection: the validation error by which the best weights are chosen, ``mse``, ``mae`` or ``crps``; by default
-            that of what is trained.
-        max_steps: optimizer steps. By default about 20 epochs, but 400 steps at least and 1000 at most, and fewer where
-            the validation error no longer falls.
+        weight_decay: weight decay of AdamW (matrices only).
+        warmup_steps: steps over which the learning rate rises. By default a tenth of all, at most 100.
+        schedule: learning rate after that: ``cosine`` falls to zero, ``constant`` stays.
+        betas: decay rates of AdamW's running means.
+        patience: validations without improvement before training stops. By default 7, or none if you set `max_steps`.
+        min_delta: smallest decrease of the validation error that counts.
+        loss: ``mse``, ``mae``, ``huber`` or ``frequency`` for points, ``pinball`` for quantiles.
+        selection: validation error that chooses the weights: ``mse``, ``mae`` or ``crps``. By default as the loss.
+        mup: follow the muP rules, so that one learning rate serves every width.
         batch_size: windows in a training batch.
-        eval_batch_size: windows in a batch of forecasts: what bounds the memory of `predict`.
-        val_windows: validation windows scored each time, to choose the best weights: ``all``, a number of them, spread
-            over all series and their time, or ``auto``, as many as take less than a quarter of the time of training.
-        seed: of weights, order and dropout.
+        val_windows: validation windows scored each time: a number, ``all``, or ``auto`` (less than a quarter of the
+            training time).
+        seed: random seed of weights, order and dropout.
+
+    Args: Hardware, logs and checkpoints
+        eval_batch_size: windows in a batch of forecasts; lower it to save memory.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-        progress: whether training shows a bar.
-        logger: where losses are logged: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list
-            of these. Those that are named write into the folder of the run, else where Lightning has them.
-        callbacks: Lightning's, or their class paths (``{class_path: ..., init_args: {...}}``).
-        checkpoints: a folder to keep checkpoints of the training in, as ``step_100.ckpt`` and so on, and ``last.ckpt``,
-            which ``fit(frame, checkpoint=...)`` goes on from.
-        save_top_k: how many checkpoints are kept, those of the lowest validation errors; -1 for all.
-        trainer: other arguments of Lightning's Trainer by name, as the command line has them after ``--trainer.``.
-        weight_column: column of weights of rows, at least 0: how much their targets count in the training. 0 leaves
-            them out of it, as if they were missing; contexts and scales still have them, and no score is weighted.
-        series_weights: weights of series by their ids (of a wide frame, its columns); 1 for all others.
-        row_weights: stretches of time as ``(first, last, weight)``, both ends included (a date alone is the whole
-            day), such as past anomalies. Weights of the same row are multiplied, and only their ratios matter.
-        calibrate: whether validation windows calibrate intervals after the training (split-conformal), so that they
-            hold the share of targets that they say: the quantiles of a model of such, and of any model those of
-            ``predict(level=[80, 95])``. The same windows choose the best weights, which makes intervals a little too
-            narrow; a share such as 0.5 keeps the last half of the rows for validation for calibration alone.
+        activation_checkpointing: compute activations twice to save memory.
+        compile_mode: mode of torch.compile in training; None does not compile.
+        progress: show a progress bar.
+        logger: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list of these.
+        callbacks: Lightning callbacks, or descriptions: ``{class_path: ..., init_args: {...}}``.
+        checkpoints: folder for ``step_100.ckpt``, ... and ``last.ckpt``. Resume by ``fit(frame, checkpoint=...)``.
+        save_top_k: number of best checkpoints to keep; -1 keeps all.
+        trainer: other arguments of Lightning's Trainer, by name.
 
     Attributes:
         arguments: all arguments as plain data.
-        experiment: what `fit` runs, complete but for a context that it chooses, which `result` has.
-        predictor: what forecasts, not fitted.
-        fitted: the predictor of the last `fit` and its scaler; None before.
-        result: of the last `fit`; None before, and for a model that was loaded.
-        copula: how the steps of its forecasts hang together, once `sample` or `save` has found it in the validation
-            windows.
-        series: those of the last `fit` (their ends alone, once saved and loaded); None before, and for a run's model.
+        experiment: complete description of the run that `fit` makes.
+        predictor: model before fitting.
+        fitted: model and scaler of the last `fit`; None before.
+        result: result of the last `fit`; None before, and after `load`.
+        copula: dependence between steps, once `sample` or `save` needed it.
+        series: series of the last `fit`, or only their ends after `load`; None before, and for the model of a run.
 
     Raises:
-        UserError: for an argument out of its range.
+        UserError: if an argument is out of its range.
     """
 
     def __init__(
@@ -236,18 +235,18 @@ class Forecaster(Forecasting, NetworkViews):
         self.copula: StepCopula | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All arguments as they were given, as scikit-learn's `clone` asks for them.
+        """Return all arguments as given; scikit-learn's `clone` calls this.
 
         Args:
-            deep: as in scikit-learn; no argument is an estimator, so that it changes nothing.
+            deep: no effect, as no argument is an estimator.
         """
         return dict(self._given)
 
     def set_params(self, **arguments: Any) -> Forecaster:
-        """Take other arguments, and give itself back, not fitted: a model answers to those that it was fitted with.
+        """Replace arguments and return self, not fitted.
 
         Raises:
-            UserError: for a name or value that is not valid; then everything stays.
+            UserError: if a name or value is not valid; nothing changes then.
         """
         self.__dict__ = vars(type(self)(**with_arguments(self._given, arguments)))
         return self
@@ -261,7 +260,7 @@ class Forecaster(Forecasting, NetworkViews):
 
     @property
     def task(self) -> Task:
-        """What the predictor was fitted for.
+        """Task that the predictor was fitted for.
 
         Raises:
             UserError: before `fit`.
@@ -270,7 +269,7 @@ class Forecaster(Forecasting, NetworkViews):
 
     @property
     def scaler(self) -> Scaler:
-        """How the series that were fitted are scaled.
+        """Scaler of the fitted series.
 
         Raises:
             UserError: before `fit`.
@@ -287,21 +286,21 @@ class Forecaster(Forecasting, NetworkViews):
         rescale: bool = False,
         checkpoint: str | Path | None = None,
     ) -> Forecaster:
-        """Fit to all series of a frame, and give itself back; the rows for validation choose the best weights.
+        """Train on all series of a frame and return self. Validation rows choose the best weights.
 
         Args:
-            frame: the series.
-            folder: of the run: its configuration, curve, checkpoints and results. It must not exist yet, and the series
-                are not in it: `load` and ``predict --run FOLDER --input FILE`` forecast with it. None writes no files.
-            refit: whether to fit once more, to all rows of the frame, at the length that validation chose.
-            warm_start: whether a network starts from the weights that it has, and keeps the scale of its series; its
-                optimizer is new, the frame has the same channels. `predict` then forecasts the series of this frame.
-            rescale: whether a warm start scales the series anew.
-            checkpoint: a file to go on from to `max_steps`, optimizer and all, on the same frame: of `checkpoints`, or
-                of the folder of a run. The best weights are chosen among those that come after it.
+            frame: series to train on.
+            folder: new folder for the run: configuration, training curve, checkpoints and results. Read it by `load` or
+                ``tsattn predict --run FOLDER --input FILE``; it does not hold the series. None writes no files.
+            refit: train again on all rows, for the number of steps that validation chose.
+            warm_start: start from the present weights and keep the scales, with a new optimizer. The frame needs equal
+                channels; `predict` then forecasts its series.
+            rescale: compute new scales in a warm start.
+            checkpoint: file to resume from, of `checkpoints` or of a run folder, on an equal frame, up to `max_steps`.
+                Only later weights can be the best.
 
         Raises:
-            UserError: for a frame that cannot be used, naming the series and row, or series that are all too short.
+            UserError: if the frame cannot be used (the message names series and row), or all series are too short.
         """
         start = Start.of(self.fitted, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
         return self._fit(self.arguments, frame, folder, start, refit)
@@ -315,19 +314,17 @@ class Forecaster(Forecasting, NetworkViews):
         folder: str | Path | None = None,
         rescale: bool = False,
     ) -> Forecaster:
-        """`fit` with a warm start, of so many steps, by default at a tenth of the learning rate; gives itself back.
-
-        The arguments of the forecaster stay as they are, and so do the `checkpoints` of its fit.
+        """Train the present weights further and return self. Arguments and `checkpoints` stay unchanged.
 
         Args:
-            frame: the series, of the same channels.
-            max_steps: optimizer steps; by default as `fit` has it where nobody says.
-            learning_rate: peak learning rate.
-            folder: as for `fit`.
-            rescale: as for `fit`.
+            frame: series with equal channels.
+            max_steps: optimizer steps; by default as in `fit` without `max_steps`.
+            learning_rate: peak learning rate; by default a tenth of the present one.
+            folder: as in `fit`.
+            rescale: as in `fit`.
 
         Raises:
-            UserError: as `fit`.
+            UserError: as in `fit`.
         """
         start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
         return self._fit(fine_tuning(self.arguments, max_steps, learning_rate), frame, folder, start)
@@ -335,18 +332,17 @@ class Forecaster(Forecasting, NetworkViews):
     def predict_dataset(
         self, dataset: Any, *, horizon: int | None = None, level: Any = None, blocks: int | None = None
     ) -> Any:
-        """Forecast the series of a dataset of Ray Data on its cluster: a dataset of the columns that `predict` gives.
-
-        All rows of a series are gathered in one block, whatever they were read from; nothing is computed yet.
+        """Forecast a Ray dataset on its cluster; return a lazy dataset with the columns of `predict`.
 
         Args:
-            dataset: a ``ray.data.Dataset`` of long rows, or wide ones, which are one series.
+            dataset: ``ray.data.Dataset`` of long rows, or of wide rows, which are one series. Ray gathers the rows of
+                each series in one block.
             horizon: steps to forecast; `prediction_length` by default.
-            level: as for `predict`.
-            blocks: of series, each in the memory of a worker at once; four for each processor by default.
+            level: as in `predict`.
+            blocks: number of blocks of series, each in the memory of one worker; four per processor by default.
 
         Raises:
-            UserError: before `fit`, for what is no such dataset, or if Ray is not installed.
+            UserError: before `fit`, if the dataset has another type, or without Ray.
         """
         # they are made of forecasters
         from tsattn.forecaster.ray_forecasts import forecast_dataset
@@ -356,14 +352,14 @@ class Forecaster(Forecasting, NetworkViews):
         return forecast_dataset(self, dataset, horizon=horizon, level=level, blocks=blocks)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write weights (safetensors) and everything else that is needed (JSON) into a new folder.
+        """Write the model into a new folder: weights as safetensors, everything else as JSON.
 
-        The end of each series comes along, so that `predict` works where the folder is loaded. The model of a run has
-        none: it needs a frame there, too. How the steps of paths hang together comes along, too: unless `sample` has
-        found it before, it is found now, by forecasting the validation windows, 1000 of them at most.
+        The folder includes the end of each series, so that `predict` works after `load`. The model of a run has no
+        series: it always needs a frame. If `sample` was not called yet, `save` forecasts up to 1000 validation windows
+        to include the dependence between steps.
 
         Raises:
-            UserError: if the folder exists already and may not be overwritten, or cannot be written.
+            UserError: if the folder exists and `overwrite` is false, or cannot be written.
         """
         path, fitted = folder_path(folder), self._now.known
         predictor, series = fitted.predictor, self.series

@@ -1,4 +1,4 @@
-"""What a Forecaster makes of its model: forecasts, sample paths, scores, and figures of them."""
+"""Forecasts, sample paths, scores and figures of a Forecaster."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = ["Forecasting"]
 
 
 class Forecasting(ABC):
-    """The methods of a Forecaster that forecast.
+    """Methods of a Forecaster that forecast.
 
     Attributes:
-        arguments: all of them, as plain data.
-        predictor: what they describe, not fitted.
-        result: of its last fit; None before.
-        copula: how the steps of sample paths hang together; None as long as it was not needed.
+        arguments: all arguments as plain data.
+        predictor: model before fitting.
+        result: result of the last fit; None before.
+        copula: dependence between the steps of sample paths; None until needed.
     """
 
     arguments: dict[str, Any]
@@ -51,34 +51,29 @@ class Forecasting(ABC):
         """The model, and what it starts from."""
 
     def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None) -> Any:
-        """Forecast what comes after the end of each series.
+        """Forecast each series from its end.
 
-        A horizon longer than `prediction_length` is rolled forward: the forecast is fed back as context, with a
-        warning; a shorter one is cut.
-
-        The forecast starts after the last row of each series, be its target missing or not. With future covariates it
-        starts after the last row that has a target: the rows after that are the future of the covariates.
+        The forecast starts after the last row of a series, even if its target is missing. With future covariates it
+        starts after the last row that has a target.
 
         Args:
-            frame: the history to forecast from; by default the series that were fitted. Series may be new ones.
-            horizon: steps to forecast; `prediction_length` by default.
-            future: ids, time stamps and future covariates after the end of each series, if the frame has not got them
-                in rows after the last target. Series that are not in the frame are left out, which is logged. A list of
-                such, or such by names, are scenarios: each is forecast as if it had been given alone.
-            level: percent that intervals are to hold, such as ``[80, 95]``, of a forecaster that was made with
-                `calibrate`; their bounds are columns named after their quantile levels, ``0.1`` and ``0.9`` for 80, in
-                the place of other quantiles.
+            frame: history to forecast from, also of new series; by default the fitted series.
+            horizon: steps to forecast; `prediction_length` by default. A longer one feeds forecasts back as context,
+                with a warning.
+            future: frame of ids, time stamps and future covariates, unless rows after the last target have them. Series
+                that are not in `frame` are ignored and logged. A list or mapping of frames gives scenarios.
+            level: intervals in percent, such as ``[80, 95]``, of a forecaster with `calibrate`. Their bounds replace
+                other quantiles: columns ``0.1`` and ``0.9`` for 80.
 
         Returns:
-            a row a series and step, sorted by ids: ids and time stamps (columns named as in the frame; ``unique_id``
-            for the columns of a wide one, which stay in their order, ``ds`` for time stamps without a name),
-            ``predictions`` in original units, and a column for each quantile, named after its level. Scenarios come one
-            after the other, with their names or numbers (from 0) in the column ``scenario``. The frame is of the kind
-            that was given: of pandas, polars or pyarrow, with periods where time was periods.
+            Frame of the kind given (pandas, polars, pyarrow) with a row for each series and step, sorted by id. Columns
+            are id and time as in the frame, ``predictions`` in original units, and each quantile, named by its level. A
+            wide frame gives ``unique_id`` in the order of its columns; time without a name is ``ds``. Scenarios follow
+            each other, named in the column ``scenario``.
 
         Raises:
-            UserError: for a frame that cannot be used, future covariates that are not given or stop early, or a level
-                that there are too few validation windows for.
+            UserError: if the frame cannot be used, future covariates are missing or stop early, or there are too few
+                validation windows for a level.
         """
         kind, frames = self._now.forecasts(frame, horizon, future, level, self.arguments["eval_batch_size"])
         return kind.give(pd.concat([*frames], ignore_index=True))
@@ -86,7 +81,7 @@ class Forecasting(ABC):
     def predict_batches(
         self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
     ) -> Iterator[Any]:
-        """The same as `predict`, `eval_batch_size` series at a time, where not even the forecasts fit into memory."""
+        """Yield the frames of `predict` for `eval_batch_size` series at a time, to save memory."""
         kind, frames = self._now.forecasts(frame, horizon, future, level, self.arguments["eval_batch_size"])
         return map(kind.give, frames)
 
@@ -99,27 +94,25 @@ class Forecasting(ABC):
         future: Any = None,
         seed: int = 0,
     ) -> Any:
-        """Sample paths: futures of each series that could come, whose steps hang together as those of the past did.
+        """Draw sample paths: possible futures of each series.
 
-        The values of each step have the quantiles of `predict` (between the levels and beyond them they go on as those
-        of a normal distribution do; a distribution has all), and the steps of a path the correlation that was found
-        between those of the validation windows, see `tsattn.predictors.step_copula`. A model that knows no validation
-        windows, that of a run, takes the windows in the rows given, which it logs, and a model of too few windows logs
-        that its steps are nearly independent. Chronos-T5 draws its own paths. Channels and series are drawn by
-        themselves.
+        Each step follows the quantiles of `predict`, with normal tails. Steps of a path are correlated as errors were
+        in the validation windows (see `tsattn.predictors.step_copula`). The model of a run has no validation windows:
+        it takes windows of the given rows and logs that. With too few windows, steps are nearly independent, which is
+        logged. Chronos-T5 draws its own paths. Series and channels are independent of each other.
 
         Args:
-            frame: as for `predict`.
+            frame: as in `predict`.
             num_samples: paths for each series.
-            horizon: as for `predict`; beyond `prediction_length` each path goes on from itself.
-            future: as for `predict`.
-            seed: of the draws.
+            horizon: as in `predict`; a longer one continues each path from itself.
+            future: as in `predict`.
+            seed: random seed of the paths.
 
         Returns:
-            a row a series, path and step: ids, time stamps, ``sample`` from 0, and ``y`` in original units.
+            A row for each series, path and step: id, time, ``sample`` from 0, and ``y`` in original units.
 
         Raises:
-            UserError: as for `predict`; for a model of points, or rows that say nothing of how steps hang together.
+            UserError: as in `predict`; also for a point forecast, or rows without a single window.
         """
         paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
         steps = self.arguments["prediction_length"] if horizon is None else whole_number("horizon", horizon)
@@ -130,7 +123,7 @@ class Forecasting(ABC):
         return self._now.kind_of(frame, panel).give(frames)
 
     def _step_copula(self) -> StepCopula | None:
-        """How the steps of paths hang together; None where it must be found in what is forecast."""
+        """Dependence between steps; None if the forecast's own rows must give it."""
         if self.copula is None and self.result is not None:
             where = self._now.execution(), self.arguments["eval_batch_size"]
             self.copula = copula_of_result(self.result, *where)
@@ -139,24 +132,23 @@ class Forecasting(ABC):
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
     ) -> Any:
-        """Forecasts from rolling origins beside what came: no model sees a row of a series after its cutoff.
+        """Forecast from rolling origins in the past, next to the actual values.
 
-        The last cutoff of each series is `prediction_length` rows before its end. The forecaster itself is left as it
-        is: the models are trained here, and the last tenth of the rows before an origin chooses their weights, whatever
-        split was given. A series that is too short for the first cutoff is new to a model that is not trained anew.
-        Future covariates that are missing after a cutoff are imputed and masked, as in a fit: these rows have come.
+        No model sees a row after its cutoff; the last cutoff is `prediction_length` rows before the end. This trains
+        new models and leaves the forecaster unchanged. The last tenth of the rows before an origin is for validation,
+        whatever the split. A series too short for the first cutoff is new to a model without `refit`. Future covariates
+        missing after a cutoff are imputed and masked.
 
         Args:
-            frame: the series.
+            frame: series to forecast.
             windows: origins of each series.
             step: rows between origins; `prediction_length` by default.
-            refit: train anew at each origin, on all rows before it; by default one model is trained on the rows before
-                the first origin and forecasts from all.
-            level: see `predict`.
+            refit: train at each origin, on all rows before it. By default one model, trained on the rows before the
+                first origin, forecasts from all.
+            level: as in `predict`.
 
         Returns:
-            the columns of `predict`, and ``cutoff`` (the last time stamp that was seen) and ``y`` (what came, NaN where
-            it is missing).
+            Columns of `predict`, ``cutoff`` (last time stamp seen) and ``y`` (actual value, or NaN).
 
         Raises:
             UserError: if no series is long enough.
@@ -184,20 +176,18 @@ class Forecasting(ABC):
     ) -> pd.DataFrame:
         """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
 
-        Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons after
-        its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
-        `context_length` rows of other series are context. The model of a run does not know which rows it was trained
-        on, so that rows of the frame may be among them: it warns of that.
+        Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
+        fitted one needs no history. Of a new series, the first `context_length` rows are context. The model of a run
+        does not know its training rows, so it warns that the frame may contain some.
 
-        WQL and CRPS of the two that forecast points are those of a forecast whose quantiles are all that point: for
-        levels that lie evenly around the median their WAPE and MAE. Their coverage is NaN.
+        The two baselines forecast points: all their quantiles equal that point, and their coverage is NaN. For levels
+        that are even around the median, their WQL is WAPE and their CRPS is MAE.
 
         Args:
             frame: the series.
             step: rows between the windows; 1 scores every window.
-            by: what else has a row of its own: each ``series`` (of a wide frame, each of its columns), each ``step`` of
-                the horizon, from 1, or each ``origin``, the last time stamp before a horizon. Their errors add up to
-                those of the whole.
+            by: rows for each ``series`` (column of a wide frame), each ``step`` of the horizon, from 1, or each
+                ``origin``, the last time stamp before a horizon. Together they have the error of the whole.
             level: see `predict`: the intervals whose coverage is measured.
 
         Returns:
@@ -214,7 +204,7 @@ class Forecasting(ABC):
         return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._now.execution(), by)
 
     def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
-        """What forecasts a frame, and the windows of it that may be scored."""
+        """Model for a frame, and the windows that may be scored."""
         now = self._now
         panel, fitted = now.panel_of(frame, "the frame")
         assert fitted.predictor.task is not None
@@ -227,16 +217,16 @@ class Forecasting(ABC):
         return now.with_levels(fitted, unseen.panel, level), unseen
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
-        """Forecasts with their intervals, after the end of what was observed before.
+        """Plot forecasts with their intervals, after the history.
 
         Args:
-            forecast: what `predict` gave, or `cross_validate`: then one forecast from each cutoff is drawn.
-            ids: the series to draw (of a wide frame, its columns), or a single one; by default the first six.
-            history: the frame that was forecast from, by default the series that were fitted; of rows over the horizon,
-                what came is drawn, too.
+            forecast: frame of `predict`, or of `cross_validate` (one forecast for each cutoff).
+            ids: series to draw, one or several; by default the first six.
+            history: frame of past values, by default the fitted series. Its rows over the horizon are drawn as actual
+                values.
 
         Raises:
-            UserError: for an id without a forecast or a history, or a frame that is no forecast.
+            UserError: if an id has no forecast or history, or the frame is no forecast.
         """
         with quiet():
             panel, fitted = self._now.panel_of(history, "the history")
@@ -249,20 +239,20 @@ class Forecasting(ABC):
         return plot_forecast(forecast, panel, task, output, ids)
 
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
-        """What came less what was forecast, on the rows that `evaluate` scores.
+        """Plot residuals (actual minus forecast) on the rows that `evaluate` scores.
 
-        Over time, as a histogram and quantiles beside a normal distribution, their autocorrelation, and the error by
-        step beside seasonal naive and persistence.
+        Five panels: residuals over time, histogram, normal quantiles, autocorrelation, and the error by step compared
+        with seasonal naive and persistence.
 
         Args:
-            frame: the series, as for `evaluate`.
-            ids: the series to look at (of a wide frame, its columns), or a single one; by default all together, scaled,
-                of which the first six are drawn over time. A single one is drawn in original units.
-            ahead: the step of the horizon whose residuals are drawn, from 1.
-            step: rows between the windows.
+            frame: series, as in `evaluate`.
+            ids: series to use, one or several. By default all, scaled, with the first six over time. A single series is
+                drawn in original units.
+            ahead: step of the horizon whose residuals are drawn, from 1.
+            step: rows between windows.
 
         Raises:
-            UserError: if there is nothing to score, for an id that is not there, or a step beyond the horizon.
+            UserError: if there is nothing to score, an id is unknown, or `ahead` is beyond the horizon.
         """
         ahead, step = whole_number("ahead", ahead), whole_number("step", step)
         fitted, unseen = self._unseen(frame, step)

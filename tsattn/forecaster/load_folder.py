@@ -24,7 +24,7 @@ logger = logging.getLogger("tsattn")
 
 
 def load(folder: str | Path) -> Forecaster:
-    """A forecaster that `Forecaster.save` has written, on any machine.
+    """Load a forecaster that `Forecaster.save` has written, on any machine.
 
     A run folder, of `fit` on the command line or of ``Forecaster.fit(frame, folder=...)``, is taken too: such a model
     knows no series, so that `predict` and `evaluate` need a frame, and `evaluate` cannot tell which rows were trained

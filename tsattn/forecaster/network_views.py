@@ -1,4 +1,4 @@
-"""What can be seen of the network of a Forecaster, and taken out of it."""
+"""Attention maps and export of the network of a Forecaster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["NetworkViews"]
 
 
 class NetworkViews(ABC):
-    """The methods of a Forecaster that look into its network."""
+    """Methods of a Forecaster that look into its network."""
 
     @property
     @abstractmethod
@@ -35,23 +35,22 @@ class NetworkViews(ABC):
     def attention_weights(
         self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None
     ) -> list[AttentionLayer]:
-        """What the attention of each layer looks at in the context that `predict` forecasts a series from.
+        """Return the attention weights of each layer, for the context that `predict` forecasts a series from.
 
-        The weights are those of the network in eval mode, computed on the CPU in full precision.
+        Weights are computed on the CPU in eval mode and full precision.
 
         Args:
-            frame: the history, by default the series that were fitted; cut it to look at an earlier context.
-            id: of the series; the first by default.
-            channel: which channel, where attention sees each by itself; the first by default.
-            future: future covariates, as for `predict`.
+            frame: history, by default the fitted series. Cut it to see an earlier context.
+            id: series id; the first by default.
+            channel: channel, if attention sees each by itself; the first by default.
+            future: future covariates, as in `predict`.
 
         Returns:
-            the layers, those of all members of an ensemble, each with arrays of ``weights (H, N, S)`` and their
-            ``levels``, what queries and keys stand for, and a `frame()` of all of it.
+            Layers, of all members of an ensemble, each with arrays ``weights (H, N, S)`` and ``levels``, the meaning of
+            queries and keys, and a method `frame`.
 
         Raises:
-            UserError: for a predictor without attention, a series or channel that is not there, or a frame that cannot
-                be used.
+            UserError: if the predictor has no attention, the series or channel is unknown, or the frame cannot be used.
         """
         return self._attention(frame, id, channel, future)[0]
 
@@ -66,45 +65,44 @@ class NetworkViews(ABC):
         levels: str | Sequence[int] | None = None,
         future: Any = None,
     ) -> Figure:
-        """Heat maps of `attention_weights`, by layer and head, with the borders of windows or blocks.
+        """Plot `attention_weights` as heat maps by layer and head, with the borders of windows or blocks.
 
         Args:
-            frame: as for `attention_weights`.
-            id: as for `attention_weights`.
-            channel: as for `attention_weights`.
-            layers: ``all``, or the numbers of some, from 0.
-            heads: ``all``, ``mean`` of all heads of a layer, or the numbers of some.
-            levels: instead of probabilities, what the levels of attention add to the score of each pair: ``all``, or
-                the numbers of some, from 1, the coarsest.
-            future: as for `attention_weights`.
+            frame: as in `attention_weights`.
+            id: as in `attention_weights`.
+            channel: as in `attention_weights`.
+            layers: ``all``, or numbers from 0.
+            heads: ``all``, ``mean`` over the heads of a layer, or numbers from 0.
+            levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
+            future: as in `attention_weights`.
 
         Raises:
-            UserError: for a layer, head or level that is not there, or what `attention_weights` refuses.
+            UserError: if a layer, head or level is unknown; also as in `attention_weights`.
         """
         found, panel, fitted, batch = self._attention(frame, id, channel, future)
         title = window_title(fitted, panel, batch, found)
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
 
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
-        """Write the network with its scaler into one file that forecasts without this package.
+        """Write network and scaler into one file that forecasts without tsattn.
 
-        It takes series in original units and gives forecasts in original units, of any number of windows at once:
-        ``torch.export.load(path).module()(context=...)``, or an ONNX runtime. Missing values are NaN, and what it takes
-        beside ``context (B, L, C)`` is in the facts that this method gives and that the file holds as ``tsattn.json``:
-        numbers of the series where each has a scale of its own, covariates, categories and time stamps. Attention with
-        windows or blocks is written out there, as the kernels of this package are in neither format.
+        The file takes any number of windows in original units and returns forecasts in original units. Run it by
+        ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L, C)``, with
+        NaN for missing values, and what the model needs else: series numbers, covariates, categories, time stamps. The
+        facts returned here list them; the file holds them as ``tsattn.json``. Our kernels are in neither format, so
+        attention with windows or blocks is written out.
 
         Args:
-            path: of the file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX, which needs the extra `onnx`.
-            format: ``torch`` or ``onnx``; that of the ending by default.
-            overwrite: whether a file that is there is replaced.
+            path: file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX (extra `onnx`).
+            format: ``torch`` or ``onnx``; by default by the ending.
+            overwrite: replace an existing file.
 
         Returns:
-            plain data: ``inputs`` and ``outputs`` with shapes and types, sizes, names, quantiles, and how ``attention``
-            is computed.
+            Plain data: ``inputs`` and ``outputs`` with shapes and types, sizes, names, quantiles, and the form of
+            ``attention``.
 
         Raises:
-            UserError: for a model that cannot be exported, saying why, or a file that cannot be written.
+            UserError: if the model cannot be exported, with the reason, or the file cannot be written.
         """
         file = folder_path(path, "file")
         form = format_of(file.suffix, format)

@@ -1,4 +1,4 @@
-"""Comparing models that differ in one thing: trained identically for it, or from run folders that are finished."""
+"""Compare models that differ in one thing: train them identically, or read finished run folders."""
 
 from __future__ import annotations
 

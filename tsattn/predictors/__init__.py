@@ -1,4 +1,4 @@
-"""What can forecast: trained networks, closed forms, averages. The table of kinds, and making one of its description.
+"""Everything that forecasts: trained networks, closed forms, averages.
 
 The kind of a backbone is a kind of predictor, too: the trained network of it. To add another, write one file with a
 subclass of `Predictor` that takes keyword arguments, and name it in `PREDICTORS`.
@@ -50,7 +50,7 @@ def predictor_kinds() -> list[str]:
 
 
 def build_predictor(description: Description) -> Predictor:
-    """The predictor that a description means, which learns the sizes of a task by its `build`.
+    """Build a predictor from its description; its `build` later takes the sizes of a task.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``; a backbone's means its trained network.

@@ -24,7 +24,7 @@ __all__ = ["Predictor"]
 
 
 class Predictor(nn.Module, ABC):
-    """Forecasts windows: the one protocol of networks, closed forms, averages, and what was trained elsewhere.
+    """Base class of everything that forecasts windows: networks, closed forms, averages and other libraries.
 
     A predictor is made of plain data (its arguments), learns the sizes of a task in `build`, and is fitted to data in
     `fit`. Its `state_dict` is all that a fit leaves: another one of the same description, built for the same task,

@@ -1,4 +1,4 @@
-"""Training networks: everything that touches Lightning's insides."""
+"""Training of networks with Lightning."""
 
 from tsattn.training.execution import Execution
 from tsattn.training.module import ForecastingModule

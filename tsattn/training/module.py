@@ -55,7 +55,7 @@ _LOGGED = (
 
 
 class ForecastingModule(LightningModule):
-    """Trains a backbone to forecast, and measures it.
+    """Lightning module that trains and measures a backbone.
 
     The backbone is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
     is loaded: task, scaler, output and description travel inside the checkpoint as plain data. The attribute

@@ -1,4 +1,4 @@
-"""Tuning: a search space over a configuration, trials that are trained and validated, and what they found.
+"""Tuning: search spaces, trials and their results.
 
 Nothing here reads the test part. A trial is a run without its test, so that it is trained as `fit` would train it.
 """

@@ -1,6 +1,6 @@
 """Cards of the public data sets: what each file is, from where, how it is split, and what is odd about it.
 
-They are written in `cards.toml`. Nothing heavy is imported: `python -m tsattn datasets list` needs no torch or pandas.
+They are written in `cards.toml`. Nothing heavy is imported: `tsattn datasets list` needs no torch or pandas.
 """
 
 from __future__ import annotations
