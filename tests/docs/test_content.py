@@ -54,7 +54,7 @@ def test_the_configuration_is_one_that_comes_along_and_prints_whole(capsys: pyte
 
 
 def test_names_of_other_libraries_stand_beside_arguments_of_ours() -> None:
-    table = (HOW_TO / "own-data.md").read_text("utf-8").split("| here | neuralforecast |")[1].split("\n\n")[0]
+    table = (HOW_TO / "peers.md").read_text("utf-8").split("| here | neuralforecast |")[1].split("\n\n")[0]
     named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:]))
     known = {*signature(Forecaster).parameters, *signature(Forecaster.predict).parameters, "predict"}
     assert len(named) > 10
