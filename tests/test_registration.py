@@ -163,7 +163,7 @@ def test_a_toy_of_each_is_added_from_outside_as_the_pages_say(my_package: str, t
             run = tmp_path / str(number)
             toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
             (name,) = re.findall(r"my_package\.(\w+)", command)
-            assert main([*shlex.split(command)[3:], *toy]) == 0
+            assert main([*shlex.split(command)[1:], *toy]) == 0
             metrics = json.loads((run / "metrics.json").read_text())
             assert metrics["test_windows"] > 0
             scored[name] = next(iter(metrics["test"]))

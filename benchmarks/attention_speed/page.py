@@ -26,7 +26,7 @@ COLUMNS = {
     "`swa`": ("swa native", False),
     "`global_swa`": ("global_swa native", False),
 }
-PASSES = ("forward", "forward+backward")
+PASSES = {"To forecast (forward)": "forward", "To train (forward and backward)": "forward+backward"}
 
 
 def shown_machine(page: str) -> str:
@@ -43,39 +43,38 @@ def with_section(page: str, results: Results) -> str:
 
 
 def speed_section(results: Results) -> str:
-    """What the page says of the speed on a machine: a table, what else was measured, and the picture."""
+    """The section on the speed of a machine: a table for each pass, the other comparisons, and the picture."""
     about, rows = results.about(), results.rows()
     main = rows[rows["part"] == "attention"]
-    said = (
-        f"Measured on {machine(about)} with one thread: time over `scaled_dot_product_attention`, forward / forward "
-        "and backward, in float32 with 8 heads of 64 components and windows of 64:"
+    main = main[main["width"] == 64]
+    lines = wrapped(
+        f"Measured on {machine(about)} with one thread. Each number is the time relative to PyTorch's "
+        "`scaled_dot_product_attention`: 0.50 is half of it. Heads have 64 components, windows 64 tokens, numbers "
+        "are float32."
     )
-    lines = [
-        *wrapped(said),
-        "",
-        f"| tokens x batch | {' | '.join(COLUMNS)} |",
-        "| --- |" + " --- |" * len(COLUMNS),
-    ]
-    shapes = main[main["width"] == 64][["T", "batch"]].drop_duplicates()
-    for T, batch in shapes.itertuples(index=False):
-        cells = [pair(main[(main["T"] == T) & (main["width"] == 64)], *column) for column in COLUMNS.values()]
-        lines.append(f"| {T} x {batch} | {' | '.join(cells)} |")
+    for title, which in PASSES.items():
+        lines += ["", f"{title}:", "", f"| tokens x batch | {' | '.join(COLUMNS)} |"]
+        lines.append("| --- |" + " --- |" * len(COLUMNS))
+        for T, batch in main[["T", "batch"]].drop_duplicates().itertuples(index=False):
+            of_shape = main[(main["T"] == T) & (main["pass"] == which)]
+            cells = [f"{ratio(of_shape, *column):.2f}" for column in COLUMNS.values()]
+            lines.append(f"| {T} x {batch} | {' | '.join(cells)} |")
     targets = limits(about["targets"], f"{SHOWN}/{results.slug}.json")
-    picture = f"![Time over scaled_dot_product_attention, by number of tokens]({SHOWN}/{results.slug}.png)"
-    return "\n".join([*lines, "", *wrapped(" ".join([*more(rows), targets])), "", picture])
+    picture = f"![Time relative to PyTorch's attention, by number of tokens]({SHOWN}/{results.slug}.png)"
+    return "\n".join([*lines, "", *more(rows), "", *wrapped(targets), "", picture])
 
 
 def limits(targets: list[dict[str, Any]], link: str) -> str:
     """How many limits there are ([file](link) lists them), and which of them are exceeded."""
-    said = f"Of {len(targets)} limits that `benchmarks/attention.py` checks ([list]({link}))"
+    said = f"`python benchmarks/attention.py` checks {len(targets)} limits ([list]({link}))"
     over = [
-        f"{in_words(target['target'], target['measured'])} ({target['at_most']:g} was the limit)"
+        f"{in_words(target['target'], target['measured'])} The limit was {target['at_most']:g}."
         for target in targets
         if not target["met"]
     ]
     if not over:
-        return f"{said} none is exceeded."
-    return f"{said} {'one is' if len(over) == 1 else f'{len(over)} are'} exceeded: {'; '.join(over)}."
+        return f"{said}. None is exceeded."
+    return f"{said}. {'One is' if len(over) == 1 else f'{len(over)} are'} exceeded. {' '.join(over)}"
 
 
 def in_words(target: str, measured: float) -> str:
@@ -83,8 +82,8 @@ def in_words(target: str, measured: float) -> str:
     if lengths := re.fullmatch(r"(\w+) time\((\d+)\) over time\((\d+)\)", target):
         kind, long, short = lengths.groups()
         times = {2: "twice", 4: "four times"}.get(int(long) // int(short), f"{int(long) // int(short)} times")
-        return f"{times} the tokens take `{kind}` {measured:.1f} times the time, from {short} to {long}"
-    return f"{target}: {measured:.2f}"
+        return f"`{kind}` takes {measured:.1f} times as long with {times} the tokens ({long})."
+    return f"{target}: {measured:.2f}."
 
 
 def wrapped(text: str) -> list[str]:
@@ -98,14 +97,14 @@ def machine(about: dict[str, Any]) -> str:
     return f"{about['cpu']}{numbers}, `{about['kernels']}`,"
 
 
-def pair(rows: pd.DataFrame, contender: str, causal: bool) -> str:
-    """`forward / forward+backward`."""
-    rows = rows[(rows["contender"] == contender) & (rows["causal"] == causal)].set_index("pass")["ratio"]
-    return " / ".join(f"{rows[which]:.2f}" for which in PASSES)
+def ratio(rows: pd.DataFrame, contender: str, causal: bool) -> float:
+    """Time of a contender relative to PyTorch's, in the rows of one shape and pass."""
+    (found,) = rows[(rows["contender"] == contender) & (rows["causal"] == causal)]["ratio"]
+    return float(found)
 
 
 def more(rows: pd.DataFrame) -> list[str]:
-    """A sentence for each of the other comparisons."""
+    """A table of the other comparisons, a row each."""
 
     def between(part: str, contender: str, **where: Any) -> str:
         chosen = rows[(rows["part"] == part) & (rows["contender"] == contender)]
@@ -115,15 +114,16 @@ def more(rows: pd.DataFrame) -> list[str]:
         return f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
 
     parts = set(rows["part"])
-    says = [
-        ("attention", f"With heads of 8 components `mlr` takes {between('attention', 'mlr native', width=8)}."),
-        ("avx2", f"Kept to AVX2, which PyTorch is not, it takes {between('avx2', 'mlr native')}."),
-        ("threads", f"Two threads take {between('threads', 'mlr native, 2 threads')} of the time of one."),
-        ("bfloat16", f"In bfloat16 `mlr` takes {between('bfloat16', 'mlr native bfloat16')} of its time in float32."),
-        (
-            "patchtst",
-            f"A training step of PatchTST with `mlr` takes {between('patchtst', 'mlr by native')} of one with "
-            "`standard` by `impl: sdpa`; with `standard` by the native kernel it was not timed.",
-        ),
+    compared = [
+        ("attention", "`mlr`, heads of 8 components", "PyTorch", "mlr native", {"width": 8}),
+        ("avx2", "`mlr`, kept to AVX2", "PyTorch with AVX-512", "mlr native", {}),
+        ("threads", "`mlr`, two threads", "one thread", "mlr native, 2 threads", {}),
+        ("bfloat16", "`mlr`, bfloat16", "float32", "mlr native bfloat16", {}),
+        ("patchtst", "a training step of PatchTST, `mlr`", "`standard` by `impl: sdpa`", "mlr by native", {}),
     ]
-    return [line for part, line in says if part in parts]
+    lines = [
+        f"| {what} | {against} | {between(part, contender, **where)} |"
+        for part, what, against, contender, where in compared
+        if part in parts
+    ]
+    return ["| also measured | relative to | time |", "| --- | --- | --- |", *lines]

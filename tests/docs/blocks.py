@@ -109,7 +109,7 @@ def commands(text: str) -> list[list[str]]:
     for block in blocks(text):
         if block.language in _SHELL and block.is_run:
             lines = block.code.replace("\\\n", " ").splitlines()
-            matches = (re.search(r"(?:-m tsattn|^\$? *tsattn) (?P<words>.*)", line) for line in lines)
+            matches = (re.search(r"(?:-m tsattn|^\$? *(?:srun .*)?tsattn) (?P<words>.*)", line) for line in lines)
             found += [match["words"] for match in matches if match and "my_package" not in match["words"]]
     return [shlex.split(words, comments=True) for words in found]
 

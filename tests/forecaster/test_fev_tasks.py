@@ -211,7 +211,7 @@ def test_what_does_not_fit_a_task_is_refused(path: Path) -> None:
 
 def test_what_the_page_on_peers_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "peers.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (block,) = re.findall(r"```python\n(import fev\n.*?)```", page, re.DOTALL)
     short = block.replace("context_length=112", "context_length=28, max_steps=2").replace("horizon=28", "horizon=7")
     assert short != block
     pd.concat([rows_of(name) for name in ROWS]).to_parquet(tmp_path / "sales.parquet")
