@@ -96,7 +96,7 @@ def test_forecasts_from_another_long_file_keep_the_scales_of_known_series(
     assert capfd.readouterr().err.splitlines() == [
         f"warning: {source}: sorted the rows of 3 of 3 series by time",
         f"warning: {source}: values of the past covariate rain after the last targets are not used",
-        "warning: 1 of 3 series were not trained on; each is scaled by the rows given of it",
+        "warning: 1 of 3 series not trained on; each is scaled by the rows given of it",
     ]
     own, new = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("own", "new"))
     assert new.unique_id.tolist() == ["a"] * 4 + ["d"] * 4 + ["new"] * 4

@@ -48,7 +48,7 @@ def test_known_ids_keep_their_scale_and_new_ones_take_their_own(caplog: pytest.L
     panel = panel_from_frame(other[::-1])  # and in another order
     caplog.clear()
     mean, scale = series_units(panel, scaler)
-    assert logged(caplog) == ["1 of 4 series were not trained on; each is scaled by the rows given of it"]
+    assert logged(caplog) == ["1 of 4 series not trained on; each is scaled by the rows given of it"]
     for number, name in enumerate(panel.ids):
         saved = scaler.series_mean[scaler.ids.index(name)] if name in scaler.ids else None
         y = other[other.unique_id == name].y

@@ -94,7 +94,7 @@ def test_batches_of_series_make_no_difference_and_come_one_by_one(fitted: Foreca
 def test_new_series_are_forecast_on_a_scale_of_their_own(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
     stranger = frame_of({"stranger": 100}).assign(y=lambda frame: 1e6 + 1e3 * frame["y"])
     forecast = fitted.predict(stranger)
-    assert "1 of 1 series were not trained on" in caplog.text
+    assert "1 of 1 series not trained on" in caplog.text
     assert forecast["predictions"].between(1e6 + 3e3, 1e6 + 7e3).all()
 
 

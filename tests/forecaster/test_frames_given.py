@@ -222,7 +222,7 @@ def test_ids_may_be_text_that_were_numbers(caplog: pytest.LogCaptureFixture) -> 
     forecaster.predict(some)
     assert caplog.messages[:2] == [
         "the ids are not those trained on, but their text is: '2' is taken for 2",
-        "1 of 4 series were not trained on; each is scaled by the rows given of it",
+        "1 of 4 series not trained on; each is scaled by the rows given of it",
     ]
 
 

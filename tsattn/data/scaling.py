@@ -180,7 +180,7 @@ def known_units(
     texts = {str(name) for name in scaler.ids}
     alike = sum(str(name) in texts for name, new in zip(ids, is_new.tolist(), strict=True) if new)
     logger.warning(
-        "%d of %d series were not trained on; each is scaled by the rows given of it%s",
+        "%d of %d series not trained on; each is scaled by the rows given of it%s",
         *(is_new.sum(), len(ids)),
         f" (the ids of {alike} were trained on as numbers, or as text)" if alike else "",
     )

@@ -56,6 +56,10 @@ class Result:
         """The test scores: a row for the predictor and each baseline, a column for each score."""
         return pd.DataFrame.from_dict({name: table.scores() for name, table in self.tables.items()}, orient="index")
 
+    def __repr__(self) -> str:
+        scores = self.scores[["mse_scaled", "mae_scaled"]] if self.tables else "not tested"
+        return f"Result of {self.fitted.predictor.name} in {self.folder}:\n{scores}"
+
     def forecaster(self) -> Any:
         """A `tsattn.Forecaster` with this predictor, which knows the series that it was fitted to."""
         # it is made of runs and lies above them: known here by its path alone, as what is registered from above
