@@ -1,4 +1,4 @@
-"""Draw the wide picture of README, `docs/images/hero.png`: `python docs/images/hero.py` trains a model, in about 15 s."""
+"""Draw the wide picture of README, `hero.png`: `python docs/images/hero.py` trains a model for it, in about 15 s."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from draw import HEAD, components, draw_matrix
+from draw import HEAD, components, draw_matrix, write_png
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -61,7 +61,7 @@ def main() -> None:
         grid = figure.add_gridspec(2, len(RANKS), height_ratios=(1, 1.2))
         draw_patterns([figure.add_subplot(grid[0, column]) for column in range(len(RANKS))])
         draw_forecast(figure.add_subplot(grid[1, :]), CO2DataModule().load_frame())
-        figure.savefig(HERE / "hero.png", dpi=200, facecolor="white", metadata={"Software": None})
+        write_png(figure, HERE / "hero.png", dpi=200)
 
 
 if __name__ == "__main__":
