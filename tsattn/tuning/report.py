@@ -85,13 +85,13 @@ def plot_history(study: Study) -> Figure:
     return figure
 
 
-def plot_importances(shares: dict[str, float]) -> Figure:
+def plot_importances(study: Study, shares: dict[str, float]) -> Figure:
     """A bar for each parameter, the most important on top."""
     figure = Figure(figsize=(7, 1.0 + 0.35 * max(1, len(shares))), layout="constrained")
     ax = figure.subplots()
     ordered = sorted(shares.items(), key=lambda item: item[1])
     ax.barh([path for path, _ in ordered], [share for _, share in ordered], color=ACCENT)
-    ax.set_xlabel("share in the differences of the validation error")
+    ax.set_xlabel(f"importance for {_error_axis(study)}")
     ax.spines[["top", "right"]].set_visible(False)
     return figure
 
