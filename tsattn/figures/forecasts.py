@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,7 @@ def plot_forecast(
 def _draw_forecast(
     ax: Axes,
     stamps: Any,
-    levels: Sequence[Any],
+    levels: Iterable[Any],
     output: Output,
     last: tuple[Any, float] | None,
     label: str | None = None,
