@@ -67,13 +67,16 @@ def plot_test_forecasts(
     numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
     units = data.series.units
-    scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
+    assert data.panel is not None
+    assert batch.target is not None
+    assert batch.time is not None
+    scaled = ((forecast or predictor.eval())(batch), batch.past, batch.target)
     predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
-    assert batch.time is not None
-    stamps, ids = _stamps(batch.time.numpy(), task), _ids(data, batch)
+    stamps = _stamps(batch.time.numpy(), task)
+    ids = [] if data.panel.is_wide or batch.series_id is None else [data.panel.ids[one] for one in batch.series_id]
     dates, observed, L = are_dates(stamps.ravel()), np.concatenate([past, target], axis=1), predictor.context_length
     first = max(0, L - 2 * task.prediction_length)
     channels = range(task.num_channels)[-num_channels:]
@@ -185,15 +188,15 @@ def _draw_forecast(
     stamps: Any,
     levels: Iterable[Any],
     output: Output,
-    last: tuple[Any, float] | None,
-    label: str | None = None,
+    last: Any,
+    label: str = "forecast",
     color: str = ACCENT,
 ) -> None:
-    """A forecast that begins at the last observed step: its median as a line, a band for each central interval."""
+    """The median as a line, a band for each central interval, from the last observed step (time, value) or None."""
     values = [np.asarray(level) if last is None else np.append(last[1], level) for level in levels]
     time = np.asarray(stamps) if last is None else np.append(np.asarray(last[0]), np.asarray(stamps))
     bands = central_intervals(output.quantiles)
-    ax.plot(time, values[output.median or 0], color=color, lw=1.8, label=label or "forecast")
+    ax.plot(time, values[output.median or 0], color=color, lw=1.8, label=label)
     shades = [sum(_SHADES) / 2] if len(bands) == 1 else np.linspace(*_SHADES, len(bands))
     for (percent, low, high), alpha in zip(bands, shades, strict=True):
         ax.fill_between(
@@ -238,14 +241,6 @@ def _moment(stamp: Any, dates: bool) -> str:
     return f"{pd.Timestamp(stamp):{'%Y-%m-%d' if dates else '%Y-%m-%d %H:%M'}}"
 
 
-def _ids(data: ForecastDataModule, batch: Batch) -> list[Any]:
-    """The id of the series of each window; none of those of a wide table."""
-    assert data.panel is not None
-    if data.panel.is_wide or batch.series_id is None:
-        return []
-    return [data.panel.ids[number] for number in batch.series_id.tolist()]
-
-
 def _tidy(ax: Axes, task: Task, dates: bool) -> None:
     """Bare axes with few ticks; where time stamps are dates, none within a day and no label with a time of day."""
     ax.spines[["top", "right"]].set_visible(False)
@@ -260,8 +255,3 @@ def _tidy(ax: Axes, task: Task, dates: bool) -> None:
     formats = {"zero_formats": _DATES, "offset_formats": _DATE_OFFSETS} if dates else {}
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, **formats))  # type: ignore[no-untyped-call]
     ax.xaxis.get_offset_text().set_fontsize(10)
-
-
-def _target(batch: Batch) -> torch.Tensor:
-    assert batch.target is not None
-    return batch.target
