@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+from PIL import Image
 
 from tsattn import build_attention
 from tsattn.attention.maps import attention_zones
@@ -171,6 +173,13 @@ def draw_flow() -> Figure:
         ],
         per_row=5,
     )
+
+
+def write_png(figure: Figure, path: Path, dpi: int) -> None:
+    """Write a figure of few colours as a small file."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=dpi, facecolor="white")
+    Image.open(file).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 DRAWINGS = {"patterns": draw_patterns, "levels": draw_levels, "projections": draw_projections, "flow": draw_flow}

@@ -36,7 +36,10 @@ def run(trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_figure_and_a_table_are_written(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attention", "--run", str(run)]) == 0
     said = capsys.readouterr().out
-    assert "attention.png: attention of 2 layers, patchtst_mlr, wave, context up to 2020-01-25 23:00:00" in said
+    assert (
+        "attention.png: attention of 2 layers, PatchTST with MLR attention, wave, context up to 2020-01-25 23:00"
+        in said
+    )
     assert (run / "attention.png").stat().st_size > 20_000
     assert main(["attention", "--run", str(run), "--output", "table.parquet", "--channel", "drift"]) == 0
     table = pd.read_parquet("table.parquet")

@@ -12,8 +12,8 @@ not see stands in comments, of three kinds, each on lines of its own; the built 
 
     <!-- not run: it downloads weights -->                          the block after it, which is compiled all the same
 
-In both, `runs/ETTh1/transformer_mlr/TIME`, the same of `co2`, `runs/sales` and `runs/...` stand for the folder of a finished run on
-a toy.
+In both, `runs/ETTh1/transformer_mlr/TIME`, the same of `co2`, `runs/sales` and `runs/...` stand for the folder of a
+finished run on a toy.
 """
 
 from __future__ import annotations

@@ -121,9 +121,10 @@ def test_the_figure_shows_windows_and_channels(toy_csv: Path) -> None:
     figure = plot_test_forecasts(predictor, data, "title", num_windows=2, num_channels=5)
     assert len(figure.axes) == 2 * 2
     assert figure.axes[0].get_ylabel() == "wave"
-    past, truth, forecast = figure.axes[0].lines[:3]
-    assert (len(past.get_ydata()), len(truth.get_ydata()), len(forecast.get_ydata())) == (24, 12, 12)
-    np.testing.assert_allclose(truth.get_ydata(), data.panel.values[480:492, 0], rtol=1e-5)
+    observed, forecast = figure.axes[0].lines[:2]
+    assert (len(observed.get_ydata()), len(forecast.get_ydata())) == (24 + 12, 1 + 12)
+    np.testing.assert_allclose(observed.get_ydata(), data.panel.values[456:492, 0], rtol=1e-5)
+    assert forecast.get_ydata()[0] == observed.get_ydata()[23], "it begins at the last observed step"
 
 
 @pytest.mark.parametrize(

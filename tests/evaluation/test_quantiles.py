@@ -248,9 +248,9 @@ def test_training_finds_calibrated_quantiles(noisy_csv: Path, tmp_path: Path) ->
     assert [band.get_label() for band in bands] == ["80 % interval", "50 % interval"]
     heights = [np.ptp(band.get_paths()[0].vertices[:, 1]) for band in bands]
     assert heights[0] > heights[1] > 0
-    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["truth", "median"]
-    past, truth, median = figure.axes[0].lines[:3]
-    assert (len(past.get_ydata()), len(truth.get_ydata()), len(median.get_ydata())) == (48, 24, 24)
+    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["observed", "forecast"]
+    observed, median = figure.axes[0].lines[:2]
+    assert (len(observed.get_ydata()), len(median.get_ydata())) == (48 + 24, 1 + 24)
 
 
 def test_a_checkpoint_keeps_its_quantiles(toy_csv: Path, tmp_path: Path) -> None:

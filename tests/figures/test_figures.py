@@ -235,10 +235,19 @@ def test_lines_are_the_errors_of_each_step() -> None:
     figure = plot_error_by_horizon(errors, "seven", measure="MSE", unit="ppm²")
     (ax,) = figure.axes
     assert legend(figure) == list(errors)
-    assert (ax.get_ylabel(), ax.get_title(), ax.get_ylim()[0]) == ("MSE (ppm²)", "seven", 0)
+    assert (ax.get_ylabel(), ax.get_title("left"), ax.get_ylim()[0]) == ("MSE (ppm²)", "seven", 0)
     for line, values in zip(ax.lines, errors.values(), strict=True):
         np.testing.assert_array_equal(line.get_xdata(), np.arange(1, len(values) + 1))
         np.testing.assert_allclose(line.get_ydata(), values)
     looks = {(line.get_color(), line.get_linestyle()) for line in ax.lines}
     assert len(looks) == 7
     assert plot_error_by_horizon({"one": [0.3]}, "one step").axes[0].lines[0].get_marker() == "o"
+
+
+def test_lines_that_nearly_coincide_are_drawn_as_differences() -> None:
+    errors = {"standard": [1.0, 2.0], "mlr": [1.01, 1.9], "longer": [2.0, 2.0, 5.0]}
+    (ax,) = plot_error_by_horizon(errors, "three", compared_with="standard").axes
+    np.testing.assert_allclose([line.get_ydata() for line in ax.lines], [[0, 0], [1, -5], [100, 0]], atol=1e-9)
+    assert ax.get_ylabel() == "MAE compared with standard (%)"
+    with pytest.raises(UserError, match="compared_with must be standard, mlr, longer, not 'swa'"):
+        plot_error_by_horizon(errors, "three", compared_with="swa")

@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 from tsattn.data import FrameDataModule, Panel, panel_from_frame
 from tsattn.figures import plot_test_forecasts
 from tsattn.figures.forecasts import plot_forecast
+from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.predictors.plain_names import axis_name, forecast_title, model_words
 from tsattn.task import Output, Task
 
 
@@ -97,8 +99,48 @@ def test_the_test_windows_of_a_long_table_are_named_by_their_series() -> None:
         predictor.build(data.task)
         figure = plot_test_forecasts(predictor, data, "the title")
         assert figure.get_suptitle() == "the title"
-        titles[name] = [ax.get_title() for ax in figure.axes[:3]]
-    assert [title.split("\n")[0] for title in titles["long"]] == list(long.panel.ids)  # type: ignore[union-attr]
-    assert all(title.split("\n")[1].startswith("forecast from 20") for title in titles["long"])
+        titles[name] = [ax.get_title("left") for ax in figure.axes[:3]]
+    assert [title.split(", ")[0] for title in titles["long"]] == list(long.panel.ids)  # type: ignore[union-attr]
+    assert all(title.split(", ")[1].startswith("forecast from 20") for title in titles["long"])
     assert all(title.startswith("forecast from 20") for title in titles["wide"])
     assert not [title for some in titles.values() for title in some if ":" in title]
+
+
+@pytest.mark.parametrize(
+    ("data", "frequency", "horizon", "title"),
+    [
+        ("co2", "W-SAT", 52, "CO2, 52 weeks ahead: PatchTST"),
+        ("ETTh1", "h", 1, "ETTh1, 1 hour ahead: PatchTST"),
+        ("sales", "MS", 12, "sales, 12 months ahead: PatchTST"),
+        ("sales", "QS-JAN", 4, "sales, 4 quarters ahead: PatchTST"),
+        ("panel", "30min", 48, "48 steps of 30 minutes ahead: PatchTST"),
+        ("panel", "WOM-2TUE", 3, "3 steps ahead: PatchTST"),
+        ("panel", "1", 3, "3 steps ahead: PatchTST"),
+    ],
+)
+def test_titles_are_plain(data: str, frequency: str, horizon: int, title: str) -> None:
+    assert forecast_title(Task(data, 48, horizon, ("load",), frequency, 7), horizon, "PatchTST") == title
+
+
+def test_models_and_axes_have_plain_names() -> None:
+    described = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 2}
+    names = {
+        "PatchTST with MLR attention": {**described, "attention": {"kind": "mlr", "ranks": [2, 2]}},
+        "PatchTST with standard and sliding-window attention": {**described, "attention": ["standard", "swa"]},
+        "seasonal naive": "seasonal_naive",
+        "ridge": "ridge",
+    }
+    assert [model_words(build_predictor(description)) for description in names.values()] == list(names)
+    co2, load = (Task(name, 48, 12, ("co2",), "W-SAT", 52) for name in ("co2", "own"))
+    assert (axis_name(co2, "co2"), axis_name(load, "co2")) == ("CO2 (ppm)", "co2")
+
+
+def test_a_forecast_is_joined_to_its_history_alone() -> None:
+    history = panel("B", 100)  # over a weekend, too
+    time = history.future_time(0, 6)
+    frame = pd.DataFrame({"unique_id": "load", "ds": time, "predictions": 1.0})
+    for after, length in ((frame, 1 + 6), (frame[2:], 4)):
+        figure = plot_forecast(after, history, task(6, 5, "B"), Output(), model="ridge")
+        forecast = figure.axes[0].lines[1]
+        assert len(np.asarray(forecast.get_xdata())) == length
+        assert figure.get_suptitle() == f"toy, {len(after)} business days ahead: ridge"

@@ -108,7 +108,7 @@ def test_each_panel_shows_what_it_says(lines: int) -> None:
     np.testing.assert_array_equal(steps.lines[0].get_ydata(), np.arange(1.0, 13))
     heights = [patch.get_height() * patch.get_width() for patch in panels["histogram"].patches]  # type: ignore[attr-defined]
     assert sum(heights) == pytest.approx(1)
-    quantiles = np.asarray(panels["quantiles beside those of a normal distribution"].lines[0].get_ydata())
+    quantiles = np.asarray(panels["quantiles and a normal distribution"].lines[0].get_ydata())
     assert (np.diff(quantiles) >= 0).all()
     assert quantiles[[0, -1]].tolist() == [given.pooled.min(), given.pooled.max()]
     assert len(figure.legends) == (lines > 1)

@@ -18,8 +18,9 @@ def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
     assert [ax.get_ylabel() for ax in figure.axes] == ["short", "small"]
     for ax in figure.axes:
         history, forecast = ax.lines[:2]
-        assert len(forecast.get_xdata()) == T
-        assert history.get_xdata()[-1] < forecast.get_xdata()[0]
+        assert len(forecast.get_xdata()) == 1 + T
+        assert history.get_xdata()[-1] == forecast.get_xdata()[0], "it begins at the last observed step"
+        assert history.get_ydata()[-1] == forecast.get_ydata()[0]
         assert len(ax.collections) == 1, "one band for 0.1 to 0.9"
     with pytest.raises(UserError, match="no forecast of nobody; valid are large, late, short, small"):
         fitted.plot(fitted.predict(), ids=["nobody"])
@@ -29,7 +30,7 @@ def test_figures_need_no_list_no_order_and_no_list_of_ids(fitted: Forecaster) ->
     forecast = fitted.predict()
     figure = fitted.plot(forecast, ids="large")
     assert [ax.get_ylabel() for ax in figure.axes] == ["large"]
-    assert entries(figure) == ["observed", "median", "80 % interval"]
+    assert entries(figure) == ["observed", "forecast", "80 % interval"]
     other = fitted.plot(forecast[forecast.columns[::-1]].sample(frac=1, random_state=0).sort_index(), ids="large")
     for line, same in zip(figure.axes[0].lines, other.axes[0].lines, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), same.get_ydata())
@@ -76,7 +77,7 @@ def test_figures_of_a_cross_validation_show_each_origin() -> None:
     frame = frame_of({"a": 200})
     forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
     figure = forecaster.plot(forecaster.cross_validate(frame, windows=3))
-    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == T]
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1 + T]
     assert len(lines) == 3
     assert len(figure.axes[0].collections) == 3
-    assert entries(figure) == ["observed", "median", "80 % interval"]
+    assert entries(figure) == ["observed", "forecast", "80 % interval"]

@@ -310,4 +310,4 @@ def test_predict_and_the_exported_file_agree_on_etth1(tmp_path: Path) -> None:
     layer = forecaster.attention_weights(channel="OT")[0]
     assert (layer.channel, layer.keys[-1]) == ("OT", table.index[-1])
     title = forecaster.plot_attention(channel="OT", heads="mean").get_suptitle()
-    assert title == f"patchtst_mlr, OT, context up to {table.index[-1]}"
+    assert title == f"PatchTST with MLR attention, OT, context up to {table.index[-1]:%Y-%m-%d %H:%M}"

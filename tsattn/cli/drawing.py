@@ -10,7 +10,8 @@ from tsattn.data import Panel
 from tsattn.errors import number_of
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure
-from tsattn.task import Output, Task
+from tsattn.predictors.base import Predictor
+from tsattn.predictors.plain_names import model_words
 
 __all__ = ["FIGURES", "draw", "figure_path", "span"]
 
@@ -36,21 +37,23 @@ def figure_path(asked: str | bool, output: Path, overwrite: bool) -> Path | None
     return path
 
 
-def draw(frame: pd.DataFrame, panel: Panel, task: Task, output: Output, path: Path, overwrite: bool) -> str:
+def draw(frame: pd.DataFrame, panel: Panel, predictor: Predictor, path: Path, overwrite: bool) -> str:
     """Draw the first series of a forecast after their history, and say what was drawn and where.
 
     Args:
         frame: from `future_frame`.
         panel: the series that were forecast from.
-        task: what was forecast.
-        output: in what form.
+        predictor: whose forecast it is.
         path: of the figure.
         overwrite: whether a file that is there may be replaced.
 
     Raises:
         UserError: if it cannot be written.
     """
-    write_figure(plot_forecast(frame, panel, task, output, most=_MOST), path, overwrite)
+    assert predictor.task is not None
+    assert predictor.output is not None
+    drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=model_words(predictor))
+    write_figure(drawing, path, overwrite)
     series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
     drawn = number_of(series, what) if series <= _MOST else f"the first {_MOST} of {number_of(series, what)}"
     return f"{path}: {drawn}, drawn"

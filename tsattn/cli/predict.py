@@ -62,9 +62,7 @@ def predict(words: Sequence[str]) -> int:
         say(f"{output}: {steps}{of_scenarios}, in original units")
         if figure is not None:
             assert data.panel is not None
-            assert predictor.task is not None
-            assert predictor.output is not None
-            say(draw(frame, data.panel, predictor.task, predictor.output, figure, options.overwrite))
+            say(draw(frame, data.panel, predictor, figure, options.overwrite))
     return 0
 
 

@@ -18,6 +18,7 @@ from tsattn.experiments.reopened import measure_again
 from tsattn.experiments.score_table import group_table, score_table
 from tsattn.figures import plot_residuals
 from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
+from tsattn.predictors.plain_names import model_words
 
 __all__ = ["measure_part"]
 
@@ -50,7 +51,7 @@ def measure_part(command: str, words: Sequence[str]) -> int:
         if figure is not None:
             assert found.residuals is not None
             steps = {one: table.step_scores("mae_scaled") for one, table in found.tables.items()}
-            drawn = plot_residuals(found.residuals, steps, f"{name} on {head}")
+            drawn = plot_residuals(found.residuals, steps, f"Residuals of {model_words(found.predictor)}\n{head}")
             write_figure(drawn, figure, options.overwrite)
             say(f"{figure}: residuals, drawn")
     return 0

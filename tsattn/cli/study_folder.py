@@ -85,7 +85,7 @@ def write_study(
     write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     figures = {"history": plot_history(study)}
     if shares:
-        figures["importance"] = plot_importances(shares)
+        figures["importance"] = plot_importances(study, shares)
     if len(search.objectives) > 1:
         figures["front"] = plot_front(study, search)
     for name, figure in figures.items():

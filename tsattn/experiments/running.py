@@ -33,6 +33,7 @@ from tsattn.figures import plot_test_forecasts
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.predictors.plain_names import forecast_title, model_words
 from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
@@ -365,9 +366,10 @@ def _write(result: Result, recording: Recording, execution: Execution, draws: bo
         **({"refit": {"rows": "all", "steps": _refit_steps(result.fit)}} if result.refitted is not None else {}),
     }
     if result.tables and draws:
-        name = result.fitted.predictor.name
+        title = forecast_title(task, task.prediction_length, model_words(result.fitted.predictor))
         predictor = calibrated_on(result.fitted, data)
-        figure = plot_test_forecasts(predictor, data, f"{name} on {task.data}", predictor.on(execution))
+        windows = 2 if task.num_channels == 1 else 1
+        figure = plot_test_forecasts(predictor, data, title, predictor.on(execution), windows)
         write_whole(folder.figure, partial(figure.savefig, format="png", dpi=130))
     recording.write(metrics)
 

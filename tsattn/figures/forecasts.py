@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, DayLocator
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.intervals import central_intervals
 from tsattn.figures.style import ACCENT, INK
 from tsattn.predictors.base import Predictor
+from tsattn.predictors.plain_names import axis_name, forecast_title
 from tsattn.task import Output, Task
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
@@ -32,6 +34,7 @@ _HISTORY = 60  # steps of a season that are drawn even before the shortest forec
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
 _DATES = ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"]
 _DATE_OFFSETS = ["", "%Y", "%Y-%b", "%Y", "%Y", "%Y"]
+_WIDTH, _HEIGHT = 6.4, 2.0  # inches, of a figure and of a panel: its words are legible on a phone
 _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
 
@@ -43,11 +46,8 @@ def plot_test_forecasts(
     forecast: Callable[[Batch], Tensor] | None = None,
     num_windows: int = 3,
     num_channels: int = 3,
-    chosen: Mapping[int, str] | None = None,
 ) -> Figure:
-    """Truth and forecast for a few test windows (columns, evenly spread in time) and channels (rows), original units.
-
-    The windows of a long table are named by the ids of their series.
+    """Draw the forecasts of a few test windows with what was observed, a panel for each window and channel.
 
     Quantiles are drawn as the median with a band for each central interval, the wider the lighter.
 
@@ -56,62 +56,55 @@ def plot_test_forecasts(
         data: its data, set up.
         title: of the figure.
         forecast: forecasts a batch with it, if not on this device as it is.
-        num_windows: columns at most.
-        num_channels: rows at most, the last channels of the data (the target of ETT comes last).
-        chosen: the numbers of the windows to draw, instead of some that are spread, and a word for each.
+        num_windows: at most, evenly spread in time, the last one included. Windows of a long table are named by the
+            ids of their series.
+        num_channels: at most, the last channels of the data (the target of ETT comes last).
     """
     task, output = predictor.task, predictor.output
     windows = data.windows("test", predictor.context_length, predictor.seasons)
     assert task is not None
     assert output is not None
-    spread = np.linspace(0, len(windows) - 1, min(num_windows, len(windows)), dtype=int).tolist()
-    numbers = sorted(set(spread)) if chosen is None else list(chosen)
+    numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
     units = data.series.units
-    scaled = ((forecast or predictor.eval())(batch), batch.past, _target(batch))
+    assert data.panel is not None
+    assert batch.target is not None
+    assert batch.time is not None
+    scaled = ((forecast or predictor.eval())(batch), batch.past, batch.target)
     predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
-    intervals = central_intervals(output.quantiles)
-    median = predicted if output.median is None else predicted[..., output.median]
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
-    assert batch.time is not None
     stamps = _stamps(batch.time.numpy(), task)
-    dates, ids = are_dates(stamps.ravel()), _ids(data, batch)
-    before = min(predictor.context_length, 2 * task.prediction_length)
-    channels = list(range(task.num_channels))[-num_channels:]
-    figure = Figure(figsize=(4.2 * len(numbers), 0.9 + 2.1 * len(channels)), layout="constrained")
-    axes = figure.subplots(len(channels), len(numbers), squeeze=False, sharex="col")
-    for row, channel in enumerate(channels):
-        for column in range(len(numbers)):
-            ax: Axes = axes[row, column]
-            L = predictor.context_length
-            ax.plot(stamps[column, L - before : L], past[column, -before:, channel], color=INK, lw=1.1)
-            ax.plot(stamps[column, L:], target[column, :, channel], color=INK, lw=1.1, alpha=0.55, label="truth")
-            bands = [
-                (percent, predicted[column, :, channel, low], predicted[column, :, channel, high])
-                for percent, low, high in intervals
-            ]
-            _draw_forecast(ax, stamps[column, L:], median[column, :, channel], bands)
-            ax.axvline(stamps[column, L], color="0.7", lw=0.8, ls=":")
+    ids = [] if data.panel.is_wide or batch.series_id is None else [data.panel.ids[one] for one in batch.series_id]
+    dates, observed, L = are_dates(stamps.ravel()), np.concatenate([past, target], axis=1), predictor.context_length
+    first = max(0, L - 2 * task.prediction_length)
+    channels = range(task.num_channels)[-num_channels:]
+    figure = Figure(figsize=(_WIDTH, 1.0 + _HEIGHT * max(1.2, len(numbers) * len(channels))), layout="constrained")
+    panels = figure.subplots(len(numbers) * len(channels), 1, squeeze=False)[:, 0].reshape(len(numbers), -1)
+    for window, row in enumerate(panels):
+        named = f"{shown(ids[window])}, " if ids else ""
+        row[0].set_title(f"{named}forecast from {_moment(stamps[window, L], dates)}", fontsize=10, loc="left")
+        for ax, channel in zip(row, channels, strict=True):
+            ax.plot(stamps[window, first:], observed[window, first:, channel], color=INK, lw=1.2, label="observed")
+            last = stamps[window, L - 1 : L], past[window, -1, channel]
+            _draw_forecast(ax, stamps[window, L:], np.atleast_2d(predicted[window, :, channel].T), output, last)
+            ax.set_ylabel(axis_name(task, task.channels[channel]), fontsize=10)
             _tidy(ax, task, dates)
-            if column == 0:
-                ax.set_ylabel(task.channels[channel])
-            if row == 0:
-                heads = [shown(ids[column])] if ids else []
-                heads += [f"forecast from {_moment(stamps[column, L], dates)}"]
-                heads += [chosen[numbers[column]]] if chosen else []
-                ax.set_title("\n".join(heads), fontsize=9)
-    handles = [*axes[0, 0].lines[1:3], *axes[0, 0].collections]
-    figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
-    figure.suptitle(title, fontsize=11)
+    _finish(figure, title, [*panels[0, 0].lines[:2], *panels[0, 0].collections])
     return figure
 
 
 def plot_forecast(
-    forecast: pd.DataFrame, history: Panel, task: Task, output: Output, ids: Any = None, most: int = 6
+    forecast: pd.DataFrame,
+    history: Panel,
+    task: Task,
+    output: Output,
+    ids: Any = None,
+    most: int = 6,
+    model: str = "",
 ) -> Figure:
-    """Forecasts after the end of what came before, a series below the other, in original units.
+    """Draw forecasts after their history, a panel for each series, in original units.
 
     Args:
         forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these; with
@@ -122,6 +115,7 @@ def plot_forecast(
         ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
             forecast.
         most: series that are drawn by default.
+        model: named in the title, see `tsattn.predictors.plain_names.model_words`.
 
     Raises:
         UserError: for an id without a forecast or a history, or a frame that is no forecast.
@@ -151,8 +145,9 @@ def plot_forecast(
         )
     has_targets = "target_name" in forecast.columns
     rows = [(name, target) for name in chosen for target in (task.channels if has_targets else (None,))]
-    figure = Figure(figsize=(9, 0.8 + 2.1 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, 1.0 + _HEIGHT * max(1.2, len(rows))), layout="constrained")
     axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+    horizon = 0
     for ax, (name, target) in zip(axes, rows, strict=True):
         part = forecast[forecast[id_name] == name]
         part = part if target is None else part[part["target_name"] == target]
@@ -163,40 +158,58 @@ def plot_forecast(
         first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
         apart = next((column for column in ("cutoff", "scenario") if column in part.columns), None)
         named = [("", part)] if apart is None else [*part.groupby(apart, sort=apart == "cutoff")]
-        pieces = [piece for _, piece in named]
-        keep = _history_length(max(len(piece) for piece in pieces), task.season_length)
-        past = slice(max(0, int(first) - keep), int(end))
+        longest = max(len(piece) for _, piece in named)
+        horizon = max(horizon, longest)
+        past = slice(max(0, int(first) - _history_length(longest, task.season_length)), int(end))
         values = history.values[history.starts[number] : history.starts[number + 1], channel]
-        ax.plot(time[past], values[past], color=INK, lw=1.1, label="observed")
+        ax.plot(time[past], values[past], color=INK, lw=1.2, label="observed")
         for place, (label, piece) in enumerate(named):  # one for each origin of a cross-validation, or scenario
-            if apart == "scenario":
-                stamps = one_time(pd.Index(piece[time_name]))
-                ax.plot(stamps, piece["predictions"], color=f"C{place}", lw=1.5, label=shown(label))
-                continue
-            bands = [
-                (percent, piece[levels[low]].to_numpy(), piece[levels[high]].to_numpy())
-                for percent, low, high in central_intervals(output.quantiles)
-            ]
             stamps = one_time(pd.Index(piece[time_name]))
-            _draw_forecast(ax, stamps, piece["predictions"].to_numpy(), bands)
-            before = time[time < stamps.min()]
-            ax.axvline(before[-1] if len(before) else stamps.min(), color="0.7", lw=0.8, ls=":")
+            after = int(time.searchsorted(stamps.min()))
+            begins = time[after] if after < len(time) else history.future_time(number, 1)[0]
+            last = (time[after - 1 : after], values[after - 1]) if after and begins == stamps.min() else None
+            if apart == "scenario":
+                _draw_forecast(ax, stamps, [piece["predictions"]], Output(), last, shown(label), f"C{place}")
+                continue
+            _draw_forecast(ax, stamps, [piece[name] for name in levels or ["predictions"]], output, last)
         # a long name takes several lines, or it would reach into the axes above and below
-        ax.set_ylabel(textwrap.fill(shown(name) if target is None else f"{shown(name)}, {target}", 24))
+        whole = shown(name) if target is None else f"{shown(name)}, {target}"
+        ax.set_ylabel(textwrap.fill(axis_name(task, whole), 24), fontsize=10)
         _tidy(ax, task, are_dates(time))
     shades = axes[0].collections[: len(central_intervals(output.quantiles))]
     lines = [line for line in axes[0].lines if not str(line.get_label()).startswith("_")]
     handles = [*(lines if "scenario" in forecast.columns else lines[:2]), *shades]
-    figure.legend(handles=handles, frameon=False, fontsize=9, loc="outside upper right", ncols=len(handles))
+    _finish(figure, forecast_title(task, horizon, model), handles)
     return figure
 
 
-def _draw_forecast(ax: Axes, stamps: Any, point: NDArray[Any], bands: Sequence[tuple[float, Any, Any]]) -> None:
-    """The point forecast as a line, each central interval (percent, low, high) as a band, the wider the lighter."""
-    ax.plot(stamps, point, color=ACCENT, lw=1.5, label="median" if bands else "forecast")
+def _draw_forecast(
+    ax: Axes,
+    stamps: Any,
+    levels: Iterable[Any],
+    output: Output,
+    last: Any,
+    label: str = "forecast",
+    color: str = ACCENT,
+) -> None:
+    """The median as a line, a band for each central interval, from the last observed step (time, value) or None."""
+    values = [np.asarray(level) if last is None else np.append(last[1], level) for level in levels]
+    time = np.asarray(stamps) if last is None else np.append(np.asarray(last[0]), np.asarray(stamps))
+    bands = central_intervals(output.quantiles)
+    ax.plot(time, values[output.median or 0], color=color, lw=1.8, label=label)
     shades = [sum(_SHADES) / 2] if len(bands) == 1 else np.linspace(*_SHADES, len(bands))
     for (percent, low, high), alpha in zip(bands, shades, strict=True):
-        ax.fill_between(stamps, low, high, color=ACCENT, alpha=alpha, lw=0, label=f"{percent:g} % interval")
+        ax.fill_between(
+            time, values[low], values[high], color=color, alpha=alpha, lw=0, label=f"{percent:g} % interval"
+        )
+    if last is not None:
+        ax.axvline(time[0], color="0.7", lw=0.8, ls=":")
+
+
+def _finish(figure: Figure, title: str, handles: Sequence[Any]) -> None:
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    columns = 3 if len(handles) > 4 else 4
+    figure.legend(handles=handles, frameon=False, fontsize=10, loc="outside lower left", ncols=columns)
 
 
 def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
@@ -228,18 +241,11 @@ def _moment(stamp: Any, dates: bool) -> str:
     return f"{pd.Timestamp(stamp):{'%Y-%m-%d' if dates else '%Y-%m-%d %H:%M'}}"
 
 
-def _ids(data: ForecastDataModule, batch: Batch) -> list[Any]:
-    """The id of the series of each window; none of those of a wide table."""
-    assert data.panel is not None
-    if data.panel.is_wide or batch.series_id is None:
-        return []
-    return [data.panel.ids[number] for number in batch.series_id.tolist()]
-
-
 def _tidy(ax: Axes, task: Task, dates: bool) -> None:
     """Bare axes with few ticks; where time stamps are dates, none within a day and no label with a time of day."""
     ax.spines[["top", "right"]].set_visible(False)
-    ax.tick_params(labelsize=8)
+    ax.tick_params(labelsize=10)
+    ax.yaxis.set_major_locator(MaxNLocator(4))
     if is_steps(task.frequency):
         return
     first, last = ax.get_xlim()  # in days
@@ -248,9 +254,4 @@ def _tidy(ax: Axes, task: Task, dates: bool) -> None:
     ax.xaxis.set_major_locator(locator)
     formats = {"zero_formats": _DATES, "offset_formats": _DATE_OFFSETS} if dates else {}
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, **formats))  # type: ignore[no-untyped-call]
-    ax.xaxis.get_offset_text().set_fontsize(8)
-
-
-def _target(batch: Batch) -> torch.Tensor:
-    assert batch.target is not None
-    return batch.target
+    ax.xaxis.get_offset_text().set_fontsize(10)

@@ -43,23 +43,23 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
     if not len(residuals.pooled):
         raise UserError("there is no observed residual to draw")
     unit = "scaled" if residuals.is_scaled else "original units"
-    figure = Figure(figsize=(10, 7.6), layout="constrained")
+    figure = Figure(figsize=(7.2, 8), layout="constrained")
     axes = figure.subplot_mosaic([["time", "time"], ["histogram", "quantiles"], ["lags", "steps"]])
     _draw_time(axes["time"], residuals, unit)
     _draw_histogram(axes["histogram"], residuals.pooled, unit)
     _draw_quantiles(axes["quantiles"], residuals.pooled, unit)
     _draw_lags(axes["lags"], residuals)
     draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
-    axes["steps"].set_ylabel("MAE (scaled)", fontsize=9)
-    axes["steps"].set_title("error by step", fontsize=9)
-    axes["steps"].legend(frameon=False, fontsize=7)
+    axes["steps"].set_ylabel("MAE (scaled)")
+    axes["steps"].set_title("error by step", fontsize=10)
+    axes["steps"].legend(frameon=False, fontsize=9)
     for ax in axes.values():
         ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelsize=8)
+        ax.tick_params(labelsize=9)
     if len(residuals.lines) > 1:
         names = axes["time"].get_legend_handles_labels()
-        figure.legend(*names, frameon=False, fontsize=8, loc="outside lower center", ncols=3)
-    figure.suptitle(title, fontsize=11)
+        figure.legend(*names, frameon=False, fontsize=9, loc="outside lower center", ncols=3)
+    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
 
@@ -85,8 +85,8 @@ def _draw_time(ax: Axes, residuals: Residuals, unit: str) -> None:
             ax.xaxis.get_offset_text().set_fontsize(8)
     ax.axhline(0, color="0.6", lw=0.8)
     steps = "a step" if residuals.ahead == 1 else f"{residuals.ahead} steps"
-    ax.set_title(f"residuals {steps} ahead: observed less forecast", fontsize=9)
-    ax.set_ylabel(unit, fontsize=9)
+    ax.set_title(f"residuals {steps} ahead: observed less forecast", fontsize=10)
+    ax.set_ylabel(unit, fontsize=10)
 
 
 def _draw_histogram(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
@@ -99,10 +99,10 @@ def _draw_histogram(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
         grid = np.linspace(low - margin, high + margin, 200)
         ax.plot(grid, [NormalDist(mean, spread).pdf(x) for x in grid], color=INK, lw=1, label="normal")
     ax.axvline(mean, color=ACCENT, lw=1.2, label=f"mean {mean:.3g}")
-    ax.set_title("histogram", fontsize=9)
-    ax.set_xlabel(unit, fontsize=9)
+    ax.set_title("histogram", fontsize=10)
+    ax.set_xlabel(unit, fontsize=10)
     ax.set_yticks([])
-    ax.legend(frameon=False, fontsize=7)
+    ax.legend(frameon=False, fontsize=9)
 
 
 def _draw_quantiles(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
@@ -112,16 +112,16 @@ def _draw_quantiles(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
     ax.plot(normal, ordered[places], ".", color=ACCENT, ms=3)
     ends = np.array([normal.min(), normal.max()])
     ax.plot(ends, pooled.mean() + pooled.std() * ends, color=INK, lw=1)
-    ax.set_title("quantiles beside those of a normal distribution", fontsize=9)
-    ax.set_xlabel("standard deviations", fontsize=9)
-    ax.set_ylabel(unit, fontsize=9)
+    ax.set_title("quantiles and a normal distribution", fontsize=10)
+    ax.set_xlabel("standard deviations", fontsize=10)
+    ax.set_ylabel(unit, fontsize=10)
 
 
 def _draw_lags(ax: Axes, residuals: Residuals) -> None:
     longest = max(len(values) for _, values in residuals.lines.values())
     lags = min(max(24, 2 * residuals.season_length), _MOST_LAGS, longest // 4)
-    ax.set_title("autocorrelation", fontsize=9)
-    ax.set_xlabel("lag (windows)", fontsize=9)
+    ax.set_title("autocorrelation", fontsize=10)
+    ax.set_xlabel("lag (windows)", fontsize=10)
     ax.axhline(0, color="0.6", lw=0.8)
     if lags < 1:
         return

@@ -12,6 +12,7 @@ from tsattn.data import ForecastDataModule, FutureWindows, Panel, Series, scaled
 from tsattn.errors import UserError, is_whole_number, number_of, one_of, shown
 from tsattn.predictors.attention_layers import AttentionLayer
 from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.plain_names import model_words
 
 __all__ = ["attention_frame", "data_window", "last_window", "window_title"]
 
@@ -83,8 +84,9 @@ def window_title(fitted: FittedPredictor, panel: Panel, batch: Batch, layers: li
     channels = dict.fromkeys(layer.channel for layer in layers if layer.channel is not None)
     names += [*channels] if task.num_channels > 1 else []
     now = int(batch.time[0, batch.past.shape[1] - 1])
-    stamp = now if task.counts_steps else pd.Timestamp(now, unit="s")
-    return ", ".join([fitted.predictor.name, *names, f"context up to {stamp}"])
+    stamp = pd.Timestamp(now, unit="s")
+    until = now if task.counts_steps else stamp.date() if stamp == stamp.normalize() else f"{stamp:%Y-%m-%d %H:%M}"
+    return ", ".join([model_words(fitted.predictor), *names, f"context up to {until}"])
 
 
 def attention_frame(layers: list[AttentionLayer]) -> pd.DataFrame:

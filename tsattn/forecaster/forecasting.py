@@ -25,6 +25,7 @@ from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.plain_names import model_words
 from tsattn.predictors.step_copula import StepCopula
 
 __all__ = ["Forecasting"]
@@ -236,7 +237,7 @@ class Forecasting(ABC):
         forecast = plain_forecast(forecast)
         if fitted.conformal is not None:
             output = output_of(forecast, output)
-        return plot_forecast(forecast, panel, task, output, ids)
+        return plot_forecast(forecast, panel, task, output, ids, model=model_words(fitted.predictor))
 
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
         """Plot residuals (actual minus forecast) on the rows that `evaluate` scores.

@@ -82,7 +82,8 @@ class Predicting:
             panel = self.reader.read(frame, source, future=future)
             return panel, built_for(self.experiment, panel)
         if not needs_fit:
-            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give {'history' if source == 'the history' else 'a frame'}")
+            given = "history" if source == "the history" else "a frame"
+            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give {given}")
         fitted, task = self.known, self.task
         if frame is not None:
             reader = self.reader.for_task(task).unweighted()

@@ -27,6 +27,7 @@ from tsattn.figures import plot_residuals
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.plain_names import model_words
 from tsattn.task import Output
 from tsattn.training import Execution
 
@@ -108,9 +109,8 @@ def residual_figure(
     some = replace(unseen, origins=origins)
     tables = measured_tables(fitted, some, batch_size, execution, by_step=True, watch=recorder)
     errors = {name: table.step_scores("mae_scaled", recorder.channels) for name, table in tables.items()}
-    name = fitted.predictor.name
     what = f", {shown(chosen[0])}" if chosen is not None and len(chosen) == 1 else ""
-    return plot_residuals(recorder.finish(), errors, f"{name}{what}")
+    return plot_residuals(recorder.finish(), errors, f"Residuals of {model_words(fitted.predictor)}{what}")
 
 
 def measured_tables(

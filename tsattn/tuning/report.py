@@ -70,13 +70,13 @@ def plot_history(study: Study) -> Figure:
     """The error of each completed trial, and the lowest so far."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     pruned = [t for t in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)) if t.intermediate_values]
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     ax = figure.subplots()
     numbers, errors = [t.number for t in done], [t.values[0] for t in done]
     ax.plot(numbers, errors, "o", color=INK, ms=5, label="completed")
     if pruned:
         last = [min(t.intermediate_values.values()) for t in pruned]
-        ax.plot([t.number for t in pruned], last, "x", color="0.6", ms=5, label="pruned, where it stood")
+        ax.plot([t.number for t in pruned], last, "x", color="0.6", ms=5, label="stopped early")
     ax.step(numbers, np.minimum.accumulate(errors), where="post", color=ACCENT, lw=1.5, label="lowest so far")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("trial")
@@ -85,13 +85,13 @@ def plot_history(study: Study) -> Figure:
     return figure
 
 
-def plot_importances(shares: dict[str, float]) -> Figure:
+def plot_importances(study: Study, shares: dict[str, float]) -> Figure:
     """A bar for each parameter, the most important on top."""
-    figure = Figure(figsize=(7, 1.0 + 0.35 * max(1, len(shares))), layout="constrained")
+    figure = Figure(figsize=(6.4, 1.0 + 0.35 * max(1, len(shares))), layout="constrained")
     ax = figure.subplots()
     ordered = sorted(shares.items(), key=lambda item: item[1])
     ax.barh([path for path, _ in ordered], [share for _, share in ordered], color=ACCENT)
-    ax.set_xlabel("share in the differences of the validation error")
+    ax.set_xlabel(f"importance for {_error_axis(study)}")
     ax.spines[["top", "right"]].set_visible(False)
     return figure
 

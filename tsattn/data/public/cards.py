@@ -142,6 +142,8 @@ class Card:
         channels: the columns to read, where the file holds others too; empty for all of them.
         on_grid: whether rows are taken in file order on a regular grid from `first`, whatever their time stamps say.
         oddities: what a careful reader of the file would like to know.
+        label: the name in figures; `name` by default.
+        unit: of all channels, where they share one that is known.
     """
 
     name: str
@@ -166,6 +168,8 @@ class Card:
     channels: tuple[str, ...] = ()
     on_grid: bool = False
     oddities: tuple[Oddity, ...] = ()
+    label: str = ""
+    unit: str | None = None
 
     @property
     def sums(self) -> tuple[str, ...]:
@@ -268,7 +272,8 @@ def _card(name: str, facts: dict[str, Any]) -> Card:
     """A card of what `cards.toml` says of it."""
     facts = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
     oddities = tuple(_oddity(dict(one)) for one in facts.pop("oddities", ()))
-    return Card(name=name, oddities=oddities, **{**facts, "date_column": facts.get("date_column", "date") or None})
+    given = {"label": name, **facts, "date_column": facts.get("date_column", "date") or None}
+    return Card(name=name, oddities=oddities, **given)
 
 
 def _oddity(facts: dict[str, Any]) -> Oddity:
