@@ -16,7 +16,7 @@ from tsattn.figures.style import ACCENT, INK
 
 HERE = Path(__file__).parent
 RANKS = {  # of the score of a pair of time steps, in a model of width 16 with heads of 8
-    "standard": ("all pairs alike", components("standard")),
+    "standard": ("all pairs equally", components("standard")),
     "swa": ("neighbours only", components("swa")),
     "mlr": ("coarse far, fine near", components("mlr")),
     "btt": ("all pairs, full rank", 2 * components("btt")),  # the rank of its scores is the width, not that of a head
