@@ -62,7 +62,7 @@ def reference_pages() -> dict[str, str]:
     }
     pages |= {f"commands/{name}": text for name, text in command_pages().items()}
     pages |= name_pages()
-    return {f"reference/{name}.md": text.replace("python -m tsattn", "tsattn") for name, text in pages.items()}
+    return {f"reference/{name}.md": text for name, text in pages.items()}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
