@@ -94,7 +94,7 @@ def fitted(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> t
 def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> dict[str, Any]:
     """MASE on all windows of the rows that are not known, and what the fit took."""
     forecaster, seconds = fitted(name, frame, backbone, **arguments)
-    mase = forecaster.evaluate(frame)["mase_by_channel"]
+    mase = forecaster.evaluate(frame)["MASE"]
     assert forecaster.result is not None
     facts = forecaster.result.fit
     each = [fit for member in facts.get("members", [[facts]]) for fit in member]

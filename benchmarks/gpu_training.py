@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_training.py
 
-Each run is the command `python -m tsattn fit` in a process of its own, in which nothing but the attention and what is
+Each run is the command `tsattn fit` in a process of its own, in which nothing but the attention and what is
 named as its setting differs; it is timed from start to end, test included. Settings: float32; bf16 (the default on
 Hopper); bf16 under `torch.compile`; the same with CUDA graphs; bf16 with batches sent from the host instead of series
 in the memory of the GPU. A run whose record lies in the output folder, by the same command on the same GPU with the
@@ -87,7 +87,7 @@ def recorded(file: Path, kind: str, setting: Setting, options: argparse.Namespac
     """The record of a `fit`: the one in the file if it is of this command on this machine, else that of a new one."""
     words = words_of(kind, setting, options)
     about = {
-        "command": " ".join(["python -m tsattn", *words]).replace(str(options.config), options.config.name),
+        "command": " ".join(["tsattn", *words]).replace(str(options.config), options.config.name),
         "gpu": torch.cuda.get_device_name() if options.accelerator == "gpu" else None,
         "torch": torch.__version__,
     }

@@ -15,8 +15,8 @@ __all__ = ["command_pages", "parser_entries"]
 
 _INDEX = """# Command line
 
-`python -m tsattn COMMAND ...`, or `tsattn COMMAND ...` where it is installed. `--help` lists the options of a command,
-`--version` the version; `--debug` shows the traceback of an error, too. [Exit codes](../../how-to/when-it-fails.md) are
+`tsattn COMMAND ...`, or `python -m tsattn COMMAND ...`. `--help` lists the options of a command, `--version` prints the
+version, `--debug` shows the traceback of an error. [Exit codes](../../how-to/when-it-fails.md) are
 0, 1, 2, 130 and 141.
 """
 
@@ -42,7 +42,7 @@ def command_pages() -> dict[str, str]:
 
 def _experiment(name: str) -> str:
     """What people use, in groups, then what else the command has of its own."""
-    parts = [code_block("text", "\n".join(f"python -m tsattn {usage}" for usage in USAGES[name]))]
+    parts = [code_block("text", "\n".join(f"tsattn {usage}" for usage in USAGES[name]))]
     listed = set()
     for title, options in GROUPS:
         mine = [option for option in options if name in option.commands]

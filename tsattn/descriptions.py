@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Any, TypeAlias, Union, get_args, get_origin
 
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 
 __all__ = [
     "DEFAULT_BACKBONE",
@@ -106,7 +106,7 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
         module, _, name = kind.rpartition(".")
         if module in sys.modules:
             raise UserError(f"{what} {kind}: {module} has no class {name}")
-        raise UserError(f"unknown {what} {kind!r}; valid: {one_of(table)}")
+        raise UserError(f"unknown {what} {kind!r}{did_you_mean(kind, table)}; valid: {one_of(table)}")
     if not issubclass(found, base):
         bases = base if isinstance(base, tuple) else (base,)
         raise UserError(f"{what} {kind}: it must derive from {one_of([one.__name__ for one in bases])}")
@@ -192,7 +192,9 @@ def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
     """
     for name in chosen:
         if name not in valid:
-            raise UserError(f"{what} has no argument {name!r}; valid: {one_of(valid) or 'none'}")
+            raise UserError(
+                f"{what} has no argument {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid) or 'none'}"
+            )
 
 
 def keyword_arguments(function: Callable[..., object]) -> list[str]:

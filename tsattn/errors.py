@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex
@@ -9,10 +10,13 @@ from typing import Any, SupportsIndex
 __all__ = [
     "DivergedError",
     "UserError",
+    "did_you_mean",
+    "duration",
     "find_user_error",
     "is_whole_number",
     "number_of",
     "one_of",
+    "rounded",
     "shown",
     "whole_number",
 ]
@@ -33,6 +37,33 @@ class DivergedError(UserError):
 def one_of(names: Iterable[str]) -> str:
     """``a, b, c``: the valid names, as error messages list them."""
     return ", ".join(names)
+
+
+def did_you_mean(name: object, names: Iterable[object]) -> str:
+    """`` (did you mean X?)`` for the name most like this one, or nothing.
+
+    Upper case and leading dashes do not count; the last part of a dotted name may be meant alone.
+    """
+    meant = str(name).lstrip("-").lower()
+    plain = {str(one).lstrip("-").lower(): one for one in names}
+    by_part = {one.rpartition(".")[2]: one for one in plain}
+    close = [one for one in plain if meant and one.startswith(meant)] or difflib.get_close_matches(meant, plain, 1)
+    close = close or [by_part[one] for one in difflib.get_close_matches(meant.rpartition(".")[2], by_part, 1)]
+    return f" (did you mean {plain[close[0]]}?)" if close else ""
+
+
+def rounded(value: float) -> str:
+    """A number as people read it: three digits below 1, four up to 1000, whole from there on."""
+    if 1e3 <= abs(value) < 1e8:
+        return f"{value:.0f}"
+    return f"{value:#.{4 if abs(value) >= 1 else 3}g}"
+
+
+def duration(seconds: float) -> str:
+    """``40 s``, ``3 min``, ``2.5 h``: rounded, for estimates."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def number_of(count: int, noun: str) -> str:

@@ -42,7 +42,7 @@ _DESCRIPTION = """\
 Runs what is left of its suite, and reports the records. Run it again to go on: what is finished is never repeated.
 The suite alone:
 
-    python -m tsattn benchmark --suite {suite}"""
+    tsattn benchmark --suite {suite}"""
 
 _ENDING = """\
 The output folder holds records.parquet, as the leaderboard writes it; report.md, table.csv,
@@ -70,7 +70,7 @@ class PaperExperiment:
     data_options: Mapping[str, str] = field(default_factory=dict)
 
     def main(self, words: Sequence[str] | None = None) -> int:
-        """Run it from the command line; the exit code is that of `python -m tsattn benchmark`.
+        """Run it from the command line; the exit code is that of `tsattn benchmark`.
 
         Args:
             words: of the command; those of this process by default.

@@ -197,7 +197,10 @@ def test_descriptions(task: Task) -> None:
             "lstm",
             "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$",
         ),
-        ({"kind": "transformer", "layers": 3}, "has no argument 'layers'; valid: d_model, num_layers"),
+        (
+            {"kind": "transformer", "layers": 3},
+            "has no argument 'layers' .did you mean num_layers..; valid: d_model, num_layers",
+        ),
         ({"kind": "transformer", "num_layers": 0}, "num_layers must be at least 1"),
         ({"kind": "transformer", "channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
         ({"kind": "transformer", "linear_path": True}, "linear_path must be text, not True"),

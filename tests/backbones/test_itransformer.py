@@ -180,7 +180,10 @@ def test_tokens_of_covariates_lie_in_every_group() -> None:
         ),
         ({"dropout": 1}, r"dropout must lie in \[0, 1\)"),
         ({"d_model": 0}, "d_model must be at least 1"),
-        ({"calender": True}, "backbone itransformer has no argument 'calender'; valid: d_model, num_layers"),
+        (
+            {"calender": True},
+            "backbone itransformer has no argument 'calender' .did you mean calendar..; valid: d_model, num_layers",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

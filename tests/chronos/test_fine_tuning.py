@@ -370,7 +370,7 @@ def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> 
         ({"calibrate": 3}, "calibrate is of a swapped attention: give attention, or leave calibrate out"),
         ({"convert": "rotate"}, "convert is of a swapped attention"),
         ({"attention": "swa", "convert": "fresh"}, "attention that starts afresh forecasts nothing of use"),
-        ({"attention": "swo"}, "unknown attention 'swo'; valid: standard"),
+        ({"attention": "swo"}, "unknown attention 'swo' .did you mean swa..; valid: standard"),
         ({"trained": "all", "context_length": 9}, "one that is fitted has that of the data"),
         ({"calibrate": -1}, "calibrate must be at least 0"),
         ({"lora_rank": 0}, "lora_rank must be at least 1"),

@@ -237,8 +237,8 @@ def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, 
     forecaster.fit(toy_frame)
     forecaster.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(toy_frame), forecaster.predict(toy_frame))
-    scores = forecaster.evaluate(toy_frame)
-    assert scores[["mase_by_channel", "wql_by_channel"]].iloc[0].notna().all()
+    scores = forecaster.evaluate(toy_frame, detail=True)
+    assert scores[["MASE", "WQL"]].iloc[0].notna().all()
 
 
 @families

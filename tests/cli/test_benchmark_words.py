@@ -80,8 +80,8 @@ def test_a_script_starts_a_cluster_on_its_nodes(tmp_path: Path, capsys: pytest.C
         "scontrol": 'printf "one\\ntwo\\nthree\\n"',
         "srun": 'echo "srun $@" >> calls; exec sleep 60',
         "ray": 'sleep 0.2; grep -q "nodelist=one" calls',  # `ray status`
-        "python": 'for _ in $(seq 100); do [ "$(grep -c srun calls)" = 3 ] && break; sleep 0.1; done\n'
-        'echo "python $@" >> calls; exit 7',
+        "tsattn": 'for _ in $(seq 100); do [ "$(grep -c srun calls)" = 3 ] && break; sleep 0.1; done\n'
+        'echo "tsattn $@" >> calls; exit 7',
     }
     for name, text in tools.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -91,7 +91,7 @@ def test_a_script_starts_a_cluster_on_its_nodes(tmp_path: Path, capsys: pytest.C
     done = subprocess.run(["bash", "script.sh"], cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 7, done.stderr  # that of the benchmark
     *sruns, last = (tmp_path / "calls").read_text().splitlines()
-    assert last == "python -m tsattn benchmark --suite ett --data ETTh1,ETTh2 --ray one:22345"
+    assert last == "tsattn benchmark --suite ett --data ETTh1,ETTh2 --ray one:22345"
     common = "srun --overlap --nodes=1 --ntasks=1 --nodelist="
     # where Ray is not found the script ends, rather than to wait for it until its time is over
     (tmp_path / "srun").write_text("#!/bin/bash\nexit 127\n")

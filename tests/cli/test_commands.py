@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +16,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.cli.toy_run import TINY, fit
 from tsattn.cli import main
+from tsattn.errors import rounded
 from tsattn.experiments import Experiment
 from tsattn.training import ForecastingModule
+from tsattn.training.progress import StepLines
 
 
 def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None:
@@ -78,14 +82,30 @@ def test_runs_are_filed_by_data_and_model(toy_csv: Path, tmp_path: Path, monkeyp
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "toy.csv"}
 
 
+def test_lines_on_a_pipe_say_how_far_the_training_is_and_the_end_compares(
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tsattn.cli.fit.StepLines", partial(StepLines, every=0))
+    words = [*TINY[:-1], f"--data.path={toy_csv}", f"--run={tmp_path / 'run'}", "--trainer.max_steps=3"]
+    assert main(["fit", *words, "--trainer.val_check_interval=1", "--detail"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    steps = [line for line in said if line.startswith("step ")]
+    assert [line.partition(";")[0] for line in steps] == ["step 1 of 3", "step 2 of 3"]
+    assert re.fullmatch(r"step 2 of 3; loss \S+; validation error \S+; \d+ s left", steps[1]), steps
+    assert "in original units" in said
+    assert any(re.match(r"patchtst_standard: MSE .* seasonal naive, .* the linear model\.$", line) for line in said), (
+        said
+    )
+    assert "The linear model saw 204 steps, yours 48; try --data.context_length 204." in said
+
+
 def test_test_repeats_the_figures_of_fit(trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     _, run = trained
     assert main(["test", "--run", str(run)]) == 0
     table = capsys.readouterr().out
     for name, line in json.loads((run / "metrics.json").read_text())["test"].items():
-        assert f"{line['mse_scaled']:8.3f} {line['mae_scaled']:8.3f}" in next(
-            row for row in table.splitlines() if name in row
-        )
+        row = next(row for row in table.splitlines() if row.startswith(name)).removeprefix(name)
+        assert row.split()[:2] == [rounded(line["mse_scaled"]), rounded(line["mae_scaled"])]
     assert "109 test windows" in table
 
 
@@ -95,7 +115,7 @@ def test_validate_measures_the_validation_part(trained: tuple[Path, Path], capsy
     table = capsys.readouterr().out
     assert f"{60 - 12 + 1} validation windows" in table
     best = json.loads((run / "metrics.json").read_text())["validation_error"]
-    assert f"{best:8.3f}" in next(row for row in table.splitlines() if "patchtst_mlr" in row)
+    assert rounded(best) in next(row for row in table.splitlines() if "patchtst_mlr" in row)
 
 
 def test_predict_goes_beyond_the_end_in_original_units(trained: tuple[Path, Path], tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_each_option_is_one_of_the_parser_with_the_default_that_is_shown(command
         assert f"--{name}" in {string for action in parser._actions for string in action.option_strings}
         default = parser.get_default(name)
     if option.name == "--model.backbone":  # in words, its description being longer than a line
-        assert option.default == "a small patchtst beside the ridge"
+        assert option.default == "a small patchtst and a ridge"
         assert (default["kind"], default["d_model"], default["linear_path"]) == ("patchtst", 32, "ridge")
     elif option.default:
         assert yaml.safe_load(option.default) == default

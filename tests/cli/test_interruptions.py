@@ -64,7 +64,7 @@ def test_a_command_that_still_imports_says_how_to_resume(
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(process, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
     assert ended.returncode == 130, ended.stderr
-    found = re.fullmatch(r"interrupted: (?:run|go on with) `python -m tsattn ([^`]*)`.*\n", ended.stderr)
+    found = re.fullmatch(r"interrupted: (?:run|go on with) `tsattn ([^`]*)`.*\n", ended.stderr)
     assert found, ended.stderr
     assert shlex.split(found[1]) == words
 
@@ -89,7 +89,7 @@ def test_the_command_that_is_named_does_the_work(
     words = [*of_command(command, csv, run), *(["--output", str(tmp_path / output)] if output else [])]
     ended = Worker(words, tmp_path, partial(signal_in, module, name, signal.SIGTERM))
     assert ended.end() == 130, ended.said()
-    found = re.fullmatch(r"interrupted: run `python -m tsattn ([^`]*)` again(.*)", ended.said().splitlines()[-1])
+    found = re.fullmatch(r"interrupted: run `tsattn ([^`]*)` again(.*)", ended.said().splitlines()[-1])
     assert found, ended.said()
     assert "Traceback" not in ended.said()
     assert not list(tmp_path.glob(".*.partial"))
@@ -112,7 +112,7 @@ def test_an_error_that_comes_of_an_interruption_is_one(
     monkeypatch.setattr("tsattn.cli.cost_table.run", interrupted)
     before: Callable[..., object] | int | None = signal.getsignal(signal.SIGTERM)
     assert main(["cost", "--url", "postgresql://me:secret@host/db"]) == 130
-    assert capsys.readouterr().err == "interrupted: run `python -m tsattn cost --url postgresql://me@host/db` again\n"
+    assert capsys.readouterr().err == "interrupted: run `tsattn cost --url postgresql://me@host/db` again\n"
     assert signal.getsignal(signal.SIGTERM) == before
 
 

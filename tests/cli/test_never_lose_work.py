@@ -113,7 +113,7 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
     step = {"epochs": 9, "accumulated": 4}[way]
     ended = stopped(step, signal, words(long_csv, run, way), tmp_path)
     assert ended.end() == 130, ended.said()
-    assert ended.said().splitlines()[-1] == f"interrupted: go on with `python -m tsattn fit --resume {run}`"
+    assert ended.said().splitlines()[-1] == f"interrupted: go on with `tsattn fit --resume {run}`"
     assert torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == step + 1
     moved = tmp_path / "elsewhere"  # a run folder may be moved
     shutil.move(run, moved)
@@ -142,7 +142,7 @@ def test_a_fit_that_is_interrupted_says_how_to_get_the_result_of_an_unbroken_one
     ended = Worker(words(long_csv, run, "steps"), tmp_path, partial(signal_in, *PHASES[phase], signals.SIGTERM))
     assert ended.end() == 130, ended.said()
     assert "Traceback" not in ended.said()
-    found = re.fullmatch(r"interrupted: .*`python -m tsattn ([^`]*)`.*", ended.said().splitlines()[-1])
+    found = re.fullmatch(r"interrupted: .*`tsattn ([^`]*)`.*", ended.said().splitlines()[-1])
     assert found, ended.said()
     assert main(shlex.split(found[1])) == 0
     assert result(run) == result(whole("steps"))

@@ -194,7 +194,7 @@ def test_too_little_memory_is_one_sentence(
         raise error
 
     monkeypatch.setattr("tsattn.cli.cost_table.run", greedy)
-    assert "error: the memory of this machine is not enough" in refusal(["cost"], capsys)
+    assert "error: out of memory; reduce --tokens" in refusal(["cost"], capsys)
 
 
 # a terminal, or what stands in its place

@@ -17,6 +17,7 @@ import yaml
 from tests.cli.test_bad_input import refusal
 from tests.processes import Worker, signal_at
 from tsattn.cli import main
+from tsattn.errors import rounded
 from tsattn.experiments import RunFolder
 from tsattn.training import ForecastingModule
 
@@ -98,7 +99,7 @@ def test_a_closed_form_takes_the_place_of_a_network(
         assert main([command, "--run", str(run)]) == 0
         table = capsys.readouterr().out
         assert f"{name} windows" in table
-        assert f"{error:8.3f}" in next(row for row in table.splitlines() if row.startswith(f"{kind} "))
+        assert rounded(error) in next(row for row in table.splitlines() if row.startswith(f"{kind} "))
     frame = predicted(run, tmp_path / "out.csv")
     wave = pd.read_csv(config.with_name("toy.csv"))["wave"].to_numpy()
     expected = {"seasonal_naive": wave[-24:-18], "persistence": wave[-1:].repeat(6)}.get(kind)
@@ -268,10 +269,10 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     assert [one["member"] for one in networks] == ["member_1_seed_0", "member_1_seed_1"]
     assert main(["test", "--run", str(run)]) == 0
     row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
-    assert f"{found['test']['ensemble']['mse_scaled']:8.3f}" in row
+    assert rounded(found["test"]["ensemble"]["mse_scaled"]) in row
     assert main(["validate", "--run", str(run)]) == 0
     row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
-    assert f"{found['validation_error']:8.3f}" in row
+    assert rounded(found["validation_error"]) in row
     # half of the ridge, and a quarter of each network
     frame = predicted(run, tmp_path / "out.csv")
     assert fit(config, tmp_path / "ridge", "--model.backbone=ridge") == 0
@@ -333,7 +334,7 @@ def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pyt
     assert not all(torch.equal(tensor, later[name]) for name, tensor in first.items()), "the predictor is the later one"
     assert main(["test", "--run", str(run)]) == 0
     row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
-    assert f"{metrics(run)['test']['ensemble']['mse_scaled']:8.3f}" in row
+    assert rounded(metrics(run)["test"]["ensemble"]["mse_scaled"]) in row
 
 
 def test_an_error_in_a_later_member_leaves_what_was_trained(

@@ -24,6 +24,7 @@ from tests.cli.test_predictors import (  # noqa: F401
 )
 from tsattn import Experiment
 from tsattn.cli import main
+from tsattn.errors import rounded
 from tsattn.experiments import RunFolder
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
@@ -70,7 +71,7 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     # of few rows, so that the last step is not the best
     rows = ["--data.train_fraction=0.2", "--trainer.max_steps=60", "--model.learning_rate=0.05"]
     assert fit(config, run.path, "--refit", *rows) == 0
-    assert "fitted once more, to all rows" in capsys.readouterr().out
+    assert "refitted on all rows" in capsys.readouterr().out
     found = metrics(run.path)
     assert 0 < found["best_step"] < 60
     assert found["refit"] == {"rows": "all", "steps": found["best_step"]}
@@ -82,16 +83,16 @@ def test_a_refit_is_a_training_on_all_rows_to_the_length_that_validation_chose(
     capsys.readouterr()
     assert main(["test", "--run", str(run.path)]) == 0
     row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("patchtst"))
-    assert f"{found['test']['patchtst_standard']['mse_scaled']:8.3f}" in row
+    assert rounded(found["test"]["patchtst_standard"]["mse_scaled"]) in row
     # what is forecast with is the refit, which is said
     frame = predicted(run.path, tmp_path / "run.csv")
-    assert f"forecasting with {run.refit}, which was fitted once more, to all rows\n" in capsys.readouterr().out
+    assert f"forecasting with {run.refit}, refitted on all rows\n" in capsys.readouterr().out
     other = predicted(plain.path, tmp_path / "plain.csv")
-    assert "fitted once more" not in capsys.readouterr().out
+    assert "refitted" not in capsys.readouterr().out
     assert not np.allclose(frame.predictions, other.predictions, rtol=1e-4)
     words = ["predict", "--run", str(run.path), f"--ckpt_path={run.best}", f"--output={tmp_path / 'best.csv'}"]
     assert main(words) == 0
-    assert "fitted once more" not in capsys.readouterr().out
+    assert "refitted" not in capsys.readouterr().out
     pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "best.csv", parse_dates=["date"]), other)
     # it is as safe as the others
     run.refit.write_bytes(run.best.read_bytes())

@@ -138,11 +138,12 @@ def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogC
         pytest.param(
             wide_frame().rename(columns={"date": "when"}),
             {},
-            ["no time stamps", "unique_id, ds, y", "x, z"],
+            ["no time column found", "when, x, z", "time_column=NAME"],
             id="no time",
         ),
         pytest.param(long_frame({"a": 5})[["unique_id", "ds"]], {}, ["y or target", "unique_id, ds"], id="no target"),
         pytest.param(long_frame({"a": 5}), {"target": "z"}, ["no target column z", "y"], id="unknown target"),
+        pytest.param(long_frame({"a": 5}), {"id_column": "unique_di"}, ["(did you mean unique_id?)"], id="misspelt id"),
         pytest.param(long_frame({"a": 5}), {"id_column": "z"}, ["no id column z", "y"], id="unknown id"),
         pytest.param(long_frame({"a": 5}), {"time_column": "z"}, ["no time column z"], id="unknown time"),
         pytest.param(

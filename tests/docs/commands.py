@@ -35,7 +35,7 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
     """Try it in an empty folder.
 
     Args:
-        words: after `python -m tsattn`.
+        words: after ``tsattn``.
         toy: a file and the folder of a run on it.
         folder: that it runs in.
         monkeypatch: that the test has.

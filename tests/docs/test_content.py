@@ -74,7 +74,7 @@ def test_the_search_file_is_one_that_tune_takes(toy_csv: Path, tmp_path: Path) -
 
 def test_the_cost_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     page = (CONCEPTS / "cost.md").read_text("utf-8")
-    command = re.search(r"python -m tsattn (cost .*?)\n```", page, re.DOTALL)
+    command = re.search(r"tsattn (cost .*?)\n```", page, re.DOTALL)
     assert command
     assert main(shlex.split(command[1].replace("\\\n", " "))) == 0
     printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.strip().splitlines())

@@ -198,8 +198,7 @@ def test_coverage_of_real_data_is_nearer_to_what_is_said(tmp_path: Path) -> None
     made = {**SMALL, "max_steps": 12, "quantiles": (0.1, 0.5, 0.9), "val_rows": 500, "test_rows": 500}
     made |= {"time_column": "Time", "target": "Demand"}
     before, after = (
-        Forecaster(**made, calibrate=one).fit(frame).evaluate(frame)["coverage_80_by_channel"].iloc[0]
-        for one in (False, True)
+        Forecaster(**made, calibrate=one).fit(frame).evaluate(frame)["cover 80"].iloc[0] for one in (False, True)
     )
     assert abs(after - 0.8) < abs(before - 0.8) - 0.01, (before, after)
 

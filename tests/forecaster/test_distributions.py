@@ -42,14 +42,14 @@ def test_counts_are_scored_as_whole_numbers() -> None:
     frame = counts()
     stamps = frame["ds"].unique()
     forecaster = Forecaster(**SIZES, distribution="negative_binomial").fit(frame[frame["ds"] < stamps[132]])
-    scores = forecaster.evaluate(frame, step=7).iloc[0]
+    scores = forecaster.evaluate(frame, step=7, detail=True).iloc[0]
     frames = [forecaster.predict(frame[frame["ds"] < stamps[origin]]) for origin in range(132, 154, 7)]
     made = pd.concat(frames).merge(frame, on=["unique_id", "ds"])
     assert not np.signbit(made[["predictions", "0.1"]]).to_numpy().any()  # no minus zero
     assert len(made) == 7 * scores["windows"] == 56
-    assert scores["smape_left_out"] == made[["y", "predictions"]].eq(0).all(axis=1).sum() > 3
+    assert scores["sMAPE left out"] == made[["y", "predictions"]].eq(0).all(axis=1).sum() > 3
     low, high = made["0.1"] <= made["y"], made["y"] <= made["0.9"]
-    assert scores["coverage_80_by_channel"] == pytest.approx((low & high).mean())
+    assert scores["cover 80"] == pytest.approx((low & high).mean())
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

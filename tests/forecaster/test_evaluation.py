@@ -14,16 +14,16 @@ from tsattn.forecaster import Forecaster
 
 def test_a_point_counts_as_all_of_its_quantiles(fitted: Forecaster) -> None:
     """Of levels that lie evenly around the median, WQL is WAPE and CRPS is MAE."""
-    scores = fitted.evaluate(frame_of(more=30))
+    scores = fitted.evaluate(frame_of(more=30), detail=True)
     points = scores.drop(index="patchtst_mlr")
-    np.testing.assert_allclose(points["wql_by_channel"], points["wape_by_channel"], rtol=1e-12)
-    np.testing.assert_allclose(points["crps_original_by_channel"], points["mae_original_by_channel"], rtol=1e-12)
-    assert points["coverage_80_by_channel"].isna().all()
+    np.testing.assert_allclose(points["WQL"], points["WAPE"], rtol=1e-12)
+    np.testing.assert_allclose(points["CRPS"], points["MAE"], rtol=1e-12)
+    assert points["cover 80"].isna().all()
     uneven = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=[0.5, 0.9]).fit(frame_of({"a": 200}))
     new = frame_of({"a": 200}, more=T)
     error = new["y"].to_numpy() - frame_of({"a": 200})["y"].iloc[-1]
     loss = [2 * np.maximum(level * error, (level - 1) * error) for level in (0.5, 0.9)]
-    assert uneven.evaluate(new).loc["persistence", "crps_original_by_channel"] == pytest.approx(np.mean(loss), rel=1e-5)
+    assert uneven.evaluate(new).loc["persistence", "CRPS"] == pytest.approx(np.mean(loss), rel=1e-5)
 
 
 def test_evaluation_scores_only_what_was_not_fitted(fitted: Forecaster) -> None:
@@ -38,21 +38,39 @@ def test_evaluation_scores_only_what_was_not_fitted(fitted: Forecaster) -> None:
 
 def test_evaluation_equals_the_metrics_by_hand(fitted: Forecaster) -> None:
     new = frame_of(more=T).sort_values(["unique_id", "ds"], ignore_index=True)
-    scores = fitted.evaluate(new)
+    scores = fitted.evaluate(new, detail=True)
     forecast = fitted.predict()
     error = forecast["predictions"] - new["y"]
     row = scores.loc["patchtst_mlr"]
     assert row["windows"] == 4
-    assert row["mse_original_by_channel"] == pytest.approx((error**2).mean(), rel=1e-5)
-    assert row["mae_original_by_channel"] == pytest.approx(error.abs().mean(), rel=1e-5)
-    assert row["wape_by_channel"] == pytest.approx(error.abs().sum() / new["y"].abs().sum(), rel=1e-5)
+    assert row["MSE"] == pytest.approx((error**2).mean(), rel=1e-5)
+    assert row["MAE"] == pytest.approx(error.abs().mean(), rel=1e-5)
+    assert row["WAPE"] == pytest.approx(error.abs().sum() / new["y"].abs().sum(), rel=1e-5)
     inside = (forecast["0.1"] <= new["y"]) & (new["y"] <= forecast["0.9"])
-    assert row["coverage_80_by_channel"] == pytest.approx(inside.mean())
+    assert row["cover 80"] == pytest.approx(inside.mean())
     history = frame_of()
     scale = history.groupby("unique_id", sort=False)["y"].apply(lambda y: (y - y.shift(24)).abs().mean())
-    assert row["mase_by_channel"] == pytest.approx((error.abs() / new["unique_id"].map(scale)).mean(), rel=1e-5)
+    assert row["MASE"] == pytest.approx((error.abs() / new["unique_id"].map(scale)).mean(), rel=1e-5)
     persistence = new["y"] - new["unique_id"].map(history.groupby("unique_id")["y"].last())
-    assert scores.loc["persistence", "mae_original_by_channel"] == pytest.approx(persistence.abs().mean(), rel=1e-5)
+    assert scores.loc["persistence", "MAE"] == pytest.approx(persistence.abs().mean(), rel=1e-5)
+
+
+def test_scores_are_printed_in_80_columns_and_are_not_rounded(fitted: Forecaster) -> None:
+    new = frame_of({"a": 300}, seed=7)
+    assert [*fitted.evaluate(new).columns] == ["windows", "MSE", "MAE", "MASE", "CRPS", "cover 80"]
+    details = fitted.evaluate(new, detail=True)
+    assert [*details.columns] == [*fitted.evaluate(new).columns, "RMSE", "sMAPE", "WAPE", "WQL"]
+    for scores in (
+        fitted.evaluate(new),
+        fitted.evaluate(new, by="step"),
+        fitted.evaluate(new, by="series"),
+        fitted.evaluate(new.assign(y=new["y"] * 12345)),
+    ):
+        printed = repr(scores)
+        assert not {"\\", "..."} & {*printed.splitlines()[0].split()}, printed
+        assert max(map(len, printed.splitlines())) <= 80, printed
+    assert details["MSE"].iloc[0] == pytest.approx(details["RMSE"].iloc[0] ** 2, rel=1e-9)
+    assert f"{details['MSE'].iloc[0]:#.3g}" in repr(details)
 
 
 def test_a_frame_that_goes_on_much_later_is_scored_though_half_of_it_is_filled() -> None:
@@ -96,7 +114,7 @@ def test_groups_are_those_of_the_rows_and_come_to_the_whole(fitted: Forecaster) 
         assert groups.index.names == ["forecaster", by]
         for name, scores in whole.iterrows():
             part = groups.loc[name]
-            for score in ("mse_original_by_channel", "mae_original_by_channel", "mase_by_channel"):
+            for score in ("MSE", "MAE", "MASE"):
                 mean = np.average(part[score], weights=part["windows"])
                 assert mean == pytest.approx(scores[score], rel=1e-9), (by, name, score)
     with pytest.raises(UserError, match="one of series, step, origin, not day"):
@@ -108,16 +126,16 @@ def test_what_mase_and_smape_leave_out_is_counted() -> None:
     frame = frame_of({"a": 200, "flat": 200})
     frame.loc[frame["unique_id"] == "flat", "y"] = 0.0
     forecaster = Forecaster("persistence", context_length=L, prediction_length=T, quantiles=None)
-    scores = forecaster.evaluate(frame, step=T)
+    scores = forecaster.evaluate(frame, step=T, detail=True)
     windows = len(range(L, 200 - T + 1, T))
     assert scores["windows"].eq(2 * windows).all()
-    assert scores["mase_left_out"].eq(windows * T).all()
-    assert scores["smape_left_out"].eq(windows * T).all()
-    own = forecaster.evaluate(frame[frame["unique_id"] == "a"], step=T)
-    assert own["mase_by_channel"].tolist() == pytest.approx(scores["mase_by_channel"].tolist())
-    assert not {"mase_left_out", "smape_left_out"} & {*own.columns}
+    assert scores["MASE left out"].eq(windows * T).all()
+    assert scores["sMAPE left out"].eq(windows * T).all()
+    own = forecaster.evaluate(frame[frame["unique_id"] == "a"], step=T, detail=True)
+    assert own["MASE"].tolist() == pytest.approx(scores["MASE"].tolist())
+    assert not {"MASE left out", "sMAPE left out"} & {*own.columns}
     by_series = forecaster.evaluate(frame, step=T, by="series").loc["persistence"]
-    assert by_series["mase_left_out"].tolist() == [0, windows * T]
+    assert by_series["MASE left out"].tolist() == [0, windows * T]
 
 
 def test_a_zero_that_is_forecast_as_zero_has_no_smape() -> None:
@@ -125,7 +143,9 @@ def test_a_zero_that_is_forecast_as_zero_has_no_smape() -> None:
     rng, T = np.random.default_rng(3), 4
     values = {name: np.where(rng.random(150) < 0.8, 0.0, rng.integers(1, 60, 150)) for name in "ab"}
     frame = frame_of(dict.fromkeys("ab", 150)).assign(y=np.concatenate([*values.values()]).astype(float))
-    scores = Forecaster("persistence", context_length=L, prediction_length=T).evaluate(frame).loc["persistence"]
+    scores = (
+        Forecaster("persistence", context_length=L, prediction_length=T).evaluate(frame, detail=True).loc["persistence"]
+    )
     terms, left_out = [], 0
     for y in values.values():
         for origin in range(L, 150 - T + 1):
@@ -134,19 +154,19 @@ def test_a_zero_that_is_forecast_as_zero_has_no_smape() -> None:
                 left_out += target == forecast == 0
                 if target or forecast:
                     terms.append(2 * abs(target - forecast) / (target + forecast))
-    assert scores["smape_left_out"] == left_out > 200
-    assert scores["smape_by_channel"] == pytest.approx(np.mean(terms), rel=1e-12)
+    assert scores["sMAPE left out"] == left_out > 200
+    assert scores["sMAPE"] == pytest.approx(np.mean(terms), rel=1e-12)
 
 
 def test_targets_that_are_all_zero_have_no_wape() -> None:
     frame = frame_of({"a": 120})
     frame.loc[frame.index >= 60, "y"] = 0.0
-    scores = Forecaster("persistence", context_length=60, prediction_length=4).evaluate(frame)
-    assert scores["wape_by_channel"].isna().all()
-    assert scores["mae_original_by_channel"].notna().all()
+    scores = Forecaster("persistence", context_length=60, prediction_length=4).evaluate(frame, detail=True)
+    assert scores["WAPE"].isna().all()
+    assert scores["MAE"].notna().all()
 
 
-@pytest.mark.parametrize("name", ["windows", "forecaster", "mse_original_by_channel", "coverage_80_by_channel"])
+@pytest.mark.parametrize("name", ["windows", "forecaster", "mse_original", "MSE", "cover 80"])
 def test_ids_in_a_column_of_the_name_of_a_score_are_refused(name: str) -> None:
     frame = frame_of({"a": 100}).rename(columns={"unique_id": name})
     forecaster = Forecaster("persistence", id_column=name, context_length=L, prediction_length=T)
@@ -163,7 +183,7 @@ def test_the_columns_of_a_wide_frame_are_series() -> None:
     whole, by_series = naive.evaluate(frame), naive.evaluate(frame, by="series")
     assert by_series.loc["seasonal_naive"].index.tolist() == ["a", "b"]
     mean = by_series.loc["seasonal_naive"].mean()
-    assert mean["mae_original_by_channel"] == pytest.approx(whole.loc["seasonal_naive", "mae_original_by_channel"])
+    assert mean["MAE"] == pytest.approx(whole.loc["seasonal_naive", "MAE"])
     origins = naive.evaluate(frame, by="origin", step=7).loc["seasonal_naive"].index
     assert origins[0] == stamps[23]
     assert str(origins.tz) == "Europe/Berlin"

@@ -112,7 +112,7 @@ def test_the_result_of_a_run_forecasts_what_its_folder_does(backbone: Any, refit
         name = scores.index[0]
         assert scores["windows"].iloc[0] == result.scores["windows"].iloc[0]
         expected_mae = result.scores.loc[name, "mae_original_by_channel"]
-        assert scores.loc[name, "mae_original_by_channel"] == pytest.approx(expected_mae, rel=1e-5)
+        assert scores.loc[name, "MAE"] == pytest.approx(expected_mae, rel=1e-5)
     else:
         assert scores["windows"].eq(4 * (20 - T + 1)).all()
 

@@ -74,7 +74,7 @@ def test_errors_by_series_origin_and_step_make_up_those_of_all(illness: pd.DataF
         assert [*parts.columns] == [*whole.columns]
         for model in ("ridge", "persistence"):
             assert len(parts.loc[model]) == rows, by
-            for score in ("mse_original_by_channel", "mae_original_by_channel"):
+            for score in ("MSE", "MAE"):
                 np.testing.assert_allclose(parts.loc[model, score].mean(), whole.loc[model, score], rtol=1e-5)
 
 
@@ -112,7 +112,7 @@ def test_distributions_of_co2_hold_their_shares(co2: pd.DataFrame, distribution:
     forecast = forecaster.predict()
     assert forecast["predictions"].between(340, 380).all()
     scores = forecaster.evaluate(co2.loc["1996":], step=13)
-    assert 0.4 < scores["coverage_80_by_channel"].iloc[0] <= 1
+    assert 0.4 < scores["cover 80"].iloc[0] <= 1
 
 
 def test_indexes_frames_and_parameters_of_co2(co2: pd.DataFrame, tmp_path: Path) -> None:

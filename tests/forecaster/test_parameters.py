@@ -40,7 +40,10 @@ def test_other_parameters_make_it_one_that_is_not_fitted() -> None:
     assert forecaster.set_params(prediction_length=24) is forecaster
     assert forecaster.arguments["prediction_length"] == 24
     for wrong, message in (
-        ({"prediction_lenght": 3}, "a Forecaster has no argument 'prediction_lenght'; valid are backbone, "),
+        (
+            {"prediction_lenght": 3},
+            "a Forecaster has no argument 'prediction_lenght' .did you mean prediction_length..; valid are backbone, ",
+        ),
         ({"prediction_length": 0}, "prediction_length must be at least 1"),
     ):
         with pytest.raises(UserError, match=message):

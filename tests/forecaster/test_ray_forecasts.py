@@ -61,7 +61,7 @@ def test_a_dataset_is_forecast_whatever_block_its_rows_lie_in(
         scattered = table.sample(frac=1, random_state=5)
         dataset = ray.data.from_pandas([scattered[:400], scattered[400:]])
         found = fitted.predict_dataset(dataset, horizon=5, blocks=2).to_pandas()
-        with pytest.raises(UserError, match="the dataset has no time stamps to be found"):
+        with pytest.raises(UserError, match="no time column found in the dataset"):
             fitted.predict_dataset(ray.data.from_pandas(table[["unique_id", "y"]]))
     finally:
         ray.shutdown()

@@ -58,7 +58,7 @@ def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     assert scores.index.tolist() == ["seasonal_naive", "seasonal naive (24 steps)", "persistence"]
     assert scores["windows"].tolist() == [len(errors) * (1 if wide else 2)] * 3
     expected = np.mean(errors)
-    assert scores["mae_original_by_channel"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
+    assert scores["MAE"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
 
 
 def test_series_shorter_than_a_context_are_scored() -> None:
@@ -169,7 +169,7 @@ def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool)
     frame = weeks(HOLES["a fifth"], rows=rows)
     sizes: dict[str, Any] = {"context_length": 7, "prediction_length": 7, "frequency": "D"}
     model = Forecaster({"kind": "ensemble", "members": ["seasonal_naive"]}, **sizes)
-    errors = model.evaluate(frame, by="series")["mae_original_by_channel"]
+    errors = model.evaluate(frame, by="series")["MAE"]
     for name in ("ensemble", "seasonal naive (7 steps)"):
         assert errors[name][["a", "b"]].tolist() == [0.0, 0.0]
     validated = model.cross_validate(frame, windows=4)

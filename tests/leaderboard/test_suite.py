@@ -61,7 +61,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"a suite has the key 'horizon', which is not among its keys \(did you mean horizons\?\)",
     ),
     "data": ({"data": []}, "a suite must name data"),
-    "public": ({"data": ["ETTh9"]}, "unknown data set 'ETTh9'; valid: ETTh1"),
+    "public": ({"data": ["ETTh9"]}, "unknown data set 'ETTh9' .did you mean ETTh2..; valid: ETTh1"),
     "nameless": ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
     "twice": ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets have one name"),
     "horizons": ({"horizons": [8, 8]}, "horizons names a horizon twice"),

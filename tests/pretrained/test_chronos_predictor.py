@@ -170,7 +170,7 @@ def test_one_that_was_given_a_split_is_scored_and_saved(toy_frame: pd.DataFrame,
     forecaster.save(tmp_path / "model")
     again = load(tmp_path / "model")
     pd.testing.assert_frame_equal(again.predict(toy_frame), forecaster.predict(toy_frame))
-    assert again.evaluate(toy_frame)["mase_by_channel"].notna().all()
+    assert again.evaluate(toy_frame)["MASE"].notna().all()
 
 
 @pytest.mark.usefixtures("undrawn", "short_ridge", "shipped")

@@ -123,7 +123,7 @@ def test_an_installed_wheel_is_all_that_is_needed(release: tuple[Path, Path, Pat
 
     paths = run(str(python), "-c", "import sys; print(*sys.path, sep='\\n')").splitlines()
     assert str(ROOT) not in paths
-    assert "usage: python -m tsattn COMMAND" in run(str(python), "-m", "tsattn", "--help")
+    assert "usage: tsattn COMMAND" in run(str(python), "-m", "tsattn", "--help")
     version = importlib.metadata.version("tsattn")
     assert run(str(folder / "bin" / "tsattn"), "--version") == f"tsattn {version}\n"
     run(str(python), "-c", FIT)

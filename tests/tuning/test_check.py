@@ -34,7 +34,10 @@ def test_a_right_space_is_taken(made: Toy) -> None:
         ({"trainer.maxsteps": [1]}, r"has no trainer.maxsteps .did you mean trainer.max_steps"),
         ({"model.backbone.depth": [1]}, r"no argument 'depth'; valid: .*num_layers"),
         ({"attention.window_size": [4]}, r"attention mlr has no argument 'window_size'; valid: .*ranks"),
-        ({"attention.kind": ["mlr", "mrl"]}, r"kind cannot be 'mrl': unknown attention 'mrl'; valid: .*mlr"),
+        (
+            {"attention.kind": ["mlr", "mrl"]},
+            r"kind cannot be 'mrl': unknown attention 'mrl' .did you mean mlr.*valid: .*mlr",
+        ),
         ({"model.learning_rate": ["fast"]}, r"cannot be 'fast': .*must be a number"),
         ({"trainer.max_steps": {"type": "float", "low": 1, "high": 2}}, r"max_steps cannot be 1.5: .*whole number"),
         ({"model.backbone.num_layers": ["two"]}, r"num_layers must be a whole number, not 'two'"),
@@ -151,7 +154,7 @@ def test_tune_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert end.value.code == 0
     said = capsys.readouterr().out
     assert "--search" in said
-    assert "never on the test part" in said
+    assert "never on the test set" in said
 
 
 @pytest.mark.real_data

@@ -182,7 +182,7 @@ def test_quantiles_are_compared_by_their_crps(tmp_path: Path, capsys: pytest.Cap
         ),
         (
             {"model.backbone.kind": ["ridge", "ridje"]},
-            "kind cannot be 'ridje': unknown predictor 'ridje'; valid: ",
+            "kind cannot be 'ridje': unknown predictor 'ridje' .did you mean ridge..; valid: ",
         ),
         (
             {"model.backbone.members.2.kind": ["ridge"]},

@@ -38,7 +38,7 @@ def test_what_a_study_leaves(done: Toy) -> None:
     assert summary["configuration_as_it_is"]["trial"] == 0  # it is always tried
     assert summary["trials"] == table.state.value_counts().to_dict()
     assert set(summary["importance"]) <= set(table.columns)
-    assert summary["versions"]["command"][:4] == ["python", "-m", "tsattn", "tune"]
+    assert summary["versions"]["command"][:2] == ["tsattn", "tune"]
 
 
 def test_the_best_is_what_fit_takes_and_finds_again(done: Toy, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_a_job_array_shares_a_study(
         ["bash", str(tmp_path / "tune.sbatch")], env=environment, capture_output=True, text=True, check=True
     )
     words = ran.stdout.splitlines()
-    assert words == ["python", "-m", "tsattn", *made.words("--trials", "3")]
+    assert words == ["tsattn", *made.words("--trials", "3")]
     # what srun tells a task, which Lightning looks for
     told = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
     for name, value in told.items():

@@ -15,25 +15,25 @@ from itertools import pairwise
 from typing import NoReturn
 
 from tsattn.cli.output import drop_output
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.passwords import masked, without_password
 
 __all__ = ["main"]
 
 _COMMANDS = {
-    "fit": "train a model, test its best checkpoint once, and print its errors beside the baselines'",
-    "validate": "measure a trained model on the validation windows",
-    "test": "measure a trained model on the test windows",
+    "fit": "train a model, test its best checkpoint once, compare with baselines",
+    "validate": "measure a trained model on the validation set",
+    "test": "measure a trained model on the test set",
     "predict": "forecast beyond the end of the data",
-    "attention": "draw what the attention of a trained model looks at, by layer, head and level",
-    "export": "write a trained model as one file that torch alone, or an ONNX runtime, forecasts with",
-    "tune": "search for better values of a configuration, by validation alone",
-    "compare": "train models that differ in one thing, or take finished runs: differences with intervals",
-    "benchmark": "run a suite: predictors and attentions on data sets, a record of each run",
+    "attention": "draw the attention of a trained model, by layer, head and level",
+    "export": "write a trained model as one file for PyTorch or an ONNX runtime",
+    "tune": "search for better values of a configuration, on the validation set alone",
+    "compare": "compare models that differ in one thing, or finished runs: differences with intervals",
+    "benchmark": "run a suite: predictors and attentions on data sets, with a record of each run",
     "report": "write the page of a benchmark: the answer, a figure, a table, differences with intervals",
-    "cost": "parameters, flops and key cache of an attention, in closed form and as measured",
-    "datasets": "public data sets: list, show a card, fetch, check; diagnose a file of your own before training",
-    "kernels": "the native kernels of attention on a CPU: which are in use, from where, or why none",
+    "cost": "count parameters, flops and key cache of an attention",
+    "datasets": "list, fetch and check public data sets; diagnose or convert your own file",
+    "kernels": "show which native kernels are in use on this CPU, or why none",
 }
 
 # the modules of commands whose words are not those of an experiment
@@ -51,7 +51,7 @@ _OWN_WORDS = {
 # those whose output is not replaced unasked
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
 
-_HELP = """usage: python -m tsattn COMMAND ...
+_HELP = """usage: tsattn COMMAND ...
 
 Long-horizon time-series forecasting with swappable structured attention.
 
@@ -59,26 +59,26 @@ commands:
 {commands}
 
 examples:
-  python -m tsattn fit --config etth1_mlr.yaml
-  python -m tsattn fit --config etth1_mlr.yaml --attention swa
-  python -m tsattn test --run runs/ETTh1/transformer_mlr/TIME
-  python -m tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
-  python -m tsattn attention --run runs/ETTh1/transformer_mlr/TIME --window 0 --level all
-  python -m tsattn export --run runs/ETTh1/transformer_mlr/TIME --output model.pt2
-  python -m tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
-  python -m tsattn compare --config co2_mlr.yaml --attention standard,swa,btt,mlr --seeds 3
-  python -m tsattn benchmark --suite ett --dry-run
-  python -m tsattn report benchmarks/results/leaderboard/ett
-  python -m tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
-  python -m tsattn datasets info weather
-  python -m tsattn kernels
+  tsattn fit --config etth1_mlr.yaml
+  tsattn fit --config etth1_mlr.yaml --attention swa
+  tsattn test --run runs/ETTh1/transformer_mlr/TIME
+  tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
+  tsattn attention --run runs/ETTh1/transformer_mlr/TIME --window 0 --level all
+  tsattn export --run runs/ETTh1/transformer_mlr/TIME --output model.pt2
+  tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
+  tsattn compare --config co2_mlr.yaml --attention standard,swa,btt,mlr --seeds 3
+  tsattn benchmark --suite ett --dry-run
+  tsattn report benchmarks/results/leaderboard/ett
+  tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
+  tsattn datasets info weather
+  tsattn kernels
 
 options:
-  COMMAND --help   the options of a command; of fit those that people use, and --help-all for every one
-  --version        the version
-  --debug          show the traceback of an error, too
+  COMMAND --help   list the usual options of a command; --help-all lists every option
+  --version        print the version
+  --debug          show the traceback of an error
 
-A configuration is looked for as the file given, then in configs/, then among those that come with tsattn:
+A configuration is a file, the name of one in configs/, or the name of an included one:
   {configs}
 """
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGTERM, as a scheduler sends it at the end of the time, interrupts like Ctrl-C.
 
     Args:
-        argv: the words after ``python -m tsattn``; those of this process by default.
+        argv: the words after ``tsattn``; those of this process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is not threading.main_thread():  # which alone takes signals
@@ -141,7 +141,8 @@ def _guarded(words: list[str]) -> int:
         is_memory = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
         if debug or not (is_memory or isinstance(error, MemoryError)):
             raise
-        print("error: the memory of this machine is not enough; ask for less at once", file=sys.stderr)
+        batch = "--data.eval_batch_size" if words[0] in _WITH_OUTPUT else "--data.batch_size"
+        print(f"error: out of memory; reduce {'--tokens' if words[0] == 'cost' else batch}", file=sys.stderr)
         return 2
 
 
@@ -159,7 +160,7 @@ def _interruption(error: BaseException | None) -> str | None:
 
 
 def _how_to_resume(words: list[str]) -> str:
-    command = shlex.join(["python", "-m", "tsattn", *map(without_password, words)])
+    command = shlex.join(["tsattn", *map(without_password, words)])
     overwrites = any("overwrite" in word for word in words) or not {*words[:2]} & _WITH_OUTPUT
     return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output is there'}"
 
@@ -188,7 +189,7 @@ def _run(words: list[str]) -> int:
         print(f"tsattn {importlib.metadata.version('tsattn')}")
         return 0
     if command not in _COMMANDS:
-        raise UserError(f"unknown command {command!r}; valid: {one_of(_COMMANDS)}")
+        raise UserError(f"unknown command {command!r}{did_you_mean(command, _COMMANDS)}; valid: {one_of(_COMMANDS)}")
     if command in _OWN_WORDS:
         run = importlib.import_module(f"tsattn.cli.{_OWN_WORDS[command]}").run
         return int(run(rest))

@@ -10,16 +10,16 @@ from tsattn.errors import UserError
 __all__ = ["OPTIONS", "add_options", "numbers"]
 
 OPTIONS = {
-    "--window": "of a part of the data, by its number (default: the context that predict forecasts from)",
-    "--part": "that the window is of: test or val",
-    "--input": "look at the end of the series in this file instead",
-    "--series": "the id of a series (default: the first)",
-    "--channel": "a channel, where attention sees each by itself (default: the first)",
-    "--layer": "all, or numbers as 0,2",
-    "--head": "all, mean of all in one map, or numbers as 0,2",
-    "--level": "what levels add to the score, in the place of probabilities: all, or numbers as 1,2",
-    "--output": "a .png, .pdf or .svg file, or a .parquet or .csv table (default: in the run folder)",
-    "--overwrite": "replace the output if it exists",
+    "--window": "number of a window of the part (default: the context of predict)",
+    "--part": "part of --window: test or val",
+    "--input": "look at the end of the series in this file",
+    "--series": "series id (default: the first)",
+    "--channel": "channel, where each is seen alone (default: the first)",
+    "--layer": "layers to draw: all, or numbers as 0,2",
+    "--head": "heads to draw: all, mean, or numbers as 0,2",
+    "--level": "draw the scores of levels instead of probabilities: all, or numbers as 1,2",
+    "--output": "figure (.png, .pdf, .svg) or table (.csv, .parquet) (default: in the run folder)",
+    "--overwrite": "replace existing files",
 }
 """Beside those of an experiment, by name, with what they do."""
 

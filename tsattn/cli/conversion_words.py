@@ -12,9 +12,9 @@ __all__ = ["OPTIONS", "add_words", "convert_table"]
 
 _COLUMNS = {
     "--target": "columns to forecast",
-    "--past_covariates": "columns known for the past only",
-    "--future_covariates": "columns known for the future too",
-    "--static": "columns of categories, constant within a series",
+    "--past_covariates": "columns known only in the past",
+    "--future_covariates": "columns known in the future, too",
+    "--static": "categorical columns, constant within a series",
 }
 
 OPTIONS = (
@@ -25,23 +25,29 @@ OPTIONS = (
 
 def add_words(parser: argparse.ArgumentParser) -> None:
     """Add the words after ``convert`` to its parser."""
-    parser.add_argument("source", metavar="IN", help="a CSV, Parquet or Arrow file, or a folder of such files")
-    parser.add_argument("folder", metavar="OUT", help="the folder to write; it appears whole or not at all")
-    parser.add_argument("--id_column", metavar="A,B", help="of series ids, joined (default: unique_id or item_id)")
-    parser.add_argument("--time_column", metavar="NAME", help="column of time stamps (default: ds, timestamp or date)")
+    parser.add_argument("source", metavar="IN", help="CSV, Parquet or Arrow file, or a folder of them")
+    parser.add_argument("folder", metavar="OUT", help="folder to write")
+    parser.add_argument("--id_column", metavar="A,B", help="columns with the series id (default: unique_id or item_id)")
+    parser.add_argument(
+        "--time_column", metavar="NAME", help="column with the time stamps (default: ds, timestamp or date)"
+    )
     for name, what in _COLUMNS.items():
         parser.add_argument(name, metavar="A,B", help=f"{what}, separated by commas")
-    parser.add_argument("--weight_column", metavar="NAME", help="how much the targets of each row count in a training")
-    parser.add_argument("--frequency", metavar="FREQ", help="such as h, D or MS; found by default")
-    parser.add_argument("--max_filled", metavar="SHARE", default="0.5", help="of a series, at most (default: 0.5)")
-    parser.add_argument("--date_format", metavar="FORMAT", help="of dates in text, such as %%d/%%m/%%y")
-    parser.add_argument("--separator", metavar="CHAR", default=",", help="of CSV files (default: ,)")
-    parser.add_argument("--decimal", metavar="CHAR", default=".", help="of numbers in CSV files (default: .)")
-    parser.add_argument("--encoding", metavar="NAME", default="utf-8", help="of CSV files (default: utf-8)")
-    parser.add_argument("--format", metavar="KIND", help="csv or parquet, of files whose names do not say it")
-    parser.add_argument("--comment", metavar="CHAR", default="", help="begins lines of CSV files that are not read")
-    parser.add_argument("--skip_rows", metavar="N", type=int, default=0, help="lines before the header of CSV files")
-    parser.add_argument("--overwrite", action="store_true", help="replace a folder that was converted before")
+    parser.add_argument("--weight_column", metavar="NAME", help="column with training weights")
+    parser.add_argument("--frequency", metavar="FREQ", help="frequency, as h, D or MS (default: found)")
+    parser.add_argument(
+        "--max_filled", metavar="SHARE", default="0.5", help="largest share of filled rows in a series (default: 0.5)"
+    )
+    parser.add_argument("--date_format", metavar="FORMAT", help="format of dates in text, as %%d/%%m/%%y")
+    parser.add_argument("--separator", metavar="CHAR", default=",", help="separator of CSV files (default: ,)")
+    parser.add_argument("--decimal", metavar="CHAR", default=".", help="decimal point of CSV files (default: .)")
+    parser.add_argument("--encoding", metavar="NAME", default="utf-8", help="encoding of CSV files (default: utf-8)")
+    parser.add_argument("--format", metavar="KIND", help="format of files without an ending: csv or parquet")
+    parser.add_argument("--comment", metavar="CHAR", default="", help="first character of lines to skip in CSV files")
+    parser.add_argument(
+        "--skip_rows", metavar="N", type=int, default=0, help="lines to skip before the header of CSV files"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a folder converted before")
 
 
 def convert_table(options: argparse.Namespace) -> str:

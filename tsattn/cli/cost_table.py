@@ -17,7 +17,7 @@ _DESCRIPTION = """\
 Parameters, flops and key cache of an attention over T tokens (a batch of one), in closed form and as measured.
 One multiply-add is 2 flops. Biases, norms, and the value and output projections, which every kind has, are left out."""
 
-_ATTENTION = "a kind, or '{kind: mlr, ranks: [32, 16, 16]}'; --attention.ARGUMENT sets one argument"
+_ATTENTION = "kind of attention, or '{kind: mlr, ranks: [32, 16, 16]}'; --attention.ARGUMENT sets one argument"
 
 _NOTE = """\
 Flops to form scores are measured on the plain reference, which forms every pair with every component, and masks; the
@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(
-        prog="python -m tsattn cost",
+        prog="tsattn cost",
         description=_DESCRIPTION,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -52,14 +52,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--d_model", type=_count, metavar="D", help="width of the tokens")
     parser.add_argument("--num_heads", type=_count, metavar="H", help="number of query heads")
     parser.add_argument("--tokens", type=_count, metavar="T", help="number of tokens")
+    parser.add_argument("--max_length", type=_count, metavar="T", help="length that blocks divide (default: --tokens)")
     parser.add_argument(
-        "--max_length", type=_count, metavar="T", help="length that blocks divide; the tokens if left out"
+        "--dtype", type=_dtype, default="float32", help=f"number format of the key cache: {one_of(_DTYPES)}"
     )
-    parser.add_argument("--dtype", type=_dtype, default="float32", help=f"of the key cache: {one_of(_DTYPES)}")
     parser.add_argument(
-        "--rewind", type=_tokens, default=0, metavar="K", help="tokens that the key cache can take back"
+        "--rewind", type=_tokens, default=0, metavar="K", help="tokens that the key cache can drop again"
     )
-    parser.add_argument("--causal", action="store_true", help="tokens see no later ones")
+    parser.add_argument("--causal", action="store_true", help="hide later tokens")
     return parser
 
 

@@ -18,19 +18,17 @@ from tsattn.experiments.sentences import sentence
 __all__ = ["run"]
 
 _ACTIONS = {
-    "list": "name, size and frequency of each, and whether its file is here",
-    "info": "the card of one: source, licence, split, and what is odd about it",
-    "fetch": "download the file of one, unless it is here",
-    "check": "hold the files that are here, or those of the names given, against their cards",
-    "convert": "write a table of your own, of any size, as a folder of arrays that is read from the disk",
-    "diagnose": "what to know of a file of your own before training: gaps, outliers, leakage and more",
+    "list": "list the public data sets, and whether their files are here",
+    "info": "show the card of a data set: source, licence, split and oddities",
+    "fetch": "download the file of a data set, unless it is here",
+    "check": "compare files with their cards",
+    "convert": "convert your own table, of any size, to a folder that is read from disk",
+    "diagnose": "check your own file before training: gaps, outliers, leakage and more",
 }
 
-_DESCRIPTION = (
-    "The public data sets: source, licence, split, and what is odd about each file. And tables of your own, converted."
-)
+_DESCRIPTION = "List, fetch and check public data sets; diagnose or convert your own table."
 
-_ROOT = "the folder of the files (default: $TSATTN_DATA, else data)"
+_ROOT = "folder of the files (default: $TSATTN_DATA, else data)"
 
 
 def run(words: list[str]) -> int:
@@ -81,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m tsattn datasets", description=_DESCRIPTION, allow_abbrev=False)
+    parser = _Parser(prog="tsattn datasets", description=_DESCRIPTION, allow_abbrev=False)
     parser.add_argument("--root", metavar="DIR", help=_ROOT)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     for action, what in _ACTIONS.items():
@@ -89,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         if action in ("info", "fetch"):
             sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
         elif action == "check":
-            sub.add_argument("names", metavar="NAME", nargs="*", help=f"of {one_of(CARDS)}; all by default")
+            sub.add_argument("names", metavar="NAME", nargs="*", help=f"any of {one_of(CARDS)} (default: all)")
         elif action == "convert":
             add_words(sub)
             continue

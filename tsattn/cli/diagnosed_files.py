@@ -17,36 +17,36 @@ _TEXTS = {
     "time_column": "of the time stamps (default: ds, timestamp or date)",
     "frequency": "of the time stamps (default: found)",
     "date_format": "of dates in text, such as %%d/%%m/%%y",
-    "separator": "the character between the cells of a CSV file",
-    "decimal": "the character before its decimals",
-    "encoding": "of a CSV file",
-    "comment": "the character that begins lines of a CSV file that are not read",
+    "separator": "separator of a CSV file",
+    "decimal": "decimal point of a CSV file",
+    "encoding": "encoding of a CSV file",
+    "comment": "first character of lines to skip in a CSV file",
 }
 _NAMES = {
-    "id_column": "of the series, joined if there are several (default: unique_id or item_id)",
-    "target": "columns to forecast, with commas between them (default: y, target, or all of a wide table)",
-    "past_covariates": "columns known for the past only",
-    "future_covariates": "columns known for the future too",
-    "static": "columns of categories, constant within a series",
+    "id_column": "columns with the series id (default: unique_id or item_id)",
+    "target": "columns to forecast, separated by commas (default: y, target, or all of a wide table)",
+    "past_covariates": "columns known only in the past",
+    "future_covariates": "columns known in the future, too",
+    "static": "categorical columns, constant within a series",
 }
 _NUMBERS = {
-    "context_length": "past steps that a model will see (default: 24)",
-    "prediction_length": "steps that it will forecast (default: 96)",
-    "skip_rows": "lines before the header of a CSV file (default: 0)",
+    "context_length": "past steps that the model will see (default: 24)",
+    "prediction_length": "steps to forecast (default: 96)",
+    "skip_rows": "lines to skip before the header of a CSV file (default: 0)",
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the words of the command to its parser."""
-    parser.add_argument("path", metavar="FILE", help="a .csv, .csv.gz or .parquet file")
+    parser.add_argument("path", metavar="FILE", help=".csv, .csv.gz or .parquet file")
     for name, what in _NUMBERS.items():
         parser.add_argument(f"--{name}", metavar="N", type=int, help=what)
     for name, what in _NAMES.items():
         parser.add_argument(f"--{name}", metavar="NAMES", help=what)
     for name, what in _TEXTS.items():
         parser.add_argument(f"--{name}", metavar="NAME", help=what)
-    parser.add_argument("--output", metavar="FILE", help="a .csv or .parquet file for the table")
-    parser.add_argument("--overwrite", action="store_true", help="replace it if it is there")
+    parser.add_argument("--output", metavar="FILE", help=".csv or .parquet file for the table")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
 
 
 def diagnose_file(options: argparse.Namespace) -> None:

@@ -54,14 +54,14 @@ def run(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(
-        prog="python -m tsattn export",
+        prog="tsattn export",
         description=_DESCRIPTION,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--run", metavar="DIR", help="the folder of a finished run; of a refit, that is exported")
-    parser.add_argument("--ckpt_path", metavar="FILE", help="another checkpoint than that of the run")
-    parser.add_argument("--output", metavar="FILE", help="a .pt2 or .onnx file (default: model.pt2 in the run folder)")
-    parser.add_argument("--format", metavar="NAME", help="torch or onnx (default: that of the ending)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the output if it exists")
+    parser.add_argument("--run", metavar="DIR", help="folder of a finished run (its refit, if there is one)")
+    parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint, instead of that of the run")
+    parser.add_argument("--output", metavar="FILE", help=".pt2 or .onnx file (default: model.pt2 in the run folder)")
+    parser.add_argument("--format", metavar="NAME", help="torch or onnx (default: by the ending)")
+    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
     return parser

@@ -16,12 +16,12 @@ from tsattn.cli.session import session
 from tsattn.errors import UserError
 from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
 from tsattn.experiments.measuring import labelled, title
-from tsattn.experiments.score_table import score_table
+from tsattn.experiments.score_table import score_table, verdict
 from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.training.processes import first_process_only
-from tsattn.training.progress import LossBar
+from tsattn.training.progress import LossBar, StepLines
 from tsattn.training.train import all_fits
 
 __all__ = ["fit"]
@@ -39,9 +39,9 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
     with session():
         experiment, options = parse_command("fit", words)
         hooks = Hooks(
-            bar=LossBar() if sys.stdout.isatty() else None,
+            bar=LossBar() if sys.stdout.isatty() else StepLines(f"val_{experiment.selection}", _say),
             say=_say,
-            command=["python", "-m", "tsattn", *typed],
+            command=["tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
             start=_start(experiment, options),
         )
@@ -52,7 +52,7 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
         result = _result(experiment, options, hooks, is_longer)
         if result.tables:
             try:
-                _say_result(result)
+                _say_result(result, detail=options.detail)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt(f"the run is finished: its results are in {result.folder}") from stop
     return 0
@@ -77,15 +77,20 @@ def _start(experiment: Experiment, options: Namespace) -> WarmStart | None:
     return WarmStart(load_predictor(checkpoint, experiment.model["backbone"], experiment.output))
 
 
-def _say_result(result: Result) -> None:
+def _say_result(result: Result, *, detail: bool) -> None:
     trained = [_trained(fit) for fit in all_fits(result.fit) if "training" in fit]
     if trained:
         _say("\n" + "\n".join(trained))
     if result.refitted is not None:
-        _say("fitted once more, to all rows: `predict` uses that, and `test` what was tested here")
+        _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
     assert result.errors is not None
-    tables = labelled(result.tables, result.fitted.predictor)
-    _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables)}")
+    predictor, task = result.fitted.predictor, result.data.task
+    assert task is not None
+    tables = labelled(result.tables, predictor)
+    _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables, detail=detail)}")
+    seen = predictor.context_length if predictor.context_length == task.context_length else None
+    if sentences := verdict(tables, seen):
+        _say("\n" + "\n".join(sentences))
     if result.folder is not None:
         _say(f"results: {result.folder}")
 

@@ -46,16 +46,14 @@ def run(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(
-        prog="python -m tsattn kernels",
+        prog="tsattn kernels",
         description=_DESCRIPTION,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--build", action="store_true", help="compile the kernels again on this machine")
     parser.add_argument(
-        "--build", action="store_true", help="compile them anew into the folder of those compiled on this machine"
-    )
-    parser.add_argument(
-        "--tune", action="store_true", help="measure which sizes of chunks are the fastest here, and keep them"
+        "--tune", action="store_true", help="measure the fastest chunk sizes on this machine, and keep them"
     )
     return parser
 

@@ -13,8 +13,8 @@ from tsattn.experiments.schema import ExperimentParser, add_experiment, plain
 __all__ = ["command_parser", "input_files", "parse_command"]
 
 _DESCRIPTION = """
---attention KIND (or a description, as {kind: mlr, ranks: [4, 2, 2]}) switches the attention of the backbone;
---attention.ARGUMENT and --model.backbone.ARGUMENT set one argument of it. --debug shows the traceback of an error.
+--attention KIND, or {kind: mlr, ranks: [4, 2, 2]}, swaps the attention of the model. --attention.ARGUMENT and
+--model.backbone.ARGUMENT set one argument. --debug shows the traceback of an error.
 """
 
 
@@ -39,27 +39,28 @@ def input_files(experiment: Experiment, options: Namespace) -> list[str | None]:
 
 def command_parser(command: str) -> ExperimentParser:
     """The parser of a command, with all its options."""
-    parser = ExperimentParser(prog=f"python -m tsattn {command}", description=_DESCRIPTION, allow_abbrev=False)
-    parser.add_argument("-c", "--config", action=ActionConfigFile, help="a configuration, a file or its bare name")
-    new = ", or for fit a new one (default: runs/DATA/NAME/TIME)" if command == "fit" else ""
-    parser.add_argument("--run", type=str | None, default=None, help=f"the run folder: of a finished run{new}")
-    parser.add_argument("--ckpt_path", type=str | None, default=None, help="a checkpoint, instead of that of a run")
+    parser = ExperimentParser(prog=f"tsattn {command}", description=_DESCRIPTION, allow_abbrev=False)
+    parser.add_argument(
+        "-c", "--config", action=ActionConfigFile, help="configuration: a file, or the name of an included one"
+    )
+    new = "folder of the new run (default: runs/DATA/NAME/TIME)" if command == "fit" else "folder of a finished run"
+    parser.add_argument("--run", type=str | None, default=None, help=new)
+    parser.add_argument("--ckpt_path", type=str | None, default=None, help="checkpoint, instead of that of the run")
     if command == "fit":
-        what = "the folder of a run, whose weights and scale the training of the same network starts from"
+        what = "start from the weights and scale of this run of the same network"
         parser.add_argument("--start", type=str | None, default=None, help=what)
-        parser.add_argument("--resume", type=str | None, default=None, help="go on with the run in this folder")
-        parser.add_argument(
-            "--refit", action="store_true", help="fit once more, to all rows, and forecast with what comes of that"
-        )
+        parser.add_argument("--resume", type=str | None, default=None, help="resume this run")
+        parser.add_argument("--refit", action="store_true", help="refit on all rows; predict uses that model")
     if command == "predict":
-        what = "forecast beyond the end of this file, or of a folder of Parquet"
+        what = "forecast beyond the end of this file, or of a folder of Parquet files"
         parser.add_argument("--input", type=str | None, default=None, help=what)
-        what = "a file of future covariates after the end of the series; several are scenarios"
+        what = "file of future covariates; several are scenarios"
         parser.add_argument("--future", type=list[str] | None, default=None, help=what)
-        parser.add_argument("--horizon", type=int | None, default=None, help="steps (default: those trained for)")
-        what = "percent that intervals are to hold, as [80, 95], of a calibrated model"
+        what = "steps to forecast (default: the trained horizon)"
+        parser.add_argument("--horizon", type=int | None, default=None, help=what)
+        what = "percent inside the intervals of a calibrated model, as [80, 95]"
         parser.add_argument("--level", type=float | list[float] | None, default=None, help=what)
-        what = "a .csv or .parquet file to write, or a folder"
+        what = ".csv or .parquet file to write, or a folder"
         parser.add_argument("--output", type=str | None, default=None, help=what)
         what = "forecast a folder on the Ray cluster at this address"
         parser.add_argument("--ray", type=str | None, default=None, help=what)
@@ -67,14 +68,18 @@ def command_parser(command: str) -> ExperimentParser:
             "--figure",
             type=bool | str,
             default=True,
-            help="a .png, .pdf or .svg file to draw the forecast into (default: beside the output; false: none)",
+            help=".png, .pdf or .svg file for a plot of the forecast (default: next to the output; false: none)",
         )
     if command in ("validate", "test"):
-        parser.add_argument("--by", type=str | None, default=None, help="scores by series, step or origin, too")
-        parser.add_argument("--output", type=str | None, default=None, help="a .csv or .parquet file for these scores")
-        parser.add_argument("--figure", type=str | None, default=None, help="a file to draw the residuals into")
+        parser.add_argument("--by", type=str | None, default=None, help="add scores by series, step or origin")
+        parser.add_argument(
+            "--output", type=str | None, default=None, help=".csv or .parquet file for the scores of --by"
+        )
+        parser.add_argument("--figure", type=str | None, default=None, help="file for a plot of the residuals")
     if command in ("validate", "test", "predict"):
-        parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+        parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    if command in ("fit", "validate", "test"):
+        parser.add_argument("--detail", action="store_true", help="add scores in original units, sMAPE, WAPE and WQL")
     if command == "attention":
         add_options(parser)
     add_experiment(parser)

@@ -49,7 +49,7 @@ def predict(words: Sequence[str]) -> int:
         figure = figure_path(options.figure, output, options.overwrite)
         asked = None if options.horizon is None else whole_number("--horizon", options.horizon)
         if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
-            say(f"forecasting with {options.ckpt_path}, which was fitted once more, to all rows")
+            say(f"forecasting with {options.ckpt_path}, refitted on all rows")
         frames: list[pd.DataFrame] = []
         for number, future in enumerate(options.future or [None]):
             with quiet(number > 0):  # the series are the same each time

@@ -25,7 +25,7 @@ _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark",
 # of the model, what means something without a training, too
 _FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 _OWN = {
-    **dict.fromkeys(("validate", "test"), ("--by", "--output", "--figure", "--overwrite")),
+    **dict.fromkeys(("validate", "test"), ("--by", "--detail", "--output", "--figure", "--overwrite")),
     "predict": ("--horizon", "--level", "--future", "--input", "--output", "--ray", "--figure", "--overwrite"),
     "attention": tuple(ATTENTION_OPTIONS),
 }
@@ -80,8 +80,8 @@ def of_a_resumed_run(pairs: list[Pair]) -> list[Pair]:
         UserError: for any other flag than these and ``--refit``, or a folder that nothing can go on with.
     """
     folder = dict(pairs)["--resume"]
-    refit: list[Pair] = [pair for pair in pairs if pair[0] == "--refit"]
-    limits = {name: value for name, value in pairs if name not in ("--resume", "--refit")}
+    flags = [pair for pair in pairs if pair[0] in ("--refit", "--detail")]
+    limits = {name: value for name, value in pairs if name not in ("--resume", "--refit", "--detail")}
     names = [f"--trainer.{name}" for name in LIMITS]
     if folder is None or not limits.keys() <= set(names):
         raise UserError(
@@ -89,10 +89,10 @@ def of_a_resumed_run(pairs: list[Pair]) -> list[Pair]:
             "to train it longer, and --refit"
         )
     run = RunFolder(folder)
-    run.check_resumable(longer=bool(limits) or (bool(refit) and not run.refit.exists()))
+    run.check_resumable(longer=bool(limits) or (("--refit", None) in flags and not run.refit.exists()))
     if limits:
         limits = {"--trainer.max_steps": "-1", "--trainer.max_epochs": "-1", "--trainer.max_time": "null", **limits}
-    return [("--config", str(run.config)), ("--resume", folder), *refit, *limits.items()]
+    return [("--config", str(run.config)), ("--resume", folder), *flags, *limits.items()]
 
 
 def of_a_start(pairs: list[Pair]) -> list[Pair]:

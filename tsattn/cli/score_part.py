@@ -41,7 +41,7 @@ def measure_part(command: str, words: Sequence[str]) -> int:
         found = measure_again(experiment, options.ckpt_path, part, by, residuals=figure is not None)
         name, errors = next(iter(found.tables.items()))
         head = title(found.data, int(errors.scores()["windows"]), part)
-        say(score_table(head, labelled(found.tables, found.predictor)))
+        say(score_table(head, labelled(found.tables, found.predictor), detail=options.detail))
         if found.groups is not None:
             say(f"\n{group_table(f'{name} by {by}', found.groups, name)}")
             if output is not None:

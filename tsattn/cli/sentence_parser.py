@@ -21,4 +21,4 @@ class SentenceParser(argparse.ArgumentParser):
         if refused:
             raise UserError(f"{refused[1]} {refused[2]}")
         options = [name for action in self._actions for name in action.option_strings]
-        raise UserError(sentence(message, options=options, data_sets=()))
+        raise UserError(sentence(message, options=options, data_sets=(), prog=self.prog))

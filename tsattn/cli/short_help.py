@@ -22,7 +22,7 @@ def short_help(command: str) -> str:
     Args:
         command: ``fit``, ``validate``, ``test``, ``predict`` or ``attention``.
     """
-    lines = ["usage:", *(f"  python -m tsattn {usage}" for usage in USAGES[command])]
+    lines = ["usage:", *(f"  tsattn {usage}" for usage in USAGES[command])]
     for title, options in GROUPS:
         listed = [_line(option) for option in options if command in option.commands]
         if listed:

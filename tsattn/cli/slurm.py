@@ -17,7 +17,7 @@ def slurm_script(words: list[str], folder: Path, workers: int) -> str:
         folder: of the study.
         workers: number of tasks.
     """
-    command = shlex.join(["python", "-m", "tsattn", "tune", *_without("--slurm", words)])
+    command = shlex.join(["tsattn", "tune", *_without("--slurm", words)])
     name = _job_name(folder.name)
     return f"""\
 #!/bin/bash
@@ -43,7 +43,7 @@ def ray_script(words: list[str], name: str, nodes: int) -> str:
         nodes: how many.
     """
     kept = _without("--ray", _without("--slurm", words))
-    command = shlex.join(["python", "-m", "tsattn", "benchmark", *kept])
+    command = shlex.join(["tsattn", "benchmark", *kept])
     name = _job_name(name)
     return f"""\
 #!/bin/bash

@@ -75,7 +75,7 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         trials = min(trials or len(first), len(first))
     done = counted(study.get_trials(deepcopy=False))
     say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
-    command = ["python", "-m", "tsattn", "tune", *words]
+    command = ["tsattn", "tune", *words]
 
     def write() -> None:
         write_study(base, held, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
@@ -98,5 +98,5 @@ def _say_result(study: Study, folder: Path) -> None:
         raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
     say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
     for path, value in best.params.items():
-        say(f"  {path}: {value}")
-    say(f"train and test it with `python -m tsattn fit --config {folder / 'best.yaml'}`")
+        say(f"  {path}: {f'{value:.4g}' if isinstance(value, float) else value}")
+    say(f"train and test it with `tsattn fit --config {folder / 'best.yaml'}`")

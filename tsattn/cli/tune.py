@@ -29,10 +29,10 @@ _SEEN = (
 )
 
 _DESCRIPTION = """\
-Search for better values of a configuration. Trials are measured on the validation part, never on the test part.
+Search for better values of a configuration. Trials are measured on the validation set, never on the test set.
 
-Options of a configuration, as --model.loss, change the one that is searched around. Run the same command again to go on
-with a study, and in several processes, or on several machines with one --storage, to share it."""
+Options of a configuration, as --model.loss, change the starting point. Repeat the command to resume a study. Run it in
+several processes, or on several machines with one --storage, to share the study."""
 
 _ENDING = """\
 The study folder holds best.yaml, which `fit --config` takes; trials.csv; study.json; and figures."""
@@ -84,7 +84,7 @@ def run(words: list[str]) -> int:
             tune(experiment, search, folder, options, shown)
         return _test_best(folder) if options.test else 0
     except KeyboardInterrupt as stop:
-        how = f"go on with `{shlex.join(['python', '-m', 'tsattn', 'tune', *shown])}`{options.password_hint}"
+        how = f"go on with `{shlex.join(['tsattn', 'tune', *shown])}`{options.password_hint}"
         raise KeyboardInterrupt(str(stop) or how) from stop
 
 
@@ -108,32 +108,34 @@ def _test_best(folder: Path) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(
-        prog="python -m tsattn tune",
-        usage="python -m tsattn tune --config NAME --search NAME [--trials N] [--timeout TIME] [options of fit]",
+        prog="tsattn tune",
+        usage="tsattn tune --config NAME --search NAME [--trials N] [--timeout TIME] [options of fit]",
         description=_DESCRIPTION,
         epilog=_ENDING,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--search", metavar="NAME", help="the search space, a file or a name under search/")
+    parser.add_argument("--search", metavar="NAME", help="search space: a file, or a name under search/")
     parser.add_argument(
         "--trials",
         type=_count,
         metavar="N",
-        help="finished trials of the study, pruned ones among them (default: 40; with --timeout, any number)",
+        help="finished trials, pruned ones included (default: 40; with --timeout: no limit)",
     )
     parser.add_argument("--timeout", type=_seconds, metavar="TIME", help="start no trial after 90s, 30m, 2h or 1h30m")
-    parser.add_argument("--study", metavar="DIR", help="the folder (default: runs/tune/CONFIG-SEARCH); names the study")
+    parser.add_argument(
+        "--study", metavar="DIR", help="study folder, which names the study (default: runs/tune/CONFIG-SEARCH)"
+    )
     parser.add_argument(
         "--storage",
         metavar="URL",
-        help="a database instead of the journal in the folder "
-        f"(default: ${STORAGE}); its password belongs into ${STORAGE}, PGPASSWORD or a passfile",
+        help="database, instead of the journal in the folder "
+        f"(default: ${STORAGE}); put its password into ${STORAGE}, PGPASSWORD or a passfile",
     )
     parser.add_argument(
-        "--cv", type=_folds, default=0, metavar="K", help="validate on K rolling origins before the test part"
+        "--cv", type=_folds, default=0, metavar="K", help="validate on K rolling origins before the test set"
     )
-    parser.add_argument("--test", action="store_true", help="train the best at the end and test it, once")
+    parser.add_argument("--test", action="store_true", help="train the best trial at the end, and test it once")
     parser.add_argument("--slurm", type=_count, metavar="N", help="print a SLURM script of N workers and end")
     return parser
 

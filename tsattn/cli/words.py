@@ -16,7 +16,7 @@ from tsattn.experiments.configs import config_names, find_config, read_config
 
 __all__ = ["prepare", "take_attention"]
 
-_FLAGS = ("--overwrite", "--refit")  # which have no value
+_FLAGS = ("--overwrite", "--refit", "--detail")  # which have no value
 _ONE_PATH = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 _BACKBONE = "--model.backbone"
 _ATTENTION = "--model.backbone.attention"

@@ -12,7 +12,7 @@ import pandas as pd
 
 from tsattn.data.columns import id_columns, with_joined_ids
 from tsattn.data.table_options import Columns
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 
 __all__ = [
     "NO_NAME",
@@ -191,9 +191,8 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
         raise UserError(
-            f"{source} has no time stamps to be found; valid are a long table with columns unique_id, ds, y or "
-            "item_id, timestamp, target, a wide one with a column date, ds or timestamp or a DatetimeIndex, or any "
-            f"other whose columns id_column, time_column and target name; its columns are {_listed(frame)}"
+            f"no time column found in {source} (columns: {_listed(frame)}). Name it: --data.time_column NAME "
+            "(Python: time_column=NAME)"
         )
     if target is None and id_column is not None:
         target = next(((names[2],) for names in _LONG_TABLES if names[2] in columns), None)
@@ -232,7 +231,8 @@ def check_roles(
     columns, role_of = set(frame.columns), dict[str, str]()
     for role, name in named:
         if name not in columns:
-            raise UserError(f"{source} has no {role} column {shown(name)}; its columns are {_listed(frame)}")
+            hint = did_you_mean(shown(name), map(shown, frame.columns))
+            raise UserError(f"{source} has no {role} column {shown(name)}{hint}; its columns are {_listed(frame)}")
         if name in role_of:
             raise UserError(
                 f"column {shown(name)} of {source} is named as {role_of[name]} and as {role}; a column has one role"

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tsattn.evaluation.intervals import central_intervals
 
-__all__ = ["BY_CHANNEL", "SCORES", "is_count", "is_score", "reduce_totals"]
+__all__ = ["BY_CHANNEL", "SCORES", "is_count", "is_score", "reduce_totals", "short_name"]
 
 BY_CHANNEL = "_by_channel"
 _LEFT_OUT = "_left_out"
@@ -55,6 +55,12 @@ SCORES = {
 }
 """What each score means. Those but ``windows`` and ``..._left_out`` are there by channel, too: `BY_CHANNEL`."""
 
+_SHORT = {
+    **{"windows": "windows", "mse": "MSE", "mae": "MAE", "mase": "MASE", "crps": "CRPS"},
+    **{"rmse": "RMSE", "smape": "sMAPE", "wape": "WAPE", "wql": "WQL"},
+    **{"mase_left_out": "MASE left out", "smape_left_out": "sMAPE left out"},
+}
+
 _POINT = {
     "mse_scaled": ("squared_scaled", "count"),
     "mae_scaled": ("absolute_scaled", "count"),
@@ -81,9 +87,16 @@ def is_count(name: str) -> bool:
 
 
 def is_score(name: str) -> bool:
-    """Whether a column of scores has this name, of any level."""
-    name = name.removesuffix(BY_CHANNEL)
-    return name in SCORES or re.fullmatch(r"(below|coverage)_\d+(\.\d+)?", name) is not None
+    """Whether a column of scores has this name, of any level; short names count."""
+    plain = name.removesuffix(BY_CHANNEL)
+    is_of_level = re.fullmatch(r"(below_|coverage_|cover )\d+(\.\d+)?", plain) is not None
+    return is_of_level or plain in SCORES or name in _SHORT.values()
+
+
+def short_name(score: str) -> str:
+    """``MSE`` for ``mse_original`` and ``mse_scaled``, ``cover 80`` for ``coverage_80``: the columns of tables."""
+    name = re.sub("_(original|scaled)$", "", score.removesuffix(BY_CHANNEL))
+    return _SHORT.get(name, name.replace("coverage_", "cover "))
 
 
 def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, Array]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.yaml_text import parsed
 
 __all__ = ["SECTIONS", "check_sections", "config_names", "find_config", "read_config"]
@@ -31,10 +30,10 @@ def find_config(name: str | Path, what: str = "configuration", pattern: str = "*
     for path in (Path(name), *(folder / file for folder in _folders() for file in (name, f"{name}.yaml"))):
         if path.is_file():
             return path
-    known = {Path(one).stem: one for one in config_names(pattern)}
-    close = difflib.get_close_matches(Path(name).stem, known, 1)
-    meant = f" (did you mean {known[close[0]]}?)" if close else ""
-    raise UserError(f"no {what} {name}{meant}: neither a file nor one of {one_of(known.values())}")
+    known = config_names(pattern)
+    meant = did_you_mean(Path(name).stem, [Path(one).stem for one in known])
+    meant = meant.replace("mean ", f"mean {pattern.removesuffix('*.yaml')}")
+    raise UserError(f"no {what} {name}{meant}: neither a file nor one of {one_of(known)}")
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
@@ -68,8 +67,7 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
         raise UserError(f"{what}; read a file with `Experiment.read(NAME)`")
     for name, value in content.items():
         if name not in SECTIONS:
-            close = difflib.get_close_matches(str(name), SECTIONS, 1)
-            meant = f" (did you mean {close[0]}?)" if close else ""
+            meant = did_you_mean(name, SECTIONS)
             raise UserError(f"{source}an experiment has no key {name!r}{meant}; valid: {one_of(SECTIONS)}")
         if name in ("model", "trainer") and not isinstance(value, Mapping):
             raise UserError(f"{source}{name} must hold options by their names, not {shown(repr(value))}")

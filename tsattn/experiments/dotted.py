@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.predictors import complete_predictor
 
-__all__ = ["complete", "did_you_mean", "full_path", "get_at", "paths", "with_values"]
+__all__ = ["complete", "full_path", "get_at", "paths", "with_values"]
 
 BACKBONE = "model.backbone"
 _ATTENTION = f"{BACKBONE}.attention"
@@ -136,13 +135,3 @@ def _place(at: list[Any], name: str, path: str) -> int:
     if not (name.isdecimal() and int(name) < len(at)):
         raise UserError(f"{path.rpartition('.')[0]} is a list of {len(at)}, so there is no {path}")
     return int(name)
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`` (did you mean X?)`` for the name that is most like this one, or nothing."""
-    known = list(names)
-    by_part = {other.rsplit(".", 1)[-1]: other for other in known}
-    close = difflib.get_close_matches(name, known, 1) or [
-        by_part[part] for part in difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_part), 1)
-    ]
-    return f" (did you mean {close[0]}?)" if close else ""

@@ -164,7 +164,7 @@ class Recording:
             return f"its series were given in Python: fit them again; the best weights so far are in {folder.best}"
         if folder.noted("started"):
             return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
-        return f"go on with `python -m tsattn fit --resume {folder.path}`"
+        return f"go on with `tsattn fit --resume {folder.path}`"
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Write the results, last of all: a folder with them is finished.

@@ -340,7 +340,7 @@ def _refitted(
     quiet: dict[str, Any] = {"callbacks": (), "loggers": (), "trainer": training.trainer.without_files()}
     unwatched = replace(training, open_files=None, checkpoint=None, resumes=False, **quiet)
     unwatched = replace(unwatched, fitted=lambda member, predictor: None)  # those were not fitted to these rows
-    training.say("fitting once more, to all rows")
+    training.say("refitting on all rows")
     with own_random_state(training.seed):
         again.fit(whole, unwatched.at_length(facts))
     return FittedPredictor(again.eval(), whole.scaler)

@@ -87,13 +87,13 @@ class ExperimentParser(ArgumentParser):
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
             options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
             options.append("--attention")  # which stands for that of the backbone
-        raise UserError(sentence(message, options=options, data_sets=sorted(known))) from ex
+        raise UserError(sentence(message, options=options, data_sets=sorted(known), prog=self.prog)) from ex
 
 
 def add_experiment(parser: ArgumentParser) -> None:
     """Let a parser take the four parts of an experiment."""
     _import_data_sets()
-    parser.add_argument("--seed_everything", type=bool | int, default=1, help="of weights, order and dropout")
+    parser.add_argument("--seed_everything", type=bool | int, default=1, help="random seed")
     parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
     parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
     parser.add_class_arguments(

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from tsattn.errors import number_of
+from tsattn.errors import number_of, rounded
 from tsattn.evaluation import ErrorTable
+from tsattn.evaluation.reductions import short_name
 
-__all__ = ["group_table", "score_table"]
+__all__ = ["group_table", "score_table", "verdict"]
 
-_COVERAGE = "coverage_"
+_SCALED = ("mse_scaled", "mae_scaled", "mase", "crps_scaled")
+_DETAILS = ("mse_original", "mae_original", "rmse_original", "crps_original", "smape", "wape", "wql")
 
 
-def score_table(title: str, tables: Mapping[str, ErrorTable]) -> str:
+def score_table(title: str, tables: Mapping[str, ErrorTable], *, detail: bool = False) -> str:
     """The scores, one predictor a line, the least scaled MSE marked.
 
-    Where a predictor forecasts quantiles there are its WQL, its CRPS in original units, and the coverage of its central
-    intervals in percent, which are blank for a point forecast, and the MASE of each.
+    MSE, MAE and CRPS are on the scale that is trained on. CRPS and the coverage of the central intervals in percent are
+    blank for a point forecast, and left out where nothing forecasts quantiles.
 
     Args:
         title: stands above.
         tables: of errors, by what they are called.
+        detail: whether a second table has the scores in original units, and those of percentages.
     """
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
     marked = {name for name, one in scores.items() if one["mse_scaled"] == best}
-    notes = _left_out(max(map(_without_mase, scores.values()), default=0), scores)
-    return "\n".join([*_lines(title, scores, marked), "", "* lowest scaled MSE", *notes])
+    notes = _left_out(max(map(_without_mase, scores.values()), default=0))
+    lines = [title, *_lines(scores, marked)]
+    lines += ["", "in original units", *_lines(scores, columns=_DETAILS)] if detail else []
+    more = "" if detail else "; --detail adds original units"
+    return "\n".join([*lines, "", f"* lowest MSE. MSE, MAE, CRPS: standardised scale{more}", *notes])
 
 
 def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
@@ -47,48 +54,69 @@ def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
     is_best = np.all([own["mse_scaled"].to_numpy() < other for other in others], axis=0)
     scores = {str(label): {str(key): value for key, value in row.items()} for label, row in own.iterrows()}
     marked = {label for label, is_marked in zip(scores, np.broadcast_to(is_best, len(own)), strict=True) if is_marked}
-    lines = _lines(title, scores, marked, str(own.index.name))
-    notes = _left_out(sum(map(_without_mase, scores.values())), scores)
-    return "\n".join([*lines, "", f"* the scaled MSE of {name} is below that of every baseline", *notes])
+    notes = _left_out(sum(map(_without_mase, scores.values())))
+    lines = [title, *_lines(scores, marked, str(own.index.name))]
+    return "\n".join([*lines, "", "* lower MSE than every baseline", *notes])
+
+
+def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
+    """Sentences that compare the scaled MSE of the first predictor with those of the baselines.
+
+    Args:
+        tables: of errors, by what they are called.
+        context_length: steps that the first predictor sees, if `--data.context_length` sets them; else None.
+    """
+    name, *others = tables
+    mse = {one: table.scores()["mse_scaled"] for one, table in tables.items()}
+    naive = next((one for one in others if one.startswith("seasonal naive")), "persistence")
+    ridge = re.search(r"^ridge \(context (\d+).*", "\n".join(others), re.MULTILINE)
+    called = {naive: naive.partition(" (")[0], **({ridge[0]: "the linear model"} if ridge else {})}
+    parts = [
+        f"{_change(mse[name] / mse[one])} {what}" for one, what in called.items() if one in others and mse[one] > 0
+    ]
+    said = [f"{name}: MSE {', '.join(parts)}."] if parts else []
+    if said and ridge and context_length is not None and mse[ridge[0]] < mse[name] and int(ridge[1]) > context_length:
+        said.append(
+            f"The linear model saw {ridge[1]} steps, yours {context_length}; try --data.context_length {ridge[1]}."
+        )
+    return said
+
+
+def _change(ratio: float) -> str:
+    percent = round(100 * abs(ratio - 1))
+    return f"{percent} % {'below' if ratio < 1 else 'above'}" if percent else "within 0.5 % of"
 
 
 def _without_mase(scores: Mapping[str, float]) -> float:
     return scores.get("mase_left_out", 0)
 
 
-def _left_out(count: float, scores: Mapping[str, Mapping[str, float]]) -> list[str]:
+def _left_out(count: float) -> list[str]:
     """What stands under a table with MASE of targets that it leaves out."""
-    if not count or not any("wql" in one for one in scores.values()):
-        return []
+    targets = number_of(int(count), "target")
+    return [f"MASE leaves out {targets} of series without a seasonal error, such as constant ones"] if count else []
+
+
+def _lines(
+    scores: Mapping[str, Mapping[str, float]],
+    marked: Collection[str] = (),
+    head: str = "",
+    columns: Sequence[str] = _SCALED,
+) -> list[str]:
+    names = dict.fromkeys(name for one in scores.values() for name in one)
+    covered = [name for name in names if name.startswith("coverage_") and name.count("_") == 1]
+    shown = [name for name in (*columns, *(covered if columns is _SCALED else ())) if name in names]
+    rows = {head: [*map(short_name, shown)]}
+    rows |= {name: [_cell(score, one.get(score)) for score in shown] for name, one in scores.items()}
+    widths = [max(8, 2 + max(map(len, column))) for column in zip(*rows.values(), strict=True)]
+    width = max(map(len, rows))
     return [
-        f"MASE leaves out {number_of(int(count), 'target')} of series without a seasonal error, such as constant ones"
+        f"{name:{width}}{''.join(map(str.rjust, cells, widths))}{' *' if name in marked else ''}".rstrip()
+        for name, cells in rows.items()
     ]
 
 
-def _lines(title: str, scores: Mapping[str, Mapping[str, float]], marked: set[str], head: str = "") -> list[str]:
-    width = max(map(len, (head, *scores)))
-    covered = list(
-        dict.fromkeys(
-            name for one in scores.values() for name in one if name.startswith(_COVERAGE) and name.count("_") == 1
-        )
-    )
-    has_quantiles = any("wql" in one for one in scores.values())
-    above = f"{'':{width}}  {'scaled':^17}  {'original units':^21}"
-    heads = f"{head:{width}}  {'MSE':>8} {'MAE':>8}  {'MSE':>10} {'MAE':>10}"
-    if has_quantiles:
-        above += f"  {'':8}  {'quantiles':^19}{'  % inside' if covered else ''}"
-        heads += f"  {'MASE':>8}  {'WQL':>8} {'CRPS':>10} " + "".join(
-            f" {name.removeprefix(_COVERAGE):>5}" for name in covered
-        )
-    lines = [title, above, heads.rstrip()]
-    for name, one in scores.items():
-        mark = " *" if name in marked else ""
-        line = f"{name:{width}}  {one['mse_scaled']:8.3f} {one['mae_scaled']:8.3f}"
-        line += f"  {one['mse_original']:10.4g} {one['mae_original']:10.4g}"
-        if has_quantiles:
-            line += f"  {one['mase']:8.3f}"
-        if "wql" in one:
-            line += f"  {one['wql']:8.4f} {one['crps_original']:10.4g} "
-            line += "".join(f" {100 * one[name]:5.1f}" for name in covered)
-        lines.append(f"{line}{mark}")
-    return lines
+def _cell(score: str, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{100 * value:.1f}" if score.startswith("coverage_") else rounded(value)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
-from tsattn.errors import one_of
+from tsattn.errors import did_you_mean, one_of
 
 __all__ = ["sentence", "under_key"]
 
@@ -26,13 +25,14 @@ _FILES = {
 }
 
 
-def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) -> str:
+def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str], prog: str = "tsattn") -> str:
     """The parser's message as one sentence that names the argument and says what is valid.
 
     Args:
         message: what the parser says, of any number of lines.
         options: the options of the parser, ``--data.root`` and so on.
         data_sets: the names of the DataModules that ``--data`` takes.
+        prog: the command as it is typed, ``tsattn fit``.
     """
     # with a plus at its end an option adds to a list
     plain = [option for option in options if option.startswith("--") and not option.endswith("+")]
@@ -41,9 +41,9 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
         r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message, re.I
     )
     if unknown:
-        return _unknown(next(group for group in unknown.groups() if group), names)
+        return _unknown(next(group for group in unknown.groups() if group), names, prog)
     if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
-        return _unknown(f"--{found[1]}.{found[2]}", names)
+        return _unknown(f"--{found[1]}.{found[2]}", names, prog)
     if found := re.search(r"arguments are required: (\w+)", message):
         if found[1] in ("data", "source"):  # no class of data, or that of all of them
             public = "--data PublicDataModule --data.name NAME"
@@ -76,11 +76,13 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str]) 
     return " ".join(message.split())[:400]
 
 
-def _unknown(name: str, names: list[str]) -> str:
+def _unknown(name: str, names: list[str], prog: str) -> str:
     """The sentence about a name that is not one of those of the options."""
     option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), None)
+    if option == _OWN_FILE and "--input" in names:
+        option = "--input"
     if option is not None and not name.startswith("-") and option.split()[0] in names:
-        return f"a file is given to an option, not alone: {option} {name}"
+        return f"Did you mean: {prog} {option} {name}?"
     group = name.rpartition(".")[0]
     # of a command with a hundred options, those of the group, if they are few
     near = [option for option in names if group and option.rpartition(".")[0] == group]
@@ -89,7 +91,9 @@ def _unknown(name: str, names: list[str]) -> str:
         valid = one_of(near) if 0 < len(near) < 20 else "all those that `--help-all` lists"
     else:
         valid = one_of(names)
-    return f"unknown argument {name}{_similar(name, names)}; valid: {valid}"
+    # a whole group is not what somebody meant who has named an option of it
+    hint = did_you_mean(name, (option for option in names if not name.startswith(f"{option}.")))
+    return f"unknown argument {name}{hint}; valid: {valid}"
 
 
 def _flag(key: str, names: Iterable[str]) -> str:
@@ -119,18 +123,3 @@ def under_key(text: str, message: str) -> str:
 
 def _not(value: re.Match[str] | None) -> str:
     return f"not {value[1].strip()}" if value else "not what was given"
-
-
-def _similar(name: str, options: Iterable[str]) -> str:
-    plain = name.lstrip("-")
-    # a whole group is not what somebody meant who has named an option of it
-    options = [option for option in options if not plain.startswith(f"{option.lstrip('-')}.")]
-    # compare with the last part too, so that `nme` finds `--data.name`
-    prefixed = [option for option in options if option.lstrip("-").startswith(plain)]
-    if prefixed:
-        return f" (did you mean {prefixed[0]}?)"
-    by_part = {option.split(".")[-1].lstrip("-"): option for option in options}
-    close = difflib.get_close_matches(name, options, 1) or [
-        by_part[part] for part in difflib.get_close_matches(plain.split(".")[-1], list(by_part), 1)
-    ]
-    return f" (did you mean {close[0]}?)" if close else ""

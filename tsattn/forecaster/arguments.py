@@ -15,7 +15,7 @@ from tsattn.checks import calibration_share, check_accelerator, levels, positive
 from tsattn.data.size_checks import check_choices
 from tsattn.data.table_options import READING
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.experiments import Experiment
 from tsattn.forecaster.fitting import check_watching, described_watching, plain_watching
 from tsattn.predictors import Predictor
@@ -139,7 +139,8 @@ def with_arguments(given: Mapping[str, Any], others: Mapping[str, Any]) -> dict[
     """
     for name in others:
         if name not in given:
-            raise UserError(f"a Forecaster has no argument {shown(repr(name))}; valid are {one_of(given)}")
+            hint = did_you_mean(name, given)
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {one_of(given)}")
     return {**given, **others}
 
 

@@ -181,8 +181,9 @@ class Forecasting(ABC):
         step: int = 1,
         by: Literal["series", "step", "origin"] | None = None,
         level: Any = None,
+        detail: bool = False,
     ) -> pd.DataFrame:
-        """All metrics on a frame, beside the seasonal naive forecast and persistence on the same windows.
+        """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
 
         Rows that the model was trained on are context, never scored: of a series that was fitted, only horizons after
         its last fitted row count, and a frame that goes on where that ended needs no history of its own. The first
@@ -199,10 +200,14 @@ class Forecasting(ABC):
                 the horizon, from 1, or each ``origin``, the last time stamp before a horizon. Their errors add up to
                 those of the whole.
             level: see `predict`: the intervals whose coverage is measured.
+            detail: add RMSE, sMAPE, WAPE and WQL.
 
         Returns:
-            a row a forecaster, see `tsattn.forecaster.scores.score_panel`. With `by` a row a forecaster and group:
-            ``scores.loc["patchtst"]`` is the frame of one forecaster.
+            a row a forecaster, with the columns ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with quantiles,
+            ``CRPS`` and ``cover 80`` (the share of actual values inside the 80 % interval; one column an interval).
+            Scores are means over series or channels, printed with three or four digits. ``MASE left out`` counts
+            targets without MASE, if there are any. With `by` a row a forecaster and group: ``scores.loc["patchtst"]``
+            is the frame of one forecaster.
 
         Raises:
             UserError: if there is nothing to score.
@@ -211,7 +216,8 @@ class Forecasting(ABC):
         if by is not None:
             check_by(by)
         fitted, unseen = self._unseen(frame, step, level)
-        return score_panel(fitted, unseen, self.arguments["eval_batch_size"], self._now.execution(), by)
+        batch_size, execution = self.arguments["eval_batch_size"], self._now.execution()
+        return score_panel(fitted, unseen, batch_size, execution, by, detail=detail)
 
     def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
         """What forecasts a frame, and the windows of it that may be scored."""

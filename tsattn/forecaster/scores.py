@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,10 +16,10 @@ from torch.utils.data import DataLoader
 
 from tsattn.data import WindowDataset, scaled_series
 from tsattn.data.frequency import is_steps
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, rounded, shown
 from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.measure import ScoredBatch
-from tsattn.evaluation.reductions import BY_CHANNEL
+from tsattn.evaluation.reductions import BY_CHANNEL, short_name
 from tsattn.evaluation.residuals import ResidualRecorder
 from tsattn.evaluation.scores_by import check_group
 from tsattn.figures import plot_residuals
@@ -30,13 +29,29 @@ from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Output
 from tsattn.training import Execution
 
-__all__ = ["COLUMNS", "measured_tables", "residual_figure", "score_panel"]
+__all__ = ["ScoreFrame", "measured_tables", "residual_figure", "score_panel"]
 
-COLUMNS = ("mse_original", "mae_original", "rmse_original", "mase", "smape", "wape")
-"""The scores of any forecast; their names in the table end in ``_by_channel``."""
+_COLUMNS = ("mse_original", "mae_original", "mase", "crps_original")
+_DETAILS = ("rmse_original", "smape", "wape", "wql")
 
-_QUANTILE_COLUMNS = ("wql", "crps_original")
-_LEFT_OUT = ("mase_left_out", "smape_left_out")
+
+class ScoreFrame(pd.DataFrame):
+    """Scores, printed with three or four digits to fit 80 columns; the values themselves are not rounded."""
+
+    @property
+    def _constructor(self) -> type[ScoreFrame]:
+        return ScoreFrame
+
+    def __repr__(self) -> str:
+        """The table as text."""
+        with pd.option_context("display.float_format", rounded):
+            return super().__repr__()
+
+    def _repr_html_(self) -> str | None:
+        """The table in a notebook."""
+        with pd.option_context("display.float_format", rounded):
+            html: str | None = super()._repr_html_()  # type: ignore[misc]  # not in the stubs
+            return html
 
 
 def score_panel(
@@ -45,7 +60,9 @@ def score_panel(
     batch_size: int,
     execution: Execution,
     by: str | None = None,
-) -> pd.DataFrame:
+    *,
+    detail: bool = False,
+) -> ScoreFrame:
     """The scores of a predictor, of the seasonal naive forecast and of persistence, over the same windows.
 
     All are in original units, over all observed targets of all series, found for each channel and averaged. Beside a
@@ -58,12 +75,13 @@ def score_panel(
         batch_size: windows in a batch.
         execution: where to compute.
         by: ``series``, ``step`` or ``origin``, see `tsattn.evaluation.scores_by`; None for the scores of all windows.
+        detail: whether to have RMSE, sMAPE, WAPE and WQL, too.
 
     Returns:
-        a row a predictor; columns ``windows`` and those of `COLUMNS`, for quantiles ``wql_by_channel``,
-        ``crps_original_by_channel`` and ``coverage_80_by_channel`` and so on; coverage is NaN for forecasts of points.
-        Where targets are left out of MASE or sMAPE, ``mase_left_out`` and ``smape_left_out`` say how many.
-        With `by`, a row a predictor and group.
+        a row a predictor; columns ``windows``, ``MSE``, ``MAE``, ``MASE``, and for quantiles ``CRPS`` and ``cover 80``
+        (one an interval; NaN for forecasts of points); with `detail` ``RMSE``, ``sMAPE``, ``WAPE`` and ``WQL``. Where
+        targets are left out of MASE or sMAPE, ``MASE left out`` and ``sMAPE left out`` say how many. With `by`, a row a
+        predictor and group.
 
     Raises:
         UserError: if there is no window with an observed target, or ids in a column of the name of a score.
@@ -78,10 +96,12 @@ def score_panel(
             scores = pd.DataFrame.from_dict({name: table.scores() for name, table in tables.items()}, orient="index")
         else:
             scores = scores_by(tables, by, unseen.panel)
-    left_out = [score for score in _LEFT_OUT if scores[score].any()]
-    wanted = ("windows", *(f"{score}{BY_CHANNEL}" for score in (*COLUMNS, *_QUANTILE_COLUMNS)))
-    found = [*(score for score in wanted if score in scores), *left_out]
-    return scores[[*found, *(name for name in scores if re.fullmatch(f"coverage_.*{BY_CHANNEL}", str(name)))]]
+    covered = [name for name in map(str, scores) if name.startswith("coverage_") and not name.endswith(BY_CHANNEL)]
+    details = _DETAILS if detail else ()
+    left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in (*_COLUMNS, *details)]
+    names = ["windows", *(f"{score}{BY_CHANNEL}" for score in (*_COLUMNS, *covered, *details))]
+    found = [name for name in names if name in scores] + [name for name in left_out if scores[name].any()]
+    return ScoreFrame(scores[found].rename(columns=short_name))
 
 
 def residual_figure(

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tsattn.errors import UserError, number_of
+from tsattn.errors import UserError, duration, number_of
 from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state, held
 from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import FILE, LABELS, Records
 from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers
 
-__all__ = ["Options", "Runner", "duration"]
+__all__ = ["Options", "Runner"]
 
 _WRITE_EVERY = 60.0  # seconds between two tables of records
 _LOOK_EVERY = 2.0  # seconds between two looks at other processes
@@ -277,13 +277,6 @@ class Runner:
         self.say(
             f"{states['done'] + states['failed']} of {states.total() - states['does not apply']}  {entry}: {said}{left}"
         )
-
-
-def duration(seconds: float) -> str:
-    """``40 s``, ``3 min``, ``2.5 h``: rounded, for estimates."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _arm(row: Any) -> tuple[Any, ...]:

@@ -38,8 +38,8 @@ import yaml
 
 from tsattn.data.public.cards import card_of
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
-from tsattn.experiments.dotted import did_you_mean, full_path
+from tsattn.errors import UserError, did_you_mean, is_whole_number, one_of, shown, whole_number
+from tsattn.experiments.dotted import full_path
 from tsattn.yaml_text import parsed
 
 __all__ = ["KEYS", "Arm", "AttentionArm", "Limits", "Mix", "Question", "Suite", "SuiteData", "label", "read_suite"]

@@ -1,7 +1,9 @@
-"""The bars of a training: of each epoch with its loss, or of all its steps."""
+"""The progress of a training: a bar of each epoch with its loss or of all its steps, or lines where there is no bar."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import LightningModule, Trainer
@@ -9,7 +11,9 @@ from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from typing_extensions import override
 
-__all__ = ["LossBar", "StepsBar"]
+from tsattn.errors import duration
+
+__all__ = ["LossBar", "StepLines", "StepsBar"]
 
 
 class LossBar(TQDMProgressBar):
@@ -87,3 +91,48 @@ class StepsBar(ProgressBar):
         """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
+
+
+class StepLines(ProgressBar):
+    """A line every few seconds with the step, the errors and the time left, for output that is no terminal.
+
+    Args:
+        metric: the name of the validation error.
+        say: takes each line.
+        every: seconds between two lines.
+    """
+
+    def __init__(self, metric: str, say: Callable[[str], None], every: float = 10) -> None:
+        super().__init__()
+        self.metric = metric
+        self.say = say
+        self.every = every
+        self._start = self._last = 0.0
+        self._first = 0
+
+    @override
+    def disable(self) -> None:
+        """Say nothing."""
+        self.say = lambda line: None
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Start the clock."""
+        self._start = self._last = time.monotonic()
+        self._first = trainer.global_step
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Say a line, if the last is old enough."""
+        now, step, steps = time.monotonic(), trainer.global_step, trainer.max_steps
+        if now - self._last < self.every or step in (self._first, steps):
+            return
+        self._last = now
+        line = f"step {step:,} of {steps:,}" if steps > 0 else f"step {step:,}"
+        for name, what in (("train_loss", "loss"), (self.metric, "validation error")):
+            value = trainer.callback_metrics.get(name)
+            line += "" if value is None else f"; {what} {value.item():.4g}"
+        left = (steps - step) * (now - self._start) / (step - self._first)
+        self.say(f"{line}; {duration(left)} left" if steps > 0 else line)

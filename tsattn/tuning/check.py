@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsattn.backbones import backbone_class
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import BACKBONE, did_you_mean, paths
+from tsattn.experiments.dotted import BACKBONE, paths
 from tsattn.predictors import named_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training.losses import choose_loss

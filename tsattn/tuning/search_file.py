@@ -29,8 +29,8 @@ from typing import Any
 
 import yaml
 
-from tsattn.errors import UserError, one_of
-from tsattn.experiments.dotted import did_you_mean, full_path
+from tsattn.errors import UserError, did_you_mean, one_of
+from tsattn.experiments.dotted import full_path
 from tsattn.tuning import search_keys
 from tsattn.tuning.search import Parameter, Search
 from tsattn.yaml_text import parsed

@@ -12,7 +12,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, duration
 from tsattn.experiments import Experiment
 from tsattn.tuning.held_data import HeldData
 from tsattn.tuning.search import Search
@@ -188,10 +188,4 @@ def _progress(study: Study, number: int, most: float) -> str:
     workers = 1 + sum(one.state == TrialState.RUNNING for one in trials)
     seconds = sum(one.duration.total_seconds() for one in done if one.duration)
     left = (most - len(done)) * seconds / max(1, len(done)) / workers
-    return f"{line}; {len(done)} of {most:.0f} done, {_duration(left)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{line}; {len(done)} of {most:.0f} done, {duration(left)} left"

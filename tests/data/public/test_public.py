@@ -89,12 +89,15 @@ def test_horizon_longer_than_the_validation_part_is_refused() -> None:
         prepared("ETTh1", 2881)
 
 
-@pytest.mark.parametrize("name", ["ETTh3", "etth1", "ETTh1.csv", "co2", ""])
-def test_unknown_name_lists_the_valid_ones(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"), [("ETTh3", "ETTh2"), ("etth1", "ETTh1"), ("ETTh1.csv", "ETTh1"), ("co2", None), ("", None)]
+)
+def test_unknown_name_lists_the_valid_ones(name: str, meant: str | None) -> None:
     with pytest.raises(UserError) as caught:
         PublicDataModule(name)
     assert str(caught.value) == (
-        f"unknown data set {name!r}; valid: ETTh1, ETTh2, ETTm1, ETTm2, weather, exchange_rate, national_illness, "
+        f"unknown data set {name!r}{f' (did you mean {meant}?)' if meant else ''}; valid: ETTh1, ETTh2, ETTm1, ETTm2, "
+        "weather, exchange_rate, national_illness, "
         "electricity, traffic, solar, vic_electricity"
     )
 

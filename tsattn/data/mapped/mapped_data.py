@@ -20,7 +20,7 @@ __all__ = ["MappedDataModule"]
 class MappedDataModule(CSVDataModule):
     """Series of any size: a CSV, Parquet or Arrow file, or a folder of such files, long or wide, as `FrameDataModule`.
 
-    The table is converted once to a folder of arrays (``python -m tsattn datasets convert`` does the same), which is
+    The table is converted once to a folder of arrays (``tsattn datasets convert`` does the same), which is
     opened as a `Panel` whose rows stay in files: memory holds a batch, and what the operating system likes to keep of
     the files. The folder is used again as long as the table and how it is read are the same.
 

@@ -1,6 +1,6 @@
 """Cards of the public data sets: what each file is, from where, how it is split, and what is odd about it.
 
-They are written in `cards.toml`. Nothing heavy is imported: `python -m tsattn datasets list` needs no torch or pandas.
+They are written in `cards.toml`. Nothing heavy is imported: `tsattn datasets list` needs no torch or pandas.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from tsattn.data.split_rule import BenchmarkShares, ByShare, EttMonths
 from tsattn.data.splits import Split
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, did_you_mean, one_of
 
 __all__ = [
     "CARDS",
@@ -250,7 +250,7 @@ def card_of(name: str, *, files_only: bool = False) -> Card:
     """
     valid = [card.name for card in CARDS.values() if card.file or not files_only]
     if name not in valid:
-        raise UserError(f"unknown data set {name!r}; valid: {one_of(valid)}")
+        raise UserError(f"unknown data set {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid)}")
     return CARDS[name]
 
 

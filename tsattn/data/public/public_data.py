@@ -26,7 +26,7 @@ __all__ = ["CardSource", "PublicDataModule"]
 class PublicDataModule(ForecastDataModule):
     """A public data set with the literature's split, rows in file order and all values as they are.
 
-    `python -m tsattn datasets list` names the data sets, `datasets info NAME` shows the card of one.
+    `tsattn datasets list` names the data sets, `datasets info NAME` shows the card of one.
 
     Args:
         name: ``ETTh1``, ``ETTh2``, ``ETTm1``, ``ETTm2``, ``weather``, ``exchange_rate``, ``national_illness``,

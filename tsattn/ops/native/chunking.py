@@ -1,6 +1,6 @@
 """How the kernel cuts its work: from shapes and caches alone, so that the same call has the same bits each time.
 
-`python -m tsattn kernels --tune` measures other sizes and keeps the best for this machine; a run that goes on takes
+`tsattn kernels --tune` measures other sizes and keeps the best for this machine; a run that goes on takes
 those that it was begun with.
 """
 

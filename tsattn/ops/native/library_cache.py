@@ -108,7 +108,7 @@ class LibraryCache:
                 return found
             if note.exists() and not anew:
                 what = note.read_text(errors="replace").strip()
-                raise CompileError(f"{what} (`python -m tsattn kernels --build` tries again)", known=True)
+                raise CompileError(f"{what} (`tsattn kernels --build` tries again)", known=True)
             note.unlink(missing_ok=True)
             with tempfile.TemporaryDirectory(prefix="new-", dir=self.folder) as folder:  # of mode 0700
                 made = Path(folder) / "library.so"
