@@ -1,8 +1,13 @@
-"""The notebooks run from first cell to last, and what was committed of them is what a reader should see."""
+"""The notebooks run from first cell to last, and their committed outputs are what a reader should see.
+
+Remake the outputs of a copy in an empty folder, as notebooks write files: `jupyter nbconvert --to notebook --execute
+--inplace NAME.ipynb --ExecutePreprocessor.record_timing=False`.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -15,31 +20,32 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-MAX_BYTES = 1_500_000
+MAX_BYTES = 400_000
 
 # an absolute path of a machine, not a word with a slash, a closing tag or the address of a page
 PATH = re.compile(r"(?<![\w.:/<])/[\w.-]+/[\w./-]+|\b[A-Z]:\\\w|\bsite-packages\b")
 
+# notes of tsattn on a table, which a notebook shows as a terminal does
+NOTE = re.compile(r"the frame: .*|\d+ of \d+ series .*")
+
 # what takes long, and what shows outputs of the same kinds sooner
 HURRIED = {
-    "attention_tour": {
-        "for batch in data.train_dataloader():": "for batch in [next(iter(data.train_dataloader()))]:",
-    },
+    "attention_tour": {'"max_steps": 400': '"max_steps": 10'},
     "chronos": {
         "steps=100)": "steps=2)",
         '"calibrate": 100': '"calibrate": 2',
         '"max_steps": 200': '"max_steps": 2',
         'SPLIT = {"val_rows": 2_880, "test_rows": 2_880,': 'SPLIT = {"val_rows": 600, "test_rows": 100,',
         '"val_windows": 256': '"val_windows": 16',
-        ".evaluate(frame.iloc[-2_880 - 512 :])": ".evaluate(frame.iloc[-600:])",
-        "training = frame.iloc[: int(0.6 * len(frame))]": "training = frame.iloc[:1_000]",
+        "frame.iloc[-2_880 - 512 :]": "frame.iloc[-600:]",
+        "frame.iloc[: int(0.6 * len(frame))]": "frame.iloc[:1_000]",
     },
     "own_data": {
         '"max_steps": 150': '"max_steps": 10',
         '"max_steps": 80': '"max_steps": 5',
         "--trainer.max_steps 150": "--trainer.max_steps 10",
     },
-    "quickstart": {"max_steps=200)": "max_steps=10)"},
+    "quickstart": {'"max_steps": 200': '"max_steps": 10'},
 }
 
 notebooks = pytest.mark.parametrize(
@@ -117,7 +123,8 @@ def test_committed_outputs_are_whole_and_clean(path: Path) -> None:
     assert any("image/png" in kinds for cell in cells for kinds in shown(cell)), "no figure is committed"
     for cell in cells:
         assert not [output for output in cell.outputs if output.output_type == "error"]
-        assert "stderr" not in [output.get("name") for output in cell.outputs], written(cell)
+        said = "".join(output["text"] for output in cell.outputs if output.get("name") == "stderr")
+        assert [line for line in said.splitlines() if not NOTE.fullmatch(line)] == []
         assert not PATH.search(cell.source)
         for text in written(cell):
             assert not PATH.search(text), text
@@ -134,6 +141,7 @@ def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # the command tsattn
     # no kernel, configuration or history of the user's own
     for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name))

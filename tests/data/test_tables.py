@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tsattn import Forecaster
 from tsattn.data import panel_from_frame
-from tsattn.data.tables import as_frame, read_table, rows_of
+from tsattn.data.tables import as_frame, opened, read_table, rows_of
 from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
@@ -128,6 +128,13 @@ def test_unusable_file_is_refused_in_one_sentence(
 @pytest.mark.parametrize(("name", "what"), [("gone.csv", "no such file"), ("gone.txt", "no such file")])
 def test_file_that_is_not_there_is_refused(tmp_path: Path, name: str, what: str) -> None:
     assert what in refusal(tmp_path / name)
+
+
+def test_messages_name_a_file_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, b"date,y\n2024-01-01,1\n2024-01-02,2\n", "sales.csv")
+    assert opened(file, "the frame")[1] == str(file)
+    monkeypatch.chdir(tmp_path)
+    assert opened(file, "the frame")[1] == "sales.csv"
 
 
 def test_folder_is_refused(tmp_path: Path) -> None:

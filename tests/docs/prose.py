@@ -1,4 +1,4 @@
-"""Count offences against the style of prose: `python -m tests.docs.prose PAGE...` lists those of a page."""
+"""Count offences against the style of prose: `python -m tests.docs.prose PAGE...` lists those of a page or notebook."""
 
 from __future__ import annotations
 
@@ -101,6 +101,13 @@ def page_prose(text: str) -> Prose:
     return Prose(_sentences(_NOT_PROSE.sub("\n\n", text)), tuple(wide))
 
 
+def notebook_prose(text: str) -> Prose:
+    """The prose of a notebook in JSON: its Markdown cells; its code cells are examples."""
+    cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
+    texts = [source if kind == "markdown" else f"```python\n{source}\n```" for kind, source in cells]
+    return page_prose("\n\n".join(texts))
+
+
 def docstring_prose(source: str) -> Prose:
     """The docstrings of a module, without their `Args` names and shapes in code."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -130,7 +137,7 @@ def main(paths: list[str]) -> int:
     count = 0
     for path in map(Path, paths or [str(path) for path in (ROOT / "docs").rglob("*.md")]):
         text = path.read_text("utf-8")
-        prose = docstring_prose(text) if path.suffix == ".py" else page_prose(text)
+        prose = {".py": docstring_prose, ".ipynb": notebook_prose}.get(path.suffix, page_prose)(text)
         faults = list(prose.faults())
         you = len(re.findall(r"\byour?s?\b", " ".join(prose.sentences), re.I))
         print(f"{path}: {len(prose.sentences)} sentences, mean {prose.mean:.1f} words, you {you}, {len(faults)} faults")

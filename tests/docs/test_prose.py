@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT, pages
-from tests.docs.prose import BASELINE, MEAN, docstring_prose, page_prose, rooms
+from tests.docs.prose import BASELINE, MEAN, docstring_prose, notebook_prose, page_prose, rooms
 
 LEFT = json.loads(BASELINE.read_text("utf-8"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [*pages(), *NOTEBOOKS], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_a_page_is_plain(page: Path) -> None:
-    prose = page_prose(page.read_text("utf-8"))
+    prose = (page_prose if page.suffix == ".md" else notebook_prose)(page.read_text("utf-8"))
     assert not [*prose.faults()]
     assert prose.mean <= MEAN
     assert re.search(r"\byour?s?\b", " ".join(prose.sentences), re.I), "nobody is addressed"

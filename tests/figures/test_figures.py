@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 import torch
@@ -21,6 +22,7 @@ from tsattn.evaluation import ErrorTotals
 from tsattn.evaluation.horizon import error_by_horizon
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.figures.horizon_errors import plot_error_by_horizon
+from tsattn.figures.style import ACCENT, use_house_style
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
@@ -251,3 +253,15 @@ def test_lines_that_nearly_coincide_are_drawn_as_differences() -> None:
     assert ax.get_ylabel() == "MAE compared with standard (%)"
     with pytest.raises(UserError, match="compared_with must be standard, mlr, longer, not 'swa'"):
         plot_error_by_horizon(errors, "three", compared_with="swa")
+
+
+def test_the_house_style_is_for_charts_of_your_own() -> None:
+    with matplotlib.rc_context():
+        use_house_style()
+        ax = Figure().subplots()
+        (line,) = ax.plot([1, 2])
+        assert line.get_color() == ACCENT
+        assert not ax.spines["top"].get_visible()
+        attention = build_attention("standard", d_model=8, num_heads=2, max_length=6)
+        figure = plot_attention(attention, torch.randn(1, 6, 8))
+    assert all(spine.get_visible() for spine in figure.axes[0].spines.values())

@@ -88,10 +88,15 @@ def opened(
         UserError: as `as_frame` and `read_table` do.
     """
     if isinstance(table, str | Path):
-        path = Path(table).expanduser()
+        path = _from_here(Path(table).expanduser())
         read = read_table(path, id_column=id_column, time_column=time_column, text=text)
         return read, str(path), rows_of(path, text)
     return as_frame(table, source), source, None
+
+
+def _from_here(path: Path) -> Path:
+    """The path from the working directory, if it is there: messages name it as the user did."""
+    return path.relative_to(Path.cwd()) if path.is_absolute() and path.is_relative_to(Path.cwd()) else path
 
 
 def as_frame(table: Any, source: str) -> pd.DataFrame:

@@ -109,6 +109,7 @@ def _draw_map(ax: Axes, one: PairMap, colours: Mapping[str, Any]) -> Any:
     aspect: Any = "equal" if one.values.shape[0] == one.values.shape[1] else "auto"
     image = ax.imshow(shown, interpolation="nearest", aspect=aspect, **colours)
     ax.set_title(one.title, fontsize=9)
+    ax.spines[:].set_visible(True)  # the house style hides two
     for _, zone, line in _borders(one.zones):
         if not zone.all():
             # on a rim of white, that is seen on dark cells
