@@ -155,7 +155,7 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
 
 def own_data_command() -> str:
     found = re.search(
-        r"^tsattn (fit --data CSVDataModule --data\.path mine\.csv .*)$",
+        r"^(?:python -m )?tsattn (fit --data CSVDataModule --data\.path mine\.csv .*)$",
         OWN_DATA.read_text("utf-8").replace("\\\n   ", ""),
         re.M,
     )
