@@ -219,5 +219,5 @@ def test_a_job_array_shares_a_study(
     for name, value in told.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     for _ in range(2):
-        assert main(words[3:]) == 0
+        assert main(words[1:]) == 0
     assert len(made.trials()) == 3
