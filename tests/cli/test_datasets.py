@@ -120,7 +120,7 @@ def test_fetch_without_a_connection_says_where_to_put_the_file(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["lst"], "unknown action 'lst'; valid: list, info, fetch, check, convert, diagnose"),
+        (["lst"], "unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose"),
         (["--root", "."], "datasets needs an action; valid: list, info, fetch, check, convert, diagnose"),
         (["info"], f"info needs the name of a data set; valid: {NAMES}"),
         (["fetch"], f"fetch needs the name of a data set; valid: {NAMES}"),

@@ -12,7 +12,7 @@ from tsattn.cli.diagnosed_files import add_options, diagnose_file
 from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of
 from tsattn.data.public.download import data_root, fetch, reported
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.sentences import sentence
 
 __all__ = ["run"]
@@ -63,8 +63,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One sentence instead of the usage and an exit."""
         if "invalid choice" in message:
-            wrong = message.split("invalid choice: ")[1].split(" (choose")[0]
-            raise UserError(f"unknown action {wrong}; valid: {one_of(_ACTIONS)}")
+            wrong = message.split("invalid choice: ")[1].split(" (choose")[0].strip("'")
+            hint = did_you_mean(wrong, _ACTIONS)
+            raise UserError(f"unknown action {wrong!r}{hint}; valid: {one_of(_ACTIONS)}")
         if "arguments are required" in message and self.prog.endswith("convert"):
             raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
         if message == "the following arguments are required: FILE":

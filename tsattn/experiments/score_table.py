@@ -28,7 +28,7 @@ def score_table(title: str, tables: Mapping[str, ErrorTable], *, detail: bool = 
     Args:
         title: stands above.
         tables: of errors, by what they are called.
-        detail: whether a second table has the scores in original units, and those of percentages.
+        detail: add a second table: scores in original units, sMAPE, WAPE and WQL.
     """
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
@@ -41,7 +41,7 @@ def score_table(title: str, tables: Mapping[str, ErrorTable], *, detail: bool = 
 
 
 def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
-    """The same scores of one predictor, one group a line; marked where its scaled MSE is below that of all others.
+    """Scores of one predictor, one group a line; marked where its scaled MSE is the least of all predictors.
 
     Args:
         title: stands above.
@@ -60,7 +60,7 @@ def group_table(title: str, frame: pd.DataFrame, name: str) -> str:
 
 
 def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
-    """Sentences that compare the scaled MSE of the first predictor with those of the baselines.
+    """Compare the scaled MSE of the first predictor with the baselines, in sentences.
 
     Args:
         tables: of errors, by what they are called.
@@ -92,7 +92,7 @@ def _without_mase(scores: Mapping[str, float]) -> float:
 
 
 def _left_out(count: float) -> list[str]:
-    """What stands under a table with MASE of targets that it leaves out."""
+    """The note under a table whose MASE leaves out targets."""
     targets = number_of(int(count), "target")
     return [f"MASE leaves out {targets} of series without a seasonal error, such as constant ones"] if count else []
 

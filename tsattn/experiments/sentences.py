@@ -77,7 +77,7 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str], 
 
 
 def _unknown(name: str, names: list[str], prog: str) -> str:
-    """The sentence about a name that is not one of those of the options."""
+    """The sentence about a name that is no option."""
     option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), None)
     if option == _OWN_FILE and "--input" in names:
         option = "--input"

@@ -1,4 +1,4 @@
-"""All metrics of a forecaster on series, beside the forecasts that need no model."""
+"""All metrics of a forecaster on series, next to forecasts that need no model."""
 
 from __future__ import annotations
 

@@ -298,7 +298,7 @@ def _trainer(
         logger=False,  # until there is a folder
         plugins=plugins,
         enable_checkpointing=saves,
-        enable_progress_bar=training.bar is not None,
+        enable_progress_bar=training.bar in watching,
         enable_model_summary=bool(given["enable_model_summary"]),
         **({} if "val" in data.parts else {"limit_val_batches": 0}),
     )
