@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib
 from matplotlib.colors import LinearSegmentedColormap
 
@@ -15,7 +17,7 @@ NOTHING = "#e3e5e9"  # what is exactly 0
 HEAT = LinearSegmentedColormap.from_list("heat", ["#ffffff", "#f3c9ce", ACCENT, "#5e1526"]).with_extremes(bad=NOTHING)
 BOTH_SIDES = LinearSegmentedColormap.from_list("both_sides", ["#00798c", "#ffffff", ACCENT]).with_extremes(bad=NOTHING)
 
-_HOUSE = {
+_HOUSE: dict[Any, Any] = {
     "axes.labelsize": 9,
     "axes.prop_cycle": f"cycler(color={[ACCENT, *OTHERS[1:]]})",
     "axes.spines.right": False,
