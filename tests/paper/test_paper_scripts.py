@@ -87,7 +87,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     assert experiment.main(["--report-only", "--output", str(output)]) == 0
     assert (output / "report.md").read_text() == text
     assert experiment.main([*words, "--dry-run"]) == 0
-    assert "4 entries: 4 done" in capsys.readouterr().out
+    assert "4 runs: 4 done" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from tests.conftest import REAL_ROOT
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
+from tsattn.predictors.conformal import intervals_of
 from tsattn.predictors.exporting import FACTS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.raw_forecast import RawForecast, _imputed
@@ -227,7 +228,7 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
         exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
     one = fitted("nlinear")
     with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
-        exported(replace(one, conformal=SimpleNamespace(intervals=())), "torch")  # type: ignore[arg-type]
+        exported(replace(one, conformal=SimpleNamespace(intervals=intervals_of(()))), "torch")  # type: ignore[arg-type]
     one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]  # type: ignore[method-assign, union-attr]
     with pytest.raises(UserError, match="nlinear cannot be exported: "):
         exported(one, "torch")
