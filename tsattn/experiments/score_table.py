@@ -117,6 +117,4 @@ def _lines(
 
 
 def _cell(score: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{100 * value:.1f}" if score.startswith("coverage_") else rounded(value)
+    return "" if value is None else rounded(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
+from tsattn.experiments.baselines import RIDGE_CONTEXT
 from tsattn.experiments.dotted import full_path, get_at, paths
 from tsattn.experiments.experiment import NOT_IN_KEY, OF_DATA
 from tsattn.experiments.run_sizes import device_type
@@ -114,14 +116,14 @@ class Comparison:
         shown = pd.DataFrame({"MSE": table["MSE"].map("{:.4f}".format)}, table.index)
         shown[f"vs {self.models[0]}, %"] = [_percent(row) for row in table.itertuples()]
         shown["verdict"] = table["verdict"]
-        shown["s"] = table["seconds"].map(lambda seconds: f"{seconds:.3g}")
+        shown["fit, s"] = table["seconds"].map(lambda seconds: f"{seconds:.3g}")
         shown["parameters"] = table["parameters"].map(lambda count: f"{count:,}" if count else "")
         seeds = self.table.loc[[*self.models], "seeds"]
         counted = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
         windows = int(self.records.done["windows"].iloc[0])
         lines = [f"{self._title}: {windows} test windows, {counted} seeds", "", shown.to_string()]
-        reasons = dict.fromkeys(reason for reason in table["reason"] if reason)
-        return "\n".join([*lines, *(f"no interval: {reason}" for reason in reasons)])
+        lines += [f"no interval: {reason}" for reason in dict.fromkeys(table["reason"]) if reason]
+        return re.sub(r" +$", "", "\n".join(lines), flags=re.M)
 
 
 def compare(
@@ -221,7 +223,6 @@ class Plan:
         first, *others = models
         for name in others:
             _check_same_data(first, models[first], name, models[name])
-        of_baselines = {kind: base.with_values({"model.backbone": kind}) for kind in _BASELINES if baselines}
         planner = Planner()
         entries = [planner.entry(name, one, number) for number in range(seeds) for name, one in models.items()]
         if reasons := [entry.reason for entry in entries if entry.reason]:
@@ -230,7 +231,11 @@ class Plan:
         for entry in entries[: len(models)]:
             if (other := by_key.setdefault(entry.key, entry.predictor)) != entry.predictor:
                 raise UserError(f"two of the models are the same: {other} and {entry.predictor}; leave one out")
-        entries += [planner.entry(name, one) for name, one in of_baselines.items()]
+        for kind in _BASELINES if baselines else ():
+            plain = planner.entry(kind, base.with_values({"model.backbone": kind}))
+            long = {"model.backbone": {"kind": kind, "context_length": RIDGE_CONTEXT}}  # as `fit` has it
+            longer = planner.entry(kind, base.with_values(long)) if kind == "ridge" else plain
+            entries.append(plain if longer.reason else longer)
         stem = Path(config).stem if isinstance(config, str | Path) else entries[0].dataset
         return cls(stem, path.rpartition(".")[2], tuple(models), tuple(entries))
 
@@ -427,7 +432,7 @@ def _percent(row: Any) -> str:
         return ""
     if math.isnan(row.low):
         return f"{row.difference:+.1f}"
-    return f"{row.difference:+.1f} ({row.low:+.1f}, {row.high:+.1f})"
+    return f"{round(row.difference, 1) + 0.0:+.1f} ({row.low:+.1f}, {row.high:+.1f})"
 
 
 def processors() -> int:

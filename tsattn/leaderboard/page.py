@@ -146,7 +146,7 @@ def _answer(analysis: Analysis) -> list[str]:
     noun = "attention" if analysis.parts[pairs[0].against][1] else "model"
     if analysis.claims:
         counts = [claim.better + claim.worse - len(claim.left_out) for claim in analysis.claims.values()]
-        where = f"on average over {max(counts)} data sets"
+        where = f"on average over {max(counts)} of {len(analysis.datasets)} data sets"
         margin = analysis.margin(analysis.datasets)
         verdicts = [(name, claim.verdict(margin)) for name, claim in analysis.claims.items()]
         estimates: dict[str, Estimate] = {_code(name): claim for name, claim in analysis.claims.items()}
@@ -164,12 +164,9 @@ def _answer(analysis: Analysis) -> list[str]:
     said += f", and {worse}" if worse and not better else ""
     sentences = [f"{where[0].upper()}{where[1:]}, {said}."]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
-    if ends:
-        lowest, highest = min(ends, key=lambda one: ends[one][0]), max(ends, key=lambda one: ends[one][1])
-        sentences.append(
-            f"The intervals of the {subject} reach from {_percent(ends[lowest][0])} ({lowest}) "
-            f"to {_percent(ends[highest][1])} ({highest})."
-        )
+    if 0 < len(ends) <= 4:
+        sentences.append(f"95 % intervals of the {subject}:")
+        sentences += [f"{name} {_percent(low)} to {_percent(high)}." for name, (low, high) in ends.items()]
     return [*sentences, *_against_linear(analysis, reference)]
 
 
@@ -266,7 +263,7 @@ def _verdicts(analysis: Analysis, dataset: str) -> str:
     by_verdict: dict[str, list[str]] = {}
     for pair in pairs:
         verdict = pair.verdict if not pair.mse.reason else "undecided: no interval"
-        size = f" ({_percent(pair.mse.percent)})" if verdict in ("better", "worse") else ""
+        size = f" {interval_text(pair.mse)}" if verdict in ("better", "worse") else ""
         by_verdict.setdefault(verdict, []).append(f"`{analysis.short(pair.model)}`{size}")
     if len(by_verdict) == 1 and not {"better", "worse"} & set(by_verdict):
         return next(iter(by_verdict))
