@@ -165,7 +165,7 @@ def _answer(analysis: Analysis) -> list[str]:
     sentences = [f"{where[0].upper()}{where[1:]}, {said}."]
     ends = {name: one.percent_interval() for name, one in estimates.items() if not math.isnan(one.standard_error)}
     if 0 < len(ends) <= 4:
-        sentences.append(f"95 % intervals of the {subject}:")
+        sentences.append(f"Intervals (95 %) of the {subject}:")
         sentences += [f"{name} {_percent(low)} to {_percent(high)}." for name, (low, high) in ends.items()]
     return [*sentences, *_against_linear(analysis, reference)]
 
