@@ -36,8 +36,8 @@ def test_the_quantiles_of_a_point_forecast_are_blank_and_the_best_is_marked() ->
     table = score_table("toy", tables).splitlines()
     assert table[0] == "toy"
     assert table[1].split() == ["MSE", "MAE", "MASE", "CRPS", "cover", "80"]
-    assert table[2].split() == ["mine", "0.400", "0.600", "0.750", "0.200", "78.3", "*"]
-    assert table[2].index("78.3") + 4 == len(table[1])
+    assert table[2].split() == ["mine", "0.400", "0.600", "0.750", "0.200", "0.783", "*"]
+    assert table[2].index("0.783") + 5 == len(table[1])
     assert table[3].split() == ["persistence", "0.500", "0.600", "0.750"]
     assert [line.endswith("*") for line in table].count(True) == 1
     plain = score_table("toy", {"persistence": tables["persistence"]}).splitlines()
