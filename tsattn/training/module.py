@@ -22,8 +22,8 @@ from tsattn.checks import calibration_share
 from tsattn.data.counts import check_distribution
 from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
 from tsattn.errors import UserError, one_of
+from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
-from tsattn.evaluation.totals import ErrorTotals
 from tsattn.layers import Encoder, T5Stack
 from tsattn.layers import distribution as output_distribution
 from tsattn.optim import BETAS, cap_rms_, mup_init_
