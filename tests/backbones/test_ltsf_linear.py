@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tests.toy_windows import LEVELS, toy_task, toy_windows
 from tsattn.backbones import build_backbone
+from tsattn.backbones.ltsf_linear import moving_average
 from tsattn.errors import UserError
-from tsattn.layers import InstanceNorm, QuantileFan, moving_average
+from tsattn.layers import InstanceNorm, QuantileFan
 from tsattn.task import Output
 
 

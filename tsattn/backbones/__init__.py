@@ -16,6 +16,8 @@ from tsattn.errors import UserError, one_of
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from tsattn.backbones.base import Backbone
 
 __all__ = ["BACKBONES", "PRETRAINED_NETWORKS", "Backbone", "backbone_class", "build_backbone", "complete_backbone"]
@@ -26,7 +28,7 @@ BACKBONES = {
     "itransformer": "tsattn.backbones.itransformer.ITransformer",
     "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
     "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
-    "chronos_bolt": "tsattn.backbones.bolt.ChronosBolt",
+    "chronos_bolt": "tsattn.chronos.bolt.bolt_network.ChronosBolt",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
@@ -60,7 +62,7 @@ def build_backbone(description: Description, task: Task, output: Output = Output
         )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     backbone: Backbone = cls(task, output, **chosen)
-    if task.counts_steps and any(_has_calendar(part) for part in backbone.modules()):
+    if task.counts_steps and any(_reads_time_stamps(part) for part in backbone.modules()):
         raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
     return backbone
 
@@ -116,6 +118,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _has_calendar(part: Any) -> bool:
-    """Whether an attention makes its blocks from time stamps."""
-    return getattr(getattr(part, "pattern", None), "calendar", None) is not None
+def _reads_time_stamps(part: nn.Module) -> bool:
+    """Whether this is an attention whose blocks come from time stamps."""
+    from tsattn.attention import Attention
+
+    return isinstance(part, Attention) and part.pattern.data_blocks is not None and not part.pattern.reads_values

@@ -16,7 +16,7 @@ from typing_extensions import override
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
-from tsattn.backbones.linear_path import LinearPath
+from tsattn.backbones.ridge_solution import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding, output_fan

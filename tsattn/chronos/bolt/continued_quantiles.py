@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tsattn.backbones.bolt import ChronosBolt
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
 
 __all__ = ["at_levels", "continued_quantiles", "quantiles_of_paths"]
 

@@ -8,15 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.backbones.chronos_models import chronos_bolt, theirs
+from tests.chronos.bolt_models import chronos_bolt, theirs
 from tsattn.attention import KINDS
 from tsattn.backbones import build_backbone, complete_backbone
-from tsattn.backbones.bolt import UNSCALED, ChronosBolt
-from tsattn.backbones.bolt_weights import bolt_config, bolt_description, from_chronos_bolt, to_chronos_bolt
 from tsattn.batch import Batch
+from tsattn.chronos.bolt.bolt_network import UNSCALED, ChronosBolt
+from tsattn.chronos.bolt.bolt_weights import bolt_config, bolt_description, from_chronos_bolt, to_chronos_bolt
+from tsattn.chronos.bolt.t5_layers import FEED_FORWARDS, DistanceBias, T5Stack, WindowScale
 from tsattn.errors import UserError
-from tsattn.layers import DistanceBias, T5Stack, WindowScale
-from tsattn.layers.residual_mlp import FEED_FORWARDS
 from tsattn.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tsattn.backbones import build_backbone
-from tsattn.backbones.bolt import ChronosBolt
 from tsattn.checks import folder_path
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
 from tsattn.errors import UserError, one_of
 from tsattn.plain_data import PlainData
 from tsattn.task import Output, Task

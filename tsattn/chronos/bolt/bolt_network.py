@@ -21,11 +21,9 @@ from tsattn.attention import Attention, attention_per_layer, build_attention
 from tsattn.attention.projections import LowRankProjection
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.batch import Batch
+from tsattn.chronos.bolt.t5_layers import DistanceBias, ResidualMLP, T5Block, T5Stack, TokenNetwork, WindowScale
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import DistanceBias, ResidualMLP, T5Stack, WindowScale
-from tsattn.layers.residual_mlp import TokenNetwork
-from tsattn.layers.t5_stack import T5Block
 from tsattn.task import Output, Task
 
 __all__ = ["UNSCALED", "ChronosBolt"]
