@@ -37,7 +37,7 @@ PRETRAINED_NETWORKS = {"chronos": "tsattn.chronos.forecasting.chronos_network.Ch
 
 
 def build_backbone(description: Description, task: Task, output: Output = Output()) -> Backbone:
-    """The backbone that a description means, for a task.
+    """Build the backbone that a description means, for a task.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.
@@ -68,7 +68,7 @@ def build_backbone(description: Description, task: Task, output: Output = Output
 
 
 def network_name(description: Mapping[str, Any]) -> str:
-    """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it.
+    """The name in tables and run folders: kinds of backbone and attention, e.g. ``transformer_mlr``.
 
     Args:
         description: complete, see `complete_backbone`.
@@ -77,7 +77,7 @@ def network_name(description: Mapping[str, Any]) -> str:
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:
-    """The description with the defaults of its kind written out, those of its attention too."""
+    """Write out the defaults of a description's kind, those of its attention included."""
     kind, cls, chosen = _parse(description)
     return {"kind": kind, **cls.complete(chosen)}
 
@@ -103,7 +103,7 @@ def _parse(description: Description) -> tuple[str, type[Any], dict[str, Any]]:
 
 
 def _table(kind: str) -> dict[str, str]:
-    """What a kind may be: a backbone that anybody names, or the network of a predictor, which messages do not list."""
+    """The kinds that `kind` may be: backbones, or the network of a predictor, which messages do not list."""
     return {kind: PRETRAINED_NETWORKS[kind]} if kind in PRETRAINED_NETWORKS else BACKBONES
 
 

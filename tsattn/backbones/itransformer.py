@@ -103,7 +103,7 @@ class ITransformer(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
-        # last, so that a seed starts the rest alike with covariates and without
+        # last: a seed then draws the same other parameters with covariates and without
         self.covariates = CovariateTokens(task, calendar, d_model, self.fan.num_outputs, dropout)
 
     @override
@@ -230,5 +230,5 @@ def _by_name(level: Mapping[Any, Any], channels: Sequence[str], where: str) -> l
     missing = [channel for channel in channels if channel not in named]
     if missing:
         raise UserError(f"{where} has no group for {one_of(missing)}")
-    found = {member: number for number, members in enumerate(level.values()) for member in members}
-    return [found[channel] for channel in channels]
+    numbers = {member: number for number, members in enumerate(level.values()) for member in members}
+    return [numbers[channel] for channel in channels]

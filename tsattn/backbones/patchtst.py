@@ -96,7 +96,7 @@ class PatchTST(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
-        # last, so that a seed starts the rest alike with covariates and without
+        # last: a seed then draws the same other parameters with covariates and without
         self.covariates = Covariates(task, calendar, d_model, self.fan.num_outputs, dropout, self.patches)
 
     @override

@@ -27,7 +27,7 @@ __all__ = ["CalendarFeatures", "CategoryVectors", "CovariateTokens", "Covariates
 
 
 class CalendarFeatures:
-    """Sine and cosine of the time of day, the day of the week and the time of year.
+    """The sine and cosine of the time of day, the day of the week and the time of year.
 
     A cycle is used only where it holds two steps or more, as it would not vary otherwise: all three for steps of hours
     and minutes, week and year for days and business days, the year for weeks, months and quarters.
@@ -102,7 +102,7 @@ class CategoryVectors(nn.Module):
     """Columns of a step, each category replaced by a learned vector; columns of numbers stay as they are.
 
     A vector has as many numbers as there are categories, and at most 8. A category that training has not seen has the
-    mean of all vectors, which is a category of its own that every other one trains; so has what is padded.
+    mean of all vectors, which every other category trains; so have padded steps.
 
     Args:
         categories: of each column, none for one of numbers; empty where all are numbers.
@@ -140,14 +140,14 @@ class CategoryVectors(nn.Module):
 
 
 class HorizonEffect(nn.Module):
-    """The effect of what is known of each future step on the forecast of that step: a network with one hidden layer.
+    """The effect of known features of a future step on its forecast: a network with one hidden layer.
 
     It sees the features of the step and the mean of the encoder's tokens, and starts at zero. Source: the temporal
     decoder of Das et al., *Long-term Forecasting with TiDE* (TMLR 2023), section 4, whose decoded vector of the step
     and residual connection are replaced by the mean of the tokens and the sum with the head's output.
 
     Args:
-        num_features: numbers known of a step.
+        num_features: numbers that are known of a step.
         d_model: D, the width of the tokens, and of the hidden layer.
         num_outputs: numbers to forecast for each step.
         dropout: probability of dropping a hidden number in training.
@@ -178,7 +178,7 @@ class HorizonEffect(nn.Module):
 
 
 class Covariates(nn.Module):
-    """Lets an encoder read what its task knows besides the series; where that is nothing, it has no parameters.
+    """The covariates, categories and calendar of a task, read by an encoder; without any it has no parameters.
 
     Context: a linear map of the covariates and calendar features of a step, or of all steps of a patch, and a learned
     vector for each category of the series are added to the tokens (`embed`). Past-only covariates act here alone.
@@ -228,7 +228,7 @@ class Covariates(nn.Module):
         self.effect = HorizonEffect(num_future, d_model, num_outputs, dropout) if num_future else None
 
     def embed(self, batch: Batch) -> Tensor | None:
-        """What is added to the tokens of each window, `(B, N, D)`, or `(B, 1, D)` to all alike; None if nothing is.
+        """The term added to the tokens of each window, `(B, N, D)`, or `(B, 1, D)` for all of them; None without any.
 
         Raises:
             UserError: for a batch without what the task names, or without time stamps for calendar features.
@@ -243,7 +243,7 @@ class Covariates(nn.Module):
         return self.add_categories(batch, term)
 
     def context(self, batch: Batch) -> Tensor:
-        """Covariates and calendar features of each step of the context, past-only ones first, `(B, L, P + F + K)`.
+        """Covariates and calendar features of each step of the context, `(B, L, P + F + K)`, past-only ones first.
 
         A covariate of categories counts as the numbers of its vector.
         """
@@ -255,7 +255,7 @@ class Covariates(nn.Module):
         return numbers
 
     def add_categories(self, batch: Batch, term: Tensor | None = None) -> Tensor | None:
-        """A term `(B, N, D)` plus the vectors of each window's categories, `(B, 1, D)`; None if there is nothing.
+        """Add the vectors of each window's categories, `(B, 1, D)`, to a term `(B, N, D)`; None if there is neither.
 
         The mean of the vectors stands for a category that training has not seen, as in `CategoryVectors`.
         """
@@ -268,7 +268,7 @@ class Covariates(nn.Module):
         return term
 
     def add_effect(self, batch: Batch, tokens: Tensor, raw: Tensor) -> Tensor:
-        """The output of the head and the effect of what is known of the horizon.
+        """Add the effect of what is known of the horizon to the output of the head.
 
         Args:
             batch: B windows.
@@ -276,7 +276,7 @@ class Covariates(nn.Module):
             raw: `(B G, T, num_outputs)`, the head's output.
 
         Returns:
-            As `raw`, which it is itself where nothing is known.
+            Of the shape of `raw`; `raw` itself where nothing is known.
 
         Raises:
             UserError: see `embed`.
@@ -287,12 +287,12 @@ class Covariates(nn.Module):
         return out
 
     def _embedding(self, num_context: int, d_model: int) -> nn.Linear:
-        """What reads the numbers of the context; the bias is that of the token embedding."""
+        """The map of the numbers of the context; the bias is that of the token embedding."""
         width = num_context if self.patches is None else num_context * self.patches.patch_len
         return nn.Linear(width, d_model, bias=False)
 
     def _known(self, batch: Batch) -> Tensor:
-        """What is known of each step of context and horizon, `(B, L + T, F + K)`."""
+        """Known-future covariates and calendar features of each step of context and horizon, `(B, L + T, F + K)`."""
         names, length = self.task.future_covariates, self.task.context_length + self.task.prediction_length
         parts = [batch.past.new_empty(batch.past.shape[0], length, 0)]
         if names:
@@ -308,10 +308,10 @@ class Covariates(nn.Module):
 
 
 class CovariateTokens(Covariates):
-    """As `Covariates`, but the context of each covariate and calendar feature is a token beside those of the channels.
+    """`Covariates` whose context is one token for each covariate and calendar feature, after those of the channels.
 
     The token is a linear map of its L steps, one for all covariates, plus a learned vector for each. Source: Liu et
-    al., *iTransformer* (ICLR 2024), who embed the calendar so, by the map of the channels and without such vectors.
+    al., *iTransformer* (ICLR 2024), who embed the calendar by the map of the channels and without these vectors.
     Categories of the series and the horizon act as in `Covariates`.
 
     Args:
@@ -335,19 +335,19 @@ class CovariateTokens(Covariates):
 
     @staticmethod
     def count(task: Task, calendar: bool) -> int:
-        """Tokens that are added: P + F + K; of a covariate of categories one for each number of its vector."""
+        """Number of added tokens: P + F + K; a covariate of categories has one for each number of its vector."""
         features = CalendarFeatures(task.frequency).count if calendar else 0
         columns = len(task.past_covariates) + len(task.future_covariates)
         return CategoryVectors.count(task.covariate_categories, columns) + features
 
     @property
     def names(self) -> list[str]:
-        """Of these tokens, in their order."""
+        """The names of these tokens, in their order."""
         features = [] if self.calendar is None else self.calendar.names
         return [*self.task.past_covariates, *self.task.future_covariates, *features]
 
     def append(self, tokens: Tensor, batch: Batch) -> Tensor:
-        """The tokens `(B, N, D)` and those of the covariates after them.
+        """Append the tokens of the covariates to the tokens `(B, N, D)`.
 
         Raises:
             UserError: for a batch without what the task names, or without time stamps for calendar features.
@@ -366,9 +366,9 @@ def _given(part: Tensor | None, field: str, names: Sequence[str], *length: int) 
     """A field of a batch, which must have one column for each of the names, over so many steps where it has any."""
     shape = (*length, len(names))
     if part is None or part.shape[1:] != shape:
-        found = "none" if part is None else f"({', '.join(map(str, ('B', *part.shape[1:])))})"
+        given = "none" if part is None else f"({', '.join(map(str, ('B', *part.shape[1:])))})"
         raise UserError(
             f"the model needs {field} {one_of(names)} of shape ({', '.join(map(str, ('B', *shape)))}) in a batch, "
-            f"which has {found}"
+            f"which has {given}"
         )
     return part

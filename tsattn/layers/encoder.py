@@ -31,7 +31,7 @@ _COUNTED = ContextVar("_COUNTED", default=False)
 
 
 def token_norm(kind: str, d_model: int) -> nn.Module:
-    """A normalisation of `(..., D)`.
+    """Build a normalisation of `(..., D)`.
 
     Args:
         kind: one of `TOKEN_NORMS`.
@@ -62,7 +62,7 @@ def _first_and_again() -> tuple[contextlib.AbstractContextManager[None], context
 class TokenBatchNorm(nn.Module):
     """`torch.nn.BatchNorm1d` over all tokens, `(..., D)`.
 
-    Of several devices each normalises by its own tokens, unless ``trainer.sync_batchnorm`` is true.
+    Each of several devices normalises by its own tokens, unless ``trainer.sync_batchnorm`` is true.
 
     Args:
         d_model: D.
@@ -186,7 +186,7 @@ class Encoder(BlockStack):
 
         Args:
             x: the tokens.
-            origin: what they stand for, from which each attention finds its blocks.
+            origin: the steps that they stand for, from which each attention finds its blocks.
             blocks: `(levels, B | 1, N)` explicit blocks instead, for each attention that takes some.
             global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
             caches: from `new_caches`, with the tokens before these, for decoding step by step; nothing else is given
@@ -214,7 +214,7 @@ class Encoder(BlockStack):
         return out
 
     def new_caches(self, batch_size: int) -> list[Cache]:
-        """Empty caches, one a layer, see `Attention.new_cache`.
+        """Make empty caches, one a layer, see `Attention.new_cache`.
 
         Args:
             batch_size: B.
@@ -226,7 +226,7 @@ class Encoder(BlockStack):
 
     @property
     def attentions(self) -> list[Attention]:
-        """Those of the layers, the first layer's first."""
+        """The attentions of the layers, in their order."""
         blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
         return [block.attention for block in blocks]
 

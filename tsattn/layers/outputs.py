@@ -46,7 +46,7 @@ _SHARPNESS = 4.0  # of the bend above zero: levels of the size of the context ar
 
 
 class QuantileFan(ModuleWithConstants):
-    """Opens a median into quantiles: each level stands a step, never negative, further out than the one before.
+    """A median opened into quantiles: each level lies a step, never negative, further out than the one before.
 
     A step is ``z * softplus(raw + log(e - 1))``, where z is the distance of the two levels under the standard normal
     distribution: zeros open the fan to its quantiles, and one unit of `raw` means the same for close and far levels.
@@ -85,7 +85,7 @@ class QuantileFan(ModuleWithConstants):
             median: `(...)`, the level 0.5.
             raw: `(..., Q - 1)`, any numbers: the steps between neighbouring levels, lowest first.
             norm: takes quantiles of `(B, T, C)` back from the scale of the windows.
-            batch: nothing is read of it, see `OutputDistribution`, which takes the place of a fan.
+            batch: unused; `OutputDistribution`, which may take the place of a fan, reads it.
 
         Returns:
             `(..., Q)`; the median `(...)` itself if there are no levels.
@@ -286,7 +286,7 @@ def distribution(output: Output) -> OutputDistribution | None:
 
 
 def output_fan(output: Output) -> QuantileFan | OutputDistribution:
-    """What makes the forecast of a level and further numbers: quantiles, a point, or the parameters of a distribution.
+    """Build the last module of a network, from a level and further numbers to a point, quantiles or parameters.
 
     It is called with `level (B, T, C)`, `raw (B, T, C, num_outputs - 1)`, the normalisation of the windows (or None)
     and the batch.
@@ -303,8 +303,8 @@ def _located(level: Tensor, raw: Tensor, norm: InstanceNorm | None) -> tuple[Ten
 
 
 def _log_prob(family: distributions.Distribution, values: Tensor) -> Tensor:
-    found: Tensor = family.log_prob(values)
-    return found
+    logarithm: Tensor = family.log_prob(values)
+    return logarithm
 
 
 def _precise(values: Tensor) -> Tensor:

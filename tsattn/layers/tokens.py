@@ -26,7 +26,7 @@ class InstanceNorm:
     Args:
         past: `(B, L, C)`, gaps imputed.
         observed: `(B, L, C)` bool; None if all is observed.
-        subtract_last: the level is the last observed step, from which a series that wanders goes on, not the mean.
+        subtract_last: the level is the last observed step, which suits a series that wanders, not the mean.
         eps: added to the variance.
 
     Attributes:
@@ -69,7 +69,7 @@ class InstanceNorm:
 
 
 class Patches:
-    """Cuts the time axis into stretches of `patch_len` steps, a new one every `stride` steps.
+    """A cut of the time axis into stretches of `patch_len` steps, a new one every `stride` steps.
 
     The last patch ends at the last step, whatever the length: missing steps at the front repeat the first step.
     Source: Nie et al., *A Time Series is Worth 64 Words* (ICLR 2023), section 3.1, who begin with the first step and
@@ -127,9 +127,9 @@ class Patches:
         return known.sum(-1) / counts.clamp(min=1), counts
 
     def ends(self, steps: Tensor) -> Tensor:
-        """From values of every step `(B, L)`, such as time stamps, those of the last step of each patch, `(B, N)`.
+        """Take the values at the last step of each patch, `(B, N)`, from those of every step `(B, L)`.
 
-        Of a patch that reaches beyond the series they are those of its last step.
+        A patch that reaches beyond the series has the value of the series' last step.
         """
         first = self.patch_len - 1 - self.padding
         # a front patch always reaches a real step, as the padding is shorter than a stride
@@ -138,7 +138,7 @@ class Patches:
 
 
 class Dropout(nn.Dropout):
-    """`torch.nn.Dropout` by `tsattn.ops.dropout`, which costs a fraction of it on a CPU.
+    """`torch.nn.Dropout` by `tsattn.ops.dropout`, which takes a fraction of its time on a CPU.
 
     Args:
         p: the probability of dropping a number in training, in [0, 1).

@@ -125,7 +125,7 @@ class MultiLevel(StructuredMatrix):
 
 
 def _concatenated(factors: Sequence[tuple[BlockFactor, float]], x: Tensor) -> Tensor:
-    """Each factor times its scale applied to `(..., N, D)`, one behind the other: `(..., *heads, N, W)`."""
+    """Each factor times its scale applied to `(..., N, D)`, concatenated: `(..., *heads, N, W)`."""
 
     def by_factors(vectors: Tensor) -> Tensor:
         parts = [factor.matmul(vectors) if scale == 1 else scale * factor.matmul(vectors) for factor, scale in factors]
@@ -342,7 +342,7 @@ class BTT(MultiLevel):
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
     ) -> BTT:
-        """Draw normal factors of variance 1 / fan-in, the fan-in of a block being its own input size (d and c s)."""
+        """Draw normal factors of variance 1 / fan-in, the fan-in of a block being its input size (d and c s)."""
         _, b, c, _ = block_sizes(width, divisor)
         level = Level.random(
             width,

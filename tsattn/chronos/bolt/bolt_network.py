@@ -33,7 +33,7 @@ UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
 
 _START, _REG = 0, 1  # places in the table of special tokens
 # at the start
-_PEAK = 6.0  # logit of what a head looks at, beside some zero for the rest
+_PEAK = 6.0  # logit of the token that a head looks at; the others have about 0
 _SMALL = 0.1  # share of their size by T5's rules that branches have which add to what is there
 _GAIN = 2.0  # of the head, so that small steps of what it reads are steps of the forecast
 
@@ -245,7 +245,7 @@ class ChronosBolt(Backbone):
         self.head.skip.weight.copy_(_GAIN * nn.init.orthogonal_(directions).repeat(self.num_outputs, 1))
 
     def _take_over_window(self, across: Attention) -> None:
-        """Let the decoder's token see little beside the token of the whole window, and take that as it is."""
+        """Let the decoder's token see hardly more than the token of the whole window, and take it over."""
         projection = across.projection
         assert isinstance(projection, LowRankProjection)
         start, window = (token * token.square().mean().rsqrt() for token in self.special.weight[[_START, _REG]])

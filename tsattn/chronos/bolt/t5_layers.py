@@ -55,7 +55,7 @@ def activation_of(feed_forward: str) -> Callable[[Tensor], Tensor]:
 
 
 class ResidualMLP(nn.Module):
-    """A hidden layer beside a linear map, added up; it may change the width.
+    """The sum of a network with one hidden layer and a linear map; it may change the width.
 
     Source: Das et al., *A decoder-only foundation model for time-series forecasting* (ICML 2024), and the Chronos-Bolt
     models.
@@ -311,9 +311,9 @@ class T5Stack(BlockStack):
         relative_bias: DistanceBias,
     ) -> None:
         super().__init__()
-        beside: Sequence[Attention | None] = across or [None] * len(attentions)
-        pairs = zip(attentions, beside, strict=True)
-        self.blocks = nn.ModuleList(T5Block(own, other, d_ff, feed_forward, dropout) for own, other in pairs)
+        cross: Sequence[Attention | None] = across or [None] * len(attentions)
+        pairs = zip(attentions, cross, strict=True)
+        self.blocks = nn.ModuleList(T5Block(among, other, d_ff, feed_forward, dropout) for among, other in pairs)
         self.relative_bias = relative_bias
         self.norm = nn.RMSNorm(attentions[0].d_model, eps=EPS)
         self.dropout = Dropout(dropout)
