@@ -15,7 +15,7 @@ CEILINGS = {
     ("evaluation",): 950,
     ("training",): 1700,
     ("predictors",): 2100,
-    ("chronos", "pretrained"): 3300,
+    ("chronos",): 3300,
     ("experiments",): 1600,
     ("forecaster",): 2300,
     ("tuning",): 900,
@@ -25,7 +25,7 @@ CEILINGS = {
     ("",): 1100,
 }
 """Lines of Python and templates, of rooms that share a ceiling; "" are the files at the top."""
-DONE = ("leaderboard", "structured")
+DONE = ("leaderboard", "structured", "layers", "backbones")
 """Rooms that keep to their ceilings from now on."""
 TEXTS = ("*.py", "*.jinja")
 
