@@ -33,9 +33,9 @@ from random_chronos import random_t5, save_random
 from transformers import DynamicCache, EncoderDecoderCache
 
 from tsattn.chronos import adapt
+from tsattn.chronos.bolt.bolt_file import find_weights
 from tsattn.errors import UserError
 from tsattn.ops.native.library import why_no_kernels
-from tsattn.pretrained.bolt_file import find_weights
 from tsattn.saved_folders import write_text
 
 FOLDER = Path(__file__).parent / "results" / "chronos" / "speed"

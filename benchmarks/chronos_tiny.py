@@ -4,7 +4,7 @@
         tsattn fit --config chronos_tiny_pretrain.yaml --seed_everything $seed --run runs/chronos_tiny/$seed
     done
     python benchmarks/chronos_tiny.py export runs/chronos_tiny/1 runs/chronos_tiny/2 runs/chronos_tiny/3 \\
-        --output tsattn/pretrained/weights/chronos-tiny.safetensors
+        --output tsattn/chronos/bolt/weights/chronos-tiny.safetensors
     python benchmarks/chronos_tiny.py score
 
 `export` takes the run of the least validation error, on series of the pretraining alone. `score` forecasts the test
@@ -30,15 +30,15 @@ import torch
 import yaml
 from attention_speed.machine import describe, this_command
 
-from tsattn.backbones.bolt import ChronosBolt
 from tsattn.checksums import sha256
+from tsattn.chronos.bolt.bolt_file import BoltModel, find_weights, read_model, save_bolt, shipped_names
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import measured
 from tsattn.experiments.reopened import fitted_in
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.pretrained.bolt_file import BoltModel, find_weights, read_model, save_bolt, shipped_names
 from tsattn.saved_folders import write_text
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from tsattn.chronos.bolt.bolt_file import BoltModel, save_bolt
 from tsattn.chronos.models.families import FAMILIES
-from tsattn.pretrained.bolt_file import BoltModel, save_bolt
 
 __all__ = ["random_t5", "save_random"]
 

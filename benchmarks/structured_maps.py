@@ -3,7 +3,7 @@
     python benchmarks/structured_maps.py
 
 Medians of the CPU time of one thread: of the queries and keys of a projection with their backward pass, and of a whole
-training step of PatchTST. The package chooses a way by the size alone (`tsattn/structured/formed_maps.py`); `chosen`
+training step of PatchTST. The package chooses a way by the size alone (`tsattn.structured.linear_operators`); `chosen`
 says which, so that a reader sees where the choice costs time on the machine that was measured. Writes
 `structured_maps.json` (with hardware and versions) into the output folder.
 """
@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from attention_speed.machine import describe
@@ -31,7 +32,6 @@ from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.optim import adamw
-from tsattn.structured.formed_maps import by_factors, by_formed_maps
 from tsattn.task import Task
 from tsattn.training.kept_memory import memory_kept
 
@@ -44,9 +44,10 @@ SIZES = ((16, 4), (32, 4), (64, 8), (128, 8), (256, 8))  # features, heads
 VECTORS = 4096
 FEW = (1, 4, 16)  # vectors beside the length of one, at the third size
 STEP = (64, 7, 512, 96), {"kind": "patchtst", "d_model": 32, "num_heads": 4, "num_layers": 2, "dropout": 0.2}
-WAYS: dict[str, Callable[[], AbstractContextManager[None]]] = {
-    "factors": by_factors,
-    "formed": by_formed_maps,
+CHOICE = "tsattn.structured.linear_operators.is_formed"
+WAYS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "factors": lambda: patch(CHOICE, lambda *sizes: False),
+    "formed": lambda: patch(CHOICE, lambda *sizes: True),
     "package": contextlib.nullcontext,
 }
 
@@ -63,7 +64,7 @@ def projecting(description: dict[str, Any], features: int, heads: int, vectors: 
     return project
 
 
-def flops_in(way: Callable[[], AbstractContextManager[None]], project: Callable[[], Tensor]) -> int:
+def flops_in(way: Callable[[], AbstractContextManager[object]], project: Callable[[], Tensor]) -> int:
     with way(), FlopCounterMode(display=False) as counter:
         project()
     return counter.get_total_flops()
@@ -81,7 +82,7 @@ def training_step(
     return partial(step, model, adamw([model], 1e-3, 0.01), Batch(past, target))
 
 
-def in_its_way(run: Callable[[], object], way: Callable[[], AbstractContextManager[None]]) -> None:
+def in_its_way(run: Callable[[], object], way: Callable[[], AbstractContextManager[object]]) -> None:
     with way():
         run()
 
@@ -115,7 +116,7 @@ def main() -> int:
             vectors = vectors if vectors == VECTORS else vectors * features
             project = projecting(description, features, heads, vectors)
             case = {"case": name, "features": features, "heads": heads, "vectors": vectors}
-            case["flops_formed_over_factors"] = flops_in(by_formed_maps, project) / flops_in(by_factors, project)
+            case["flops_formed_over_factors"] = flops_in(WAYS["formed"], project) / flops_in(WAYS["factors"], project)
             rows.append(measured(case, lambda project=project: project().backward(), timing))
         batch, backbone = STEP
         run = training_step(description, (2, 2, 32, 4) if options.dry_run else batch, backbone)

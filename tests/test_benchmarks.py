@@ -19,10 +19,10 @@ from tests.chronos.tiny_models import FAMILIES, tiny_pipeline
 from tests.peers.there import needs_peers
 from tests.pretrained.small_models import small_weights
 from tsattn.chronos import adapt
+from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.cli import main
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
-from tsattn.pretrained.bolt_file import read_model
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"

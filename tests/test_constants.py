@@ -9,7 +9,7 @@ from torch import nn
 
 from tsattn.attention import build_attention
 from tsattn.constants import ModuleWithConstants
-from tsattn.layers.quantiles import QuantileFan
+from tsattn.layers import QuantileFan
 from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.5, 0.9)

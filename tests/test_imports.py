@@ -36,7 +36,6 @@ LAYERS = [
         "evaluation",
         "training",
         "predictors",
-        "pretrained",
         "chronos",
         "peers",
     ),
@@ -51,7 +50,7 @@ BESIDE: dict[str, set[str]] = {
 
 
 # the rooms of the adapter, in their order; "" is the files beside them
-ROOMS_OF_CHRONOS = ["models", "swapped", "converting", "", "forecasting"]
+ROOMS_OF_CHRONOS = ["bolt", "models", "swapped", "converting", "", "forecasting"]
 
 
 def imports() -> dict[str, set[str]]:

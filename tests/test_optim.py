@@ -28,8 +28,7 @@ from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
-from tsattn.structured import LevelShape
-from tsattn.structured.block_tensor_train import block_sizes
+from tsattn.structured import LevelShape, block_sizes
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 

@@ -13,6 +13,7 @@ from conversion.arms import ORIGINAL, Sizes, converted, described, series_of, su
 from conversion.score_counts import flops_by_layer
 from tsattn import PublicDataModule, run
 from tsattn.chronos import AdaptedChronos, adapt, compare_structures
+from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.calibration import output_errors
 from tsattn.chronos.models.named_weights import bolt_file
 from tsattn.chronos.opened_weights import open_weights
@@ -21,7 +22,6 @@ from tsattn.experiments import Experiment
 from tsattn.experiments.measuring import measured
 from tsattn.experiments.running import Hooks
 from tsattn.predictors import build_predictor
-from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,16 +29,6 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "transformer-calendar": {"kind": "transformer", "calendar": True, "linear_path": "ridge", **SMALL},
     "patchtst": {"kind": "patchtst", **SMALL},
-    "patchtst-linear-path": {"kind": "patchtst", "patch_len": 5, "stride": 3, "linear_path": "learned", **SMALL},
-    "patchtst-change-points": {
-        "kind": "patchtst",
-        "patch_len": 4,
-        "stride": 2,
-        "attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"change_points": [1, 3]}},
-        **SMALL,
-    },
-    "transformer-last": {"kind": "transformer", "subtract_last": True, "channels": "independent", **SMALL},
-    "itransformer-last": {"kind": "itransformer", "subtract_last": True, **SMALL},
     "patchtst-last": {"kind": "patchtst", "subtract_last": True, "pad_end": True, "linear_path": "learned", **SMALL},
     "patchtst-pad-end": {
         "kind": "patchtst",
@@ -52,8 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "patchtst-masked": {"kind": "patchtst", "patch_len": 4, "patch_mask": 0.5, **SMALL},
     "patchtst-calendar": {"kind": "patchtst", "patch_len": 4, "stride": 4, "calendar": True, **SMALL},
-    "itransformer": {"kind": "itransformer", **SMALL},
-    "itransformer-linear-path": {"kind": "itransformer", "attention": "btt", "linear_path": "learned", **SMALL},
+    "itransformer": {"kind": "itransformer", "attention": "btt", "linear_path": "learned", **SMALL},
     "itransformer-calendar": {
         "kind": "itransformer",
         "calendar": True,
@@ -61,7 +49,6 @@ CASES: dict[str, dict[str, Any]] = {
         "groups": ["all", {"first": ["a"], "others": ["c", "b"]}],
         **SMALL,
     },
-    "dlinear": {"kind": "dlinear"},
     "dlinear-individual": {"kind": "dlinear", "individual": True, "kernel_size": 5},
     "nlinear": {"kind": "nlinear"},
     "nlinear-individual": {"kind": "nlinear", "individual": True},
@@ -81,13 +68,6 @@ CASES: dict[str, dict[str, Any]] = {
 
 # whose forecasts move and grow with the window: all that normalise windows
 EQUIVARIANT = tuple(case for case in CASES if not case.startswith(("dlinear", "nlinear")))
-
-
-def takes(case: str, channels: int) -> bool:
-    """Whether the backbone of a case can be built for so many channels."""
-    several = dict.fromkeys(("itransformer", "itransformer-linear-path", "itransformer-last"), range(2, 9))
-    needs: dict[str, Sequence[int]] = {**several, "itransformer-calendar": [3]}
-    return channels in needs.get(case, range(1, 9))
 
 
 def build(

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from tests.toy_windows import LEVELS, toy_task, toy_windows
 from tsattn.backbones import build_backbone
+from tsattn.backbones.ltsf_linear import moving_average
 from tsattn.errors import UserError
-from tsattn.layers import InstanceNorm, QuantileFan, moving_average
+from tsattn.layers import InstanceNorm, QuantileFan
 from tsattn.task import Output
 
 
@@ -27,8 +28,7 @@ def averaged(series: Tensor, size: int) -> Tensor:
     return torch.stack(columns, -1)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("size", [1, 3, 25, 61])
-@pytest.mark.parametrize("shape", [(1,), (7,), (2, 3, 24), (512,)])
+@pytest.mark.parametrize(("shape", "size"), [((1,), 3), ((7,), 61), ((2, 3, 24), 25), ((512,), 1)])
 def test_the_moving_average_is_the_mean_of_neighbours(shape: tuple[int, ...], size: int) -> None:
     series = torch.randn(*shape, dtype=torch.float64, requires_grad=True)
     found, expected = moving_average(series, size), averaged(series, size)
@@ -51,9 +51,9 @@ def maps(part: Any, channel: int) -> tuple[Tensor, Tensor]:
     return part.weight[channel], part.bias.view(len(part.weight), -1)[channel]
 
 
-@pytest.mark.parametrize("levels", [(), LEVELS])
-@pytest.mark.parametrize("individual", [False, True])
-@pytest.mark.parametrize("kind", ["dlinear", "nlinear"])
+@pytest.mark.parametrize(
+    ("kind", "individual", "levels"), [("dlinear", False, LEVELS), ("dlinear", True, ()), ("nlinear", True, LEVELS)]
+)
 def test_each_channel_is_mapped_as_the_formula_says(kind: str, individual: bool, levels: tuple[float, ...]) -> None:
     task, fan = toy_task(), QuantileFan(levels).double()
     torch.manual_seed(0)

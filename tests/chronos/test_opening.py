@@ -22,12 +22,12 @@ from tests.pretrained.small_models import save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt, load_adapted, open_pipeline
+from tsattn.chronos.bolt.bolt_file import load_bolt
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
 from tsattn.chronos.models.named_weights import NamedWeights, bolt_file
 from tsattn.chronos.opened_weights import open_weights
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
-from tsattn.pretrained.bolt_file import load_bolt
 from tsattn.task import Output
 
 
@@ -36,7 +36,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small model in the place of the one that comes with the package; the current folder is empty."""
     (tmp_path / "shipped").mkdir()
     (tmp_path / "here").mkdir()
-    monkeypatch.setattr("tsattn.pretrained.bolt_file._SHIPPED", tmp_path / "shipped")
+    monkeypatch.setattr("tsattn.chronos.bolt.bolt_file._SHIPPED", tmp_path / "shipped")
     monkeypatch.chdir(tmp_path / "here")
     return save_small(tmp_path / "shipped" / "chronos-tiny.safetensors")
 

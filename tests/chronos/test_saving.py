@@ -142,7 +142,7 @@ def test_what_this_package_has_pretrained_opens(tmp_path: Path, monkeypatch: pyt
     plain = forecast(bolt_pipeline(file), contexts)
     assert torch.equal(forecast(open_pipeline(file), contexts), plain)
     assert open_pipeline(file, dtype="bfloat16").inner_model.dtype == torch.bfloat16
-    monkeypatch.setattr("tsattn.pretrained.bolt_file._SHIPPED", tmp_path)
+    monkeypatch.setattr("tsattn.chronos.bolt.bolt_file._SHIPPED", tmp_path)
     adapted = adapt("small", {"kind": "mlr", "ranks": [8]})
     assert torch.equal(forecast(adapted.pipeline, contexts), plain)
     again = load_adapted(adapted.save(tmp_path / "adapted"))

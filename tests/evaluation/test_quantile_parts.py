@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tsattn.evaluation.intervals import central_intervals
-from tsattn.evaluation.pinball import quantile_loss
+from tsattn.evaluation.window_errors import central_intervals, quantile_loss
 
 
 def test_the_quantile_loss_is_twice_the_pinball_loss() -> None:

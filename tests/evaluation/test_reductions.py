@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
 from tsattn.errors import UserError
-from tsattn.evaluation.reductions import BY_CHANNEL, SCORES
-from tsattn.evaluation.totals import ErrorTotals
+from tsattn.evaluation.reductions import BY_CHANNEL, SCORES, ErrorTotals
 from tsattn.scaler import Units
 
 PAGE = (Path(__file__).parents[2] / "docs" / "concepts" / "scores.md").read_text("utf-8")
@@ -118,7 +117,7 @@ def fev_scores(cases: Cases, past: oracle.Array) -> dict[str, float]:
 
 def with_history(seed: int, share: float) -> tuple[Cases, oracle.Array]:
     """A window of each of 13 series, and what came before, whose channels have different units."""
-    from tsattn.evaluation.seasonal import seasonal_error
+    from tsattn.evaluation.measure import seasonal_error
 
     rng = np.random.default_rng(seed)
     found = whole(drawn(seed, windows=13, T=6, S=13, levels=LEVELS, share=1 - share))

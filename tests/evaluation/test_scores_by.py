@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,7 @@ from tests.evaluation.test_error_table import measured
 from tsattn.data import Panel
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, measure, scores_by
-from tsattn.evaluation import step_totals as steps
-from tsattn.evaluation.totals import group_scores, scores_of
+from tsattn.evaluation.reductions import group_scores, scores_of
 
 LEVELS = (0.1, 0.5, 0.9)
 QUARTERS = (0.25, 0.5, 0.75)
@@ -69,7 +69,7 @@ def groups(cases: Cases, key: str) -> Iterator[tuple[Any, Cases]]:
 def test_the_scores_of_a_group_are_those_of_its_windows_alone(
     key: str, levels: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "_AT_ONCE", 1)  # a step at a time
+    monkeypatch.setattr(sys.modules["tsattn.evaluation.measure"], "_AT_ONCE", 1)  # a step at a time
     cases = drawn(3, windows=8, T=4, C=2, S=3, levels=levels, share=0.9)
     found = measured(cases, 3, 1, seasonal_errors=cases.seasonal, by_step=True).scores_by(key)
     alone = {label: oracle.scores(part) for label, part in groups(cases, key)}

@@ -9,7 +9,7 @@ import torch
 
 from tests.wide_panels import wide_panel
 from tsattn.errors import UserError
-from tsattn.evaluation.seasonal import seasonal_error, seasonal_errors
+from tsattn.evaluation.measure import seasonal_error, seasonal_errors
 
 
 def test_it_is_the_error_of_the_seasonal_naive_forecast() -> None:

@@ -8,6 +8,7 @@ Without the native kernels, dropout draws other numbers, so what runs came to wi
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 import pandas as pd
 
 import tsattn
+from tsattn.data.mapped.convert import convert
+from tsattn.data.reader import TableReader
 from tsattn.experiments import RESULTS_VERSION
 from tsattn.ops.native.library import kernels_taken
 
@@ -109,6 +112,40 @@ def of_channels(folder: Path) -> dict[str, float]:
     return {"sum": float(forecaster.predict()["predictions"].sum())}
 
 
+def of_pretrained(folder: Path) -> dict[str, float]:
+    """Forecasts of the included pretrained model, which is not trained."""
+    forecaster = tsattn.Forecaster("chronos-tiny", prediction_length=6, accelerator="cpu")
+    forecast = forecaster.predict(sales()[["unique_id", "ds", "y"]])
+    return {name: float(forecast[name].sum()) for name in ("predictions", "0.1", "0.9")}
+
+
+def of_resumed(folder: Path) -> dict[str, float]:
+    """A run that is trained longer from its last checkpoint."""
+    run = Path(tempfile.mkdtemp(dir=folder)) / "run"
+    tsattn.run(described(folder, NETWORK), run)
+    result = tsattn.resume(run, {"max_steps": 20})
+    test = result.scores.iloc[0]
+    return {"validation_error": result.fit["validation_error"], "mse_scaled": float(test["mse_scaled"])}
+
+
+def of_calibrated(folder: Path) -> dict[str, float]:
+    """Intervals that validation windows have calibrated."""
+    options = {**SIZES, "max_steps": 12, "accelerator": "cpu", "quantiles": [0.1, 0.5, 0.9], "calibrate": True}
+    forecast = tsattn.Forecaster(NETWORK, **options).fit(sales()).predict()
+    return {name: float(forecast[name].sum()) for name in ("0.1", "0.5", "0.9")}
+
+
+def of_converted(folder: Path) -> dict[str, float]:
+    """A converted table with covariates, a category, gaps and series of unequal length."""
+    sales().to_csv(folder / "table.csv", index=False)
+    options = TableReader.of({"past_covariates": ["rain"], "future_covariates": ["price"], "static": ["kind"]}).options
+    convert(folder / "table.csv", folder / "converted", options, overwrite=True)
+    data = {"class_path": "CSVDataModule", "init_args": {"path": str(folder / "converted"), **SIZES}}
+    result = tsattn.run({"data": data, "model": {"backbone": NETWORK}, "trainer": STEPS})
+    test = result.scores.iloc[0]
+    return {"validation_error": result.fit["validation_error"], "mse_scaled": float(test["mse_scaled"])}
+
+
 PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "network": of_run(NETWORK, data={"scaling": "global"}),
     "network_of_quantiles": of_run(NETWORK, quantiles=[0.1, 0.5, 0.9]),
@@ -123,6 +160,10 @@ PATHS: dict[str, Callable[[Path], dict[str, float]]] = {
     "refit": of_refit,
     "forecaster": of_forecaster,
     "channels": of_channels,
+    "pretrained": of_pretrained,
+    "resumed": of_resumed,
+    "calibrated": of_calibrated,
+    "converted": of_converted,
     "dlinear": of_run("dlinear"),
     "ridge_of_several": of_run({"kind": "ridge", "alpha": [1, 100], "context_length": [12, 24]}),
     "window_mean": of_run("window_mean"),
@@ -141,7 +182,5 @@ def record(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    import tempfile
-
     with tempfile.TemporaryDirectory() as temporary:
         record(Path(temporary))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 
 from tsattn.attention import KINDS, build_attention
 from tsattn.attention.maps import attention_map
@@ -18,12 +18,10 @@ from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.evaluation import ErrorTotals
-from tsattn.evaluation.horizon import error_by_horizon
 from tsattn.figures.attention_maps import plot_attention, plot_attention_maps
 from tsattn.figures.horizon_errors import plot_error_by_horizon
 from tsattn.figures.style import ACCENT, use_house_style
-from tsattn.scaler import Scaler, Units
+from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import ForecastingModule
 
@@ -150,82 +148,7 @@ def test_maps_of_channels_apart_and_of_a_module() -> None:
         plot_attention(build_attention("standard", d_model=16, num_heads=4), torch.randn(1, 3, 16), row=1)
 
 
-@pytest.mark.parametrize("gaps", [False, True])
-@pytest.mark.parametrize("quantiles", [(), (0.2, 0.5, 0.6, 0.9)])
-def test_errors_by_horizon_weighted_by_counts_are_the_overall_errors(gaps: bool, quantiles: tuple[float, ...]) -> None:
-    batches = [windows(count, gaps=gaps, seed=count) for count in (5, 3, 1)]
-    units = SCALER.units()
-    overall = ErrorTotals(C, quantiles)
-
-    def forecast(batch: Batch) -> Tensor:
-        out = batch.past[:, -T:]
-        return out[..., None] + torch.arange(len(quantiles)) if quantiles else out
-
-    for batch in batches:
-        assert batch.target is not None
-        overall.update(forecast(batch), batch.target, batch.target_observed, units.of(None))
-    expected = overall.scores()
-    for given, suffix in ((None, "_scaled"), (units, "_original")):
-        steps = error_by_horizon(forecast, batches, quantiles=quantiles, units=given)
-        assert {name: values.shape for name, values in steps.items()} == dict.fromkeys(("mse", "mae", "count"), (T,))
-        weights = steps["count"].double() / steps["count"].sum()
-        for name in ("mse", "mae"):
-            assert (steps[name] * weights).sum().item() == pytest.approx(expected[name + suffix], rel=1e-12)
-    # step by step, by hand
-    error = torch.cat([batch.past[:, -T:] - batch.target for batch in batches]).double()
-    if quantiles:
-        error = error + 1
-    steps = error_by_horizon(forecast, batches, quantiles=quantiles)
-    torch.testing.assert_close(steps["mae"], error.abs().nanmean((0, 2)), rtol=1e-6, atol=0)
-    assert steps["count"].tolist() == error.isfinite().sum((0, 2)).tolist()
-
-
-def test_errors_by_horizon_of_a_module_are_of_its_eval_mode() -> None:
-    class Dropped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.drop = nn.Dropout(0.9)
-
-        def forward(self, batch: Batch) -> Tensor:
-            return self.drop(batch.past[:, -T:])
-
-    model = Dropped()
-    steps = error_by_horizon(model, [windows(4)])
-    assert model.training
-    assert model.drop.training
-    torch.testing.assert_close(steps["mse"], error_by_horizon(lambda batch: batch.past[:, -T:], [windows(4)])["mse"])
-
-
-def test_a_step_that_nobody_observed_has_no_error() -> None:
-    batch = windows(2)
-    batch.target_observed = torch.ones(2, T, C, dtype=torch.bool)
-    batch.target_observed[:, 3] = False
-    steps = error_by_horizon(lambda batch: batch.past[:, -T:], [batch])
-    assert steps["mse"].isnan().tolist() == [step == 3 for step in range(T)]
-    assert steps["count"].tolist() == [0 if step == 3 else 4 for step in range(T)]
-
-
-def test_original_units_are_those_of_each_series() -> None:
-    batch = windows(3)
-    batch.series_id = torch.tensor([1, 0, 1])
-    scale = torch.tensor([[2.0, 0.5], [10.0, 3.0]])
-    steps = error_by_horizon(lambda batch: batch.past[:, -T:], [batch], units=Units(torch.zeros(2, C), scale))
-    error = (batch.past[:, -T:] - batch.target).double() * scale[batch.series_id][:, None]
-    torch.testing.assert_close(steps["mse"], error.square().mean((0, 2)), rtol=1e-6, atol=0)
-
-
-def test_what_cannot_be_measured_is_refused() -> None:
-    def levels(batch: Batch) -> Tensor:
-        return batch.past[:, -T:, :, None].expand(-1, -1, -1, 3)
-
-    with pytest.raises(UserError, match=r"does not fit targets of shape .* and 0 quantiles"):
-        error_by_horizon(levels, [windows(2)])
-    with pytest.raises(UserError, match="and 5 quantiles"):
-        error_by_horizon(levels, [windows(2)], quantiles=[0.1, 0.3, 0.5, 0.7, 0.9])
-    with pytest.raises(UserError, match="batches is empty"):
-        error_by_horizon(levels, [])
-    with pytest.raises(UserError, match="have no target"):
-        error_by_horizon(levels, [Batch(torch.randn(1, L, C))])
+def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(UserError, match="at least one model"):
         plot_error_by_horizon({}, "nothing")
     with pytest.raises(UserError, match=r"errors of wide must be one number for each step, not of shape \(2, 2\)"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from tsattn.layers.category_vectors import CategoryVectors, count_numbers
+from tsattn.layers import CategoryVectors
 
 CATEGORIES = ((), ("a", "b", "c"), ("x",), tuple("abcdefghijkl"))
 
@@ -22,7 +22,7 @@ def test_a_category_is_its_vector_and_one_not_seen_the_mean_of_all() -> None:
         number, *codes = columns[place]
         rows = [table.mean(0) if code == 0 else table[int(code) - 1] for table, code in zip(tables, codes, strict=True)]
         np.testing.assert_allclose(found[place], np.concatenate([[number], *rows]))
-    assert found.shape[-1] == count_numbers(CATEGORIES, 4) == 1 + 3 + 1 + 8
+    assert found.shape[-1] == CategoryVectors.count(CATEGORIES, 4) == 1 + 3 + 1 + 8
 
 
 def test_numbers_alone_are_left_as_they_are() -> None:
@@ -30,4 +30,4 @@ def test_numbers_alone_are_left_as_they_are() -> None:
     columns = torch.randn(2, 3, 4)
     assert vectors(columns) is columns
     assert not vectors.state_dict()
-    assert count_numbers((), 4) == 4
+    assert CategoryVectors.count((), 4) == 4

@@ -12,8 +12,8 @@ from tsattn.attention import build_attention
 from tsattn.layers import EncoderBlock
 
 LENGTHS = (96, 97, 336)
-# every projection, and every pattern that is compiled in a way of its own
-FEW = ("standard-qk_norm", "swa", "btt-both-grouped", "bilinear_mlr-norms", "mlbtc-grouped", "mlr-deep", "mlr-active")
+# projections by structured matrices, and every pattern that is compiled in a way of its own
+FEW = ("swa", "btt-both-grouped", "mlbtc-grouped", "mlr-deep", "mlr-active")
 
 
 def value_and_gradients(run: object, block: EncoderBlock, x: Tensor) -> list[Tensor]:

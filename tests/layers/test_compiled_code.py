@@ -47,7 +47,6 @@ def test_blocks_by_number_length_and_calendar() -> None:
     ("impl", "length", "sizes"),
     [
         ("auto", 1500, {"d_model": 64, "num_heads": 2, "max_length": 4096}),
-        ("reference", 1500, {"d_model": 64, "num_heads": 2, "max_length": 4096}),
         ("reference", 300, {"d_model": 16, "num_heads": 4, "max_length": 1024}),
     ],
 )

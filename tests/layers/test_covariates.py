@@ -68,8 +68,7 @@ def test_the_effect_is_a_network_of_a_step_beside_the_mean_of_the_tokens() -> No
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("patches", [None, Patches(L, 4, 3)])
-@pytest.mark.parametrize("calendar", [False, True])
+@pytest.mark.parametrize(("calendar", "patches"), [(False, None), (True, None), (True, Patches(L, 4, 3))])
 def test_the_term_of_the_tokens_is_linear_in_the_numbers_of_the_context(calendar: bool, patches: Any) -> None:
     covariates = randomised(Covariates(FULL, calendar, D, Q, 0.0, patches))
     window = batch()

@@ -82,6 +82,11 @@ def test_likelihood_mean_and_quantiles_are_those_of_scipy(name: str) -> None:
     else:
         found = family.log_prob(parameters, batch.target, batch)
         np.testing.assert_allclose(found, scipy.logpdf(batch.target.numpy()), rtol=1e-8, atol=1e-8)
+    values = original(batch.target).round().numpy() if family.are_counts else batch.target.numpy()
+    for share, at in zip(
+        family.cdf(parameters, batch.target, batch), (values - family.are_counts, values), strict=True
+    ):
+        np.testing.assert_allclose(share, scipy.cdf(at), rtol=1e-8, atol=1e-12)
     back = original if family.are_counts else lambda part: part
     np.testing.assert_allclose(back(family.forecast(parameters, (), batch)), scipy.mean(), rtol=1e-6)
     quantiles = family.forecast(parameters, LEVELS, batch)

@@ -40,10 +40,10 @@ def test_it_drops_in_training_alone() -> None:
     assert torch.equal(layer(x, x), x + x)
 
 
-@pytest.mark.parametrize("p", [-0.1, 1, 1.5, float("nan")])
-def test_a_wrong_probability_is_refused(p: float) -> None:
-    with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
-        Dropout(p)
+def test_a_wrong_probability_is_refused() -> None:
+    for p in (-0.1, 1, float("nan")):
+        with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
+            Dropout(p)
 
 
 def test_a_block_drops_both_branches_and_the_hidden_numbers() -> None:

@@ -107,6 +107,17 @@ def test_the_encoder_runs_its_attentions_in_order() -> None:
     assert all(parameter.grad is not None for parameter in encoder.parameters())
 
 
+def test_tokens_that_come_one_by_one_are_mapped_as_all_at_once() -> None:
+    kinds = ("standard", {"kind": "mlr", "align": "start"})
+    attentions = [build_attention(kind, d_model=16, num_heads=2, max_length=12, causal=True) for kind in kinds]
+    encoder = Encoder(attentions, d_ff=32, dropout=0.0).eval()
+    x, caches = torch.randn(2, 12, 16), encoder.new_caches(2)
+    steps = [encoder(x[:, step : step + 1], caches=caches) for step in range(12)]
+    torch.testing.assert_close(torch.cat(steps, 1), encoder(x))
+    with pytest.raises(UserError, match="caches hold plain sequences: global_tokens cannot be given with them"):
+        encoder(x, global_tokens=torch.ones(12, dtype=torch.bool), caches=caches)
+
+
 def test_the_head_maps_time_then_width() -> None:
     head = DirectHead(context_length=12, prediction_length=5, d_model=16, num_outputs=3)
     tokens = torch.randn(2, 12, 16)

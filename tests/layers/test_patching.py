@@ -65,15 +65,12 @@ def test_plain_patches_share_no_step() -> None:
     assert Patches(336, 16, 16)(torch.arange(336.0)[None]).flatten().tolist() == list(range(336))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
+def test_sizes_that_leave_steps_out_are_refused() -> None:
+    for sizes, message in (
         ((8, 9, 1), "patch_len must be from 1 to the context length 8, not 9"),
         ((8, 0, 1), "patch_len must be from 1 to the context length 8, not 0"),
         ((8, 4, 5), "stride must be from 1 to patch_len 4, so that no step is left out, not 5"),
         ((8, 4, 0), "stride must be from 1 to patch_len 4"),
-    ],
-)
-def test_sizes_that_leave_steps_out_are_refused(sizes: tuple[int, int, int], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Patches(*sizes)
+    ):
+        with pytest.raises(UserError, match=message):
+            Patches(*sizes)

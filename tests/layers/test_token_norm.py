@@ -12,7 +12,7 @@ from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.errors import UserError
 from tsattn.layers import Encoder
-from tsattn.layers.token_norm import TOKEN_NORMS, TokenBatchNorm, token_norm
+from tsattn.layers.encoder import TOKEN_NORMS, TokenBatchNorm, token_norm
 
 
 def test_batch_normalisation_is_over_all_tokens_of_a_batch() -> None:

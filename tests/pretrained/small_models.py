@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tsattn.pretrained.bolt_file import BoltModel, save_bolt
+from tsattn.chronos.bolt.bolt_file import BoltModel, save_bolt
 
 LEVELS = tuple(number / 10 for number in range(1, 10))
 SMALL = {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16, "num_heads": 2, "d_ff": 16, "dropout": 0.0}

@@ -13,19 +13,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.backbones.chronos_models import chronos_bolt, theirs
+from tests.chronos.bolt_models import chronos_bolt, theirs
 from tests.pretrained.small_models import LEVELS, SMALL, save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
-from tsattn.backbones.bolt_weights import bolt_description, from_chronos_bolt
 from tsattn.batch import Batch
+from tsattn.chronos.bolt import bolt_file
+from tsattn.chronos.bolt.bolt_file import BoltModel, load_bolt, read_model, save_bolt
+from tsattn.chronos.bolt.bolt_weights import bolt_description, from_chronos_bolt
+from tsattn.chronos.bolt.continued_quantiles import continued_quantiles, quantiles_of_paths
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
 from tsattn.predictors.any_horizon import AnyHorizon
-from tsattn.pretrained import bolt_file
-from tsattn.pretrained.bolt_file import BoltModel, load_bolt, read_model, save_bolt
-from tsattn.pretrained.continued_quantiles import continued_quantiles, quantiles_of_paths
 from tsattn.task import Output
 
 

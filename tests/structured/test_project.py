@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from tests.structured.cases import factors_of, generator
-from tsattn.errors import UserError
 from tsattn.structured import (
     BTT,
     MLBTC,
     MLR,
     Butterfly,
-    Dense,
     Kronecker,
     LevelShape,
     LowRank,
@@ -30,21 +28,16 @@ BLOCKS_AND_BTT = [LevelShape(1, 3, 3), LevelShape(1, 3, 2, shuffled=True)]
 
 # name, the shape of the matrix, the projection; the first group is the nearest member in closed form
 CLOSED: dict[str, tuple[tuple[int, int], Project]] = {
-    "dense": ((6, 7), Dense.project),
     "low-rank": ((12, 7), lambda dense: LowRank.project(dense, 3)),
-    "btt-1": ((12, 12), lambda dense: BTT.project(dense, 1)),
-    "btt-2": ((48, 48), lambda dense: BTT.project(dense, 2)),
+    "btt-2": ((12, 12), lambda dense: BTT.project(dense, 2)),
     "btt-prime": ((7, 7), lambda dense: BTT.project(dense, 1)),
-    "monarch": ((12, 12), Monarch.project),
-    "monarch-6": ((48, 48), lambda dense: Monarch.project(dense, 6)),
-    "kronecker": ((12, 12), lambda dense: Kronecker.project(dense, (3, 3))),
+    "monarch": ((12, 12), lambda dense: Monarch.project(dense, 4)),
     "kronecker-rectangular": ((12, 6), lambda dense: Kronecker.project(dense, (2, 3))),
     "one-level": ((12, 6), lambda dense: MLBTC.project(dense, [LevelShape(1, 2, 3, shuffled=True)])),
-    "one-level-blocks": ((12, 6), lambda dense: MLR.project(dense, (1,), (3,))),
     "butterfly-of-two": ((12, 12), lambda dense: Butterfly.project(dense, (3, 4))),
 }
 FITTED: dict[str, tuple[tuple[int, int], Project]] = {
-    "mlr": ((48, 48), lambda dense: MLR.project(dense, (2, 1, 1))),
+    "mlr": ((24, 24), lambda dense: MLR.project(dense, (2, 1, 1))),
     "mlr-rectangular": ((24, 12), lambda dense: MLR.project(dense, (1, 1), (1, 3))),
     "mlr-odd": ((7, 7), lambda dense: MLR.project(dense, (2, 1), (1, 7))),
     "mlbtc": ((36, 36), lambda dense: MLBTC.project(dense, TWO_SHUFFLED)),
@@ -136,10 +129,8 @@ def test_the_alternation_ends_at_a_stationary_point(levels: list[LevelShape]) ->
 @pytest.mark.parametrize(
     ("shape", "levels"),
     [
-        ((48, 48), MLR.shapes((2, 1, 1))),
         ((48, 48), MLR.shapes((2, 1, 1))[::-1]),
         ((12, 24), MLR.shapes((1, 2, 1), (1, 2, 6))),
-        ((12, 12), TWO_SHUFFLED),
         ((36, 36), BLOCKS_AND_BTT),
     ],
 )
@@ -172,8 +163,6 @@ def test_restarts_find_a_nearer_member() -> None:
     alone, again = (error(MLR.project(dense, (1, 1, 1), restarts=restarts), dense) for restarts in (0, 8))
     assert alone > 7.3
     assert again < 7.15
-    shuffled = [error(MLBTC.project(dense, TWO_SHUFFLED, restarts=restarts), dense) for restarts in (0, 8)]
-    assert shuffled[1] < shuffled[0]
 
 
 @pytest.mark.parametrize("levels", [MLR.shapes((1, 1, 1)), TWO_SHUFFLED])
@@ -197,9 +186,6 @@ def test_restarts_are_those_of_a_seed() -> None:
     assert not torch.equal(first.to_dense(), other.to_dense())
     assert torch.equal(torch.get_rng_state(), state)
     assert len(fit_levels(dense, [LevelShape(2)], restarts=3)[1]) == 1  # the nearest already
-    for restarts in (-1, 1.5, True):
-        with pytest.raises(UserError, match="restarts must be a whole number of at least 0, not"):
-            MLR.project(dense, (1, 1), restarts=restarts)  # type: ignore[arg-type]
     assert error(MLR.project(torch.zeros(8, 8), (2, 1), restarts=2), torch.zeros(8, 8)) == 0
 
 

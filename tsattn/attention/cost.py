@@ -26,7 +26,6 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.masks import real_positions
-from tsattn.structured.formed_maps import by_factors
 
 __all__ = [
     "AttentionCost",
@@ -164,7 +163,7 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
         UserError: if `tokens` is below 1 or more than the attention was built for.
     """
     max_length = _checked_length(attention, tokens)
-    with by_factors(), FlopCounterMode(display=False) as projecting:
+    with FlopCounterMode(display=False) as projecting:
         q, k = _queries_and_keys(attention, tokens)
 
     def attend(tensors: Sequence[Tensor], known: Tokens, impl: str) -> Tensor:

@@ -6,18 +6,21 @@ scale of the data, as theirs are: a window is not normalised. Quantiles, which t
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
-from torch import Tensor
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError, whole_number
-from tsattn.layers import InstanceNorm, OutputDistribution, QuantileFan, SeriesLinear, moving_average, output_fan
+from tsattn.layers import InstanceNorm, OutputDistribution, QuantileFan, output_fan
 from tsattn.task import Output, Task
 
-__all__ = ["DLinear", "NLinear"]
+__all__ = ["DLinear", "NLinear", "moving_average"]
 
 
 class DLinear(Backbone):
@@ -80,10 +83,10 @@ class NLinear(Backbone):
         return _forecast(self.fan, batch, self.linear((past - last).transpose(1, 2)), last)
 
 
-def _series_linear(task: Task, fan: QuantileFan | OutputDistribution, individual: bool) -> SeriesLinear:
+def _series_linear(task: Task, fan: QuantileFan | OutputDistribution, individual: bool) -> _SeriesLinear:
     """A map from the context of a channel to the numbers of all steps of the horizon."""
     num_outputs = task.prediction_length * fan.num_outputs
-    return SeriesLinear(task.context_length, num_outputs, task.num_channels if individual else None)
+    return _SeriesLinear(task.context_length, num_outputs, task.num_channels if individual else None)
 
 
 def _known_past(batch: Batch) -> Tensor:
@@ -98,3 +101,57 @@ def _forecast(fan: QuantileFan | OutputDistribution, batch: Batch, raw: Tensor, 
     steps = raw.reshape(*raw.shape[:2], -1, fan.num_outputs).transpose(1, 2)
     forecast: Tensor = fan(steps[..., 0] + level, steps[..., 1:], None, batch)
     return forecast
+
+
+class _SeriesLinear(nn.Module):
+    """A linear map of the context of a channel: one map for all channels, or one for each.
+
+    Args:
+        context_length: L.
+        num_outputs: numbers that it gives.
+        channels: C, to have a map for each of them; None for one that they share.
+    """
+
+    mup_roles: ClassVar[dict[str, str]] = {"shared": "input", "weight": "input"}  # see tsattn.optim
+
+    def __init__(self, context_length: int, num_outputs: int, channels: int | None = None) -> None:
+        super().__init__()
+        self.shared = nn.Linear(context_length, num_outputs) if channels is None else None
+        self.weight: nn.Parameter | None = None
+        self.bias: nn.Parameter | None = None
+        if channels is not None:
+            # each as nn.Linear starts it; the bias is one vector, on which weight decay does not act
+            bound = 1 / math.sqrt(context_length)
+            self.weight = nn.Parameter(torch.empty(channels, num_outputs, context_length).uniform_(-bound, bound))
+            self.bias = nn.Parameter(torch.empty(channels * num_outputs).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, C, L)` to `(B, C, num_outputs)`."""
+        if self.weight is None or self.bias is None:
+            assert self.shared is not None
+            out: Tensor = self.shared(x)
+            return out
+        mapped = torch.einsum("bcl,col->bco", x, self.weight)
+        return mapped + self.bias.view(*self.weight.shape[:2])
+
+
+def moving_average(series: Tensor, size: int) -> Tensor:
+    """The mean of the `size` steps around each step, an odd number; beyond the ends the first and last step repeat.
+
+    In time that does not grow with `size`: differences of running sums, of the series less its first step, so that sums
+    do not grow with its level.
+
+    Args:
+        series: `(..., L)`.
+        size: steps that are averaged.
+
+    Returns:
+        `(..., L)`.
+    """
+    half = size // 2
+    exact = series.to(torch.promote_types(series.dtype, torch.float32))
+    first = exact[..., :1]
+    rows = (exact - first).reshape(-1, 1, series.shape[-1])
+    sums = F.pad(rows, (half + 1, half), mode="replicate")[:, 0].cumsum(-1)
+    mean = (sums[:, size:] - sums[:, :-size]) / size
+    return (mean.view(series.shape) + first).to(series.dtype)

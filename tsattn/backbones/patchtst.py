@@ -16,7 +16,7 @@ from typing_extensions import override
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
-from tsattn.backbones.linear_path import LinearPath
+from tsattn.backbones.ridge_solution import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding, output_fan
@@ -96,7 +96,7 @@ class PatchTST(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.flat)
-        # last, so that a seed starts the rest alike with covariates and without
+        # last: a seed then draws the same other parameters with covariates and without
         self.covariates = Covariates(task, calendar, d_model, self.fan.num_outputs, dropout, self.patches)
 
     @override

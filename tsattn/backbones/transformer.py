@@ -1,7 +1,7 @@
 """The paper's forecaster: an encoder transformer over time tokens with a direct multi-step head.
 
 Source: Kuang et al. (ICML 2025), section 5 (long-horizon forecasting): 2 layers, 8 heads, attention by description. The
-linear path beside the encoder is ours.
+linear path added to the encoder is ours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing_extensions import override
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.patterns import TokenOrigin
 from tsattn.backbones.base import Backbone, check_sizes
-from tsattn.backbones.linear_path import LinearPath
+from tsattn.backbones.ridge_solution import LinearPath
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
@@ -94,7 +94,7 @@ class Transformer(Backbone):
         self.subtract_last = subtract_last
         self.linear_path = LinearPath(linear_path, L, T, subtract_last)
         self.linear_path.start_alone(self.head.value)
-        # last, so that a seed starts the rest alike with covariates and without
+        # last: a seed then draws the same other parameters with covariates and without
         self.covariates = Covariates(task, calendar, d_model, num_outputs, dropout)
 
     @override

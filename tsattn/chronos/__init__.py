@@ -6,6 +6,7 @@ kind can hold. Needs the extra `chronos`, but for forecasts by a shipped model a
 
 The rooms, each of which uses only those named before it:
 
+- `bolt`: Chronos-Bolt from layers of this package, and the files of its weights;
 - `models`: finding and opening one, and what differs between the families;
 - `swapped`: what stands in the place of their attention;
 - `converting`: what becomes of the weights, and what of the scores is lost;

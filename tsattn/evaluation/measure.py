@@ -7,21 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.batch import Batch
 from tsattn.constants import EXACT
+from tsattn.data import Panel
 from tsattn.errors import UserError
-from tsattn.evaluation.error_recorder import MEMORY_LIMIT, ErrorRecorder
-from tsattn.evaluation.error_table import ErrorTable
-from tsattn.evaluation.step_totals import step_totals
+from tsattn.evaluation.error_table import MEMORY_LIMIT, ErrorRecorder, ErrorTable
+from tsattn.evaluation.reductions import completed
 from tsattn.evaluation.window_errors import point_forecast, window_errors
 from tsattn.scaler import Units
 from tsattn.task import check_quantiles
 
-__all__ = ["ScoredBatch", "measure"]
+__all__ = ["ScoredBatch", "measure", "seasonal_error", "seasonal_errors", "step_totals"]
+
+_AT_ONCE = 1 << 18  # values of a forecast that are measured together
 
 
 @dataclass(frozen=True)
@@ -146,3 +149,91 @@ def _target(batch: Batch) -> Tensor:
     if batch.target is None:
         raise UserError("windows beyond the end of the data have no target to measure against")
     return batch.target
+
+
+@torch.no_grad()
+def step_totals(
+    forecast: Tensor,
+    target: Tensor,
+    observed: Tensor | None,
+    units: tuple[Tensor, Tensor],
+    seasonal_errors: Tensor,
+    levels: Sequence[float] = (),
+    originals: tuple[Tensor | None, Tensor | None] = (None, None),
+) -> Tensor:
+    """The totals of a batch for each step: what `window_errors` says of windows that are a step long.
+
+    Args:
+        forecast: `(B, T, C)` on the scaled axis; with quantiles `(B, T, C, Q)`.
+        target: `(B, T, C)` on the scaled axis.
+        observed: `(B, T, C)` bool; None if all is observed.
+        units: mean and scale of the windows, two `(B, 1, C)` or `(1, 1, C)`.
+        seasonal_errors: `(B, C)` in original units, what MASE divides by, NaN where it is unknown.
+        levels: the Q quantile levels; none for a point forecast.
+        originals: as for `window_errors`.
+
+    Returns:
+        `(T, C, M)` float64, see `total_names`; each window counts at every step.
+    """
+    B, T, C = target.shape
+    some = max(1, _AT_ONCE // max(1, B * C))
+    parts = []
+    for first in range(0, T, some):
+        part = slice(first, min(T, first + some))
+        t = part.stop - first
+
+        def alone(values: Tensor, t: int = t) -> Tensor:
+            """`(B, t, ...)` as windows of one step, `(B * t, 1, ...)`."""
+            return values.expand(B, t, *values.shape[2:]).reshape(B * t, 1, *values.shape[2:])
+
+        seen = None if observed is None else alone(observed[:, part])
+        mean, scale = (alone(unit) for unit in units)
+        point, truth = (None if one is None else alone(one[:, part]) for one in originals)
+        scaled = alone(forecast[:, part]), alone(target[:, part])
+        errors = window_errors(*scaled, seen, (mean, scale), levels, (point, truth))
+        totals = completed(errors.sums, alone(seasonal_errors[:, None])[:, 0])
+        parts.append(totals.view(B, t, C, -1).sum(0))
+    return torch.cat(parts)
+
+
+def seasonal_error(past: Tensor, season_length: int, observed: Tensor | None = None) -> Tensor:
+    """The mean absolute difference of values one season apart: the error of the seasonal naive forecast.
+
+    Args:
+        past: `(B, L, C)`, anything (NaN too) where it is not observed.
+        season_length: steps in a season; 1 for none.
+        observed: `(B, L, C)` bool; None if all is observed. Only pairs with both values observed count.
+
+    Returns:
+        `(B, C)` float64; NaN where no pair is observed.
+
+    Raises:
+        UserError: for a season below 1.
+    """
+    if season_length < 1:
+        raise UserError(f"season_length must be at least 1, not {season_length}")
+    past = past.to(EXACT)
+    difference = (past[:, season_length:] - past[:, :-season_length]).abs()
+    if observed is None:
+        return difference.mean(1)
+    pairs = observed[:, season_length:] & observed[:, :-season_length]
+    return difference.where(pairs, 0.0).sum(1) / pairs.sum(1)
+
+
+def seasonal_errors(panel: Panel, ends: NDArray[np.int64], season: int) -> NDArray[np.float64]:
+    """The same of the first rows of each series.
+
+    Args:
+        panel: the series.
+        ends: `(S,)` how many rows of each are looked at.
+        season: steps in a season.
+
+    Returns:
+        `(S, C)` in original units; NaN where there is no pair of values a season apart.
+    """
+    errors = np.full((len(panel), len(panel.channels)), np.nan)
+    for number, (start, rows) in enumerate(zip(panel.starts, ends, strict=False)):
+        history = torch.from_numpy(panel.values[start : start + rows].copy())[None]
+        if rows > season:
+            errors[number] = seasonal_error(history, season, ~history.isnan())[0].numpy()
+    return errors

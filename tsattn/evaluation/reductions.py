@@ -1,4 +1,4 @@
-"""Every score as a ratio of the totals of `tsattn.evaluation.totals`, under a name that says how it is averaged.
+"""Totals of errors, and every score as a ratio of them, under a name that says how it is averaged.
 
 `mse_scaled` is pooled: the sum of errors over all observed targets of all channels, divided by their number. The suffix
 `BY_CHANNEL` stands for the mean over the channels of the score that each has on its own, as fev averages: a channel of
@@ -18,14 +18,22 @@ al., 2025), with which the tests compare.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torchmetrics import Metric
 
-from tsattn.evaluation.intervals import central_intervals
+from tsattn.constants import EXACT
+from tsattn.evaluation.window_errors import central_intervals, sum_names, window_errors
+from tsattn.task import check_quantiles
 
-__all__ = ["BY_CHANNEL", "SCORES", "is_count", "is_score", "reduce_totals", "short_name"]
+__all__ = [
+    *("BY_CHANNEL", "SCORES", "ErrorTotals", "completed", "group_scores", "is_count", "is_score", "reduce_totals"),
+    *("scores_of", "short_name", "total_names"),
+]
 
 BY_CHANNEL = "_by_channel"
 _LEFT_OUT = "_left_out"
@@ -133,3 +141,93 @@ def _score(name: str, above: Array, below: Array) -> Array:
     ratio = above / np.where(below != 0, below, np.nan)
     mean: Array = (np.sqrt(ratio) if name.startswith("rmse") else ratio).mean(-1)
     return mean
+
+
+def total_names(levels: Sequence[float]) -> tuple[str, ...]:
+    """The M names of the totals: ``windows``, those of `sum_names`, ``mase_sum`` and ``mase_count``.
+
+    ``mase_sum`` adds up absolute errors over the seasonal error of the rows before the part, and ``mase_count``
+    the observed targets for which that is known and above 0.
+    """
+    return ("windows", *sum_names(levels), "mase_sum", "mase_count")
+
+
+class ErrorTotals(Metric):
+    """Sums of errors for each channel, added up batch by batch, over all processes where Lightning has several.
+
+    `compute` gives them as ``(C, M)``, in the order of `total_names`, and `scores` what they amount to. The totals of
+    two sets of windows are added by `merge_state`.
+
+    Args:
+        num_channels: C.
+        levels: Q quantile levels, none for a point forecast.
+
+    Raises:
+        UserError: for invalid quantile levels.
+    """
+
+    full_state_update = False
+    sums: Tensor
+
+    def __init__(self, num_channels: int, levels: Sequence[float] = ()) -> None:
+        super().__init__(compute_with_cache=False)  # what was merged would not change it
+        self.levels = check_quantiles(levels)
+        zeros = torch.zeros(num_channels, len(total_names(self.levels)), dtype=EXACT)
+        self.add_state("sums", zeros, dist_reduce_fx="sum")
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
+        # the model around it is cast to another precision, sums are not
+        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
+
+    def update(
+        self,
+        forecast: Tensor,
+        target: Tensor,
+        observed: Tensor | None,
+        units: tuple[Tensor, Tensor],
+        seasonal_errors: Tensor | None = None,
+    ) -> None:
+        """Add a batch of windows, see `window_errors`.
+
+        Args:
+            forecast: `(B, T, C)` on the scaled axis; with quantiles `(B, T, C, Q)`.
+            target: `(B, T, C)` on the scaled axis.
+            observed: `(B, T, C)` bool; None if all is observed.
+            units: mean and scale of the windows, see `Units.of`.
+            seasonal_errors: `(B, C)` in original units, what MASE divides by, NaN where it is unknown; None for all.
+        """
+        errors = window_errors(forecast, target, observed, units, self.levels)
+        self.sums += completed(errors.sums, seasonal_errors).sum(0)
+
+    def compute(self) -> Tensor:
+        """The totals `(C, M)`, float64, of all processes."""
+        return self.sums
+
+    def scores(self) -> dict[str, float]:
+        """All scores by name, of all processes; see `tsattn.evaluation.reductions`."""
+        return scores_of(self.compute(), self.levels)
+
+
+def scores_of(totals: Tensor, levels: Sequence[float]) -> dict[str, float]:
+    """All scores by name of totals `(C, M)`, see `tsattn.evaluation.reductions`."""
+    return {
+        name: round(float(score)) if is_count(name) else float(score)
+        for name, score in group_scores(totals, levels).items()
+    }
+
+
+def group_scores(totals: Tensor, levels: Sequence[float]) -> dict[str, NDArray[np.float64]]:
+    """The same of groups of rows: each score `(...)` of totals `(..., C, M)`."""
+    columns = totals.cpu().double().numpy()
+    return reduce_totals({name: columns[..., place] for place, name in enumerate(total_names(levels))}, levels)
+
+
+def completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
+    """The M sums of a total of sums `(..., K)` of single windows and channels."""
+    names = sum_names(())  # those of levels come later
+    count, absolute = (sums[..., names.index(name)] for name in ("count", "absolute_original"))
+    divisor = torch.full_like(count, torch.nan) if seasonal_errors is None else seasonal_errors.to(EXACT)
+    is_known = divisor > 0
+    relative = (absolute / divisor).where(is_known, 0.0)
+    parts = [torch.ones_like(count), *sums.unbind(-1), relative, count.where(is_known, 0.0)]
+    return torch.stack(parts, -1)

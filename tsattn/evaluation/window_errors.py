@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 import torch
 from torch import Tensor
 
 from tsattn.constants import EXACT
 from tsattn.errors import UserError
-from tsattn.evaluation.intervals import central_intervals
-from tsattn.evaluation.pinball import quantile_loss
 from tsattn.task import MEDIAN
 
-__all__ = ["SUMS", "WindowErrors", "point_forecast", "sum_names", "window_errors"]
+__all__ = [
+    *("SUMS", "WindowErrors", "central_intervals", "point_forecast", "quantile_loss", "sum_names", "window_errors")
+]
 
 SUMS = {
     "count": "observed targets",
@@ -37,6 +37,21 @@ SUMS = {
     "smape_count": "observed targets that have such a term",
 }
 """What is summed for each window and channel, by name; quantile levels add those of `sum_names`."""
+
+
+def central_intervals(levels: Sequence[float]) -> list[tuple[float, int, int]]:
+    """The pairs of levels that leave out as much below as above, widest first.
+
+    Returns:
+        for each pair its nominal coverage in percent and the numbers of its levels; for 0.1, 0.5 and 0.9 it is
+        ``[(80.0, 0, 2)]``.
+    """
+    pairs = [(low, high) for low in range(len(levels)) for high in range(low + 1, len(levels))]
+    return [
+        (round(100 * (levels[high] - levels[low]), 6), low, high)
+        for low, high in pairs
+        if abs(levels[low] + levels[high] - 1) < 1e-9
+    ]
 
 
 def sum_names(levels: Sequence[float]) -> tuple[str, ...]:
@@ -171,3 +186,30 @@ def _share(covered: Tensor, undefined: bool, *compared: Tensor) -> Tensor:
         return torch.full_like(compared[0], torch.nan)
     unknown = reduce(torch.logical_or, (part.isnan() for part in compared))
     return covered.to(EXACT).masked_fill(unknown, torch.nan)
+
+
+def quantile_loss(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
+    """Twice the pinball loss of every quantile, so that it is the absolute error at the median.
+
+    This is the loss of the weighted quantile loss of GluonTS and fev: for a level q,
+    ``2 q (y - f)`` if the target y lies above the forecast f, ``2 (1 - q) (f - y)`` if it lies below.
+
+    Args:
+        forecast: `(..., Q)`.
+        target: `(...)`.
+        levels: Q levels in (0, 1).
+
+    Returns:
+        `(..., Q)`, in the units of the target.
+    """
+    # half precision would round 0.999 to 1
+    level = _levels(tuple(levels), torch.promote_types(forecast.dtype, torch.float32), forecast.device)
+    error = target[..., None] - forecast
+    return 2 * torch.maximum(level * error, (level - 1) * error)
+
+
+@lru_cache(maxsize=64)
+def _levels(levels: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The levels on a device, sent there once: a copy in each step would hold the host up."""
+    with torch.inference_mode(False):  # what validation asks for first, training uses too
+        return torch.tensor(levels, dtype=dtype).to(device)

@@ -13,8 +13,7 @@ from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.frequency import is_steps
 from tsattn.errors import UserError, number_of
 from tsattn.evaluation import ErrorTable, measure
-from tsattn.evaluation.measure import ScoredBatch
-from tsattn.evaluation.seasonal import seasonal_errors
+from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import with_levels

@@ -22,7 +22,7 @@ from tsattn.data.frequency import is_steps, one_time
 from tsattn.data.roles import TIME_COLUMNS
 from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, one_of, shown
-from tsattn.evaluation.intervals import central_intervals
+from tsattn.evaluation.window_errors import central_intervals
 from tsattn.figures.style import ACCENT, INK
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.plain_names import axis_name, forecast_title

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tsattn.data import Panel
 from tsattn.data.continued import appended
 from tsattn.errors import UserError, number_of
-from tsattn.evaluation.seasonal import seasonal_errors
+from tsattn.evaluation.measure import seasonal_errors
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.task import Task
 

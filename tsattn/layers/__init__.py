@@ -1,29 +1,17 @@
 """The parts that backbones are built from."""
 
-from tsattn.layers.calendar_features import CalendarFeatures
-from tsattn.layers.covariate_tokens import CovariateTokens
-from tsattn.layers.covariates import Covariates, HorizonEffect
-from tsattn.layers.distance_bias import DistanceBias
-from tsattn.layers.distributions import OutputDistribution, distribution, output_fan
-from tsattn.layers.dropout_layer import Dropout
-from tsattn.layers.embeddings import TokenEmbedding
-from tsattn.layers.encoder import Encoder, EncoderBlock
-from tsattn.layers.heads import DirectHead, FlattenHead
-from tsattn.layers.instance_norm import InstanceNorm
-from tsattn.layers.moving_average import moving_average
-from tsattn.layers.patching import Patches
-from tsattn.layers.quantiles import QuantileFan
-from tsattn.layers.residual_mlp import ResidualMLP, TokenNetwork
-from tsattn.layers.series_linear import SeriesLinear
-from tsattn.layers.t5_stack import T5Block, T5Stack
-from tsattn.layers.window_scale import WindowScale
+from tsattn.layers.covariates import CalendarFeatures, CategoryVectors, Covariates, CovariateTokens, HorizonEffect
+from tsattn.layers.encoder import BlockStack, Encoder, EncoderBlock, TokenBatchNorm, token_norm
+from tsattn.layers.outputs import OutputDistribution, QuantileFan, distribution, output_fan
+from tsattn.layers.tokens import DirectHead, Dropout, FlattenHead, InstanceNorm, Patches, TokenEmbedding
 
 __all__ = [
+    "BlockStack",
     "CalendarFeatures",
+    "CategoryVectors",
     "CovariateTokens",
     "Covariates",
     "DirectHead",
-    "DistanceBias",
     "Dropout",
     "Encoder",
     "EncoderBlock",
@@ -33,14 +21,9 @@ __all__ = [
     "OutputDistribution",
     "Patches",
     "QuantileFan",
-    "ResidualMLP",
-    "SeriesLinear",
-    "T5Block",
-    "T5Stack",
+    "TokenBatchNorm",
     "TokenEmbedding",
-    "TokenNetwork",
-    "WindowScale",
     "distribution",
-    "moving_average",
     "output_fan",
+    "token_norm",
 ]

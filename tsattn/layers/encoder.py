@@ -3,21 +3,114 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from typing_extensions import override
 
 from tsattn.attention import Attention
 from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import Pattern, TokenOrigin
-from tsattn.errors import UserError
-from tsattn.layers.dropout_layer import Dropout
-from tsattn.layers.token_norm import computing_anew, token_norm
+from tsattn.errors import UserError, one_of
+from tsattn.layers.tokens import Dropout
 
-__all__ = ["Encoder", "EncoderBlock"]
+__all__ = ["TOKEN_NORMS", "BlockStack", "Encoder", "EncoderBlock", "TokenBatchNorm", "token_norm"]
+
+TOKEN_NORMS = ("layer", "batch")
+"""``layer``: each token by the mean and variance of its own D numbers. ``batch``: each of the D features by its mean
+and variance over all tokens of a batch, and in eval mode by their running averages, as PatchTST has it (Nie et al.,
+2023)."""
+
+_COUNTED = ContextVar("_COUNTED", default=False)
+"""Whether running averages have seen these tokens before."""
+
+
+def token_norm(kind: str, d_model: int) -> nn.Module:
+    """Build a normalisation of `(..., D)`.
+
+    Args:
+        kind: one of `TOKEN_NORMS`.
+        d_model: D.
+
+    Raises:
+        UserError: for another kind.
+    """
+    if kind not in TOKEN_NORMS:
+        raise UserError(f"norm must be one of {one_of(TOKEN_NORMS)}, not {kind!r}")
+    return nn.LayerNorm(d_model) if kind == "layer" else TokenBatchNorm(d_model)
+
+
+@contextlib.contextmanager
+def _second_pass() -> Iterator[None]:
+    token = _COUNTED.set(True)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
+
+
+def _first_and_again() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
+    """The contexts of the first pass through a block and of the second."""
+    return contextlib.nullcontext(), _second_pass()
+
+
+class TokenBatchNorm(nn.Module):
+    """`torch.nn.BatchNorm1d` over all tokens, `(..., D)`.
+
+    Each of several devices normalises by its own tokens, unless ``trainer.sync_batchnorm`` is true.
+
+    Args:
+        d_model: D.
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(d_model)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(0, -2)
+        out: Tensor = self._without_counting(tokens) if self.training and _COUNTED.get() else self.norm(tokens)
+        return out.view_as(x)
+
+    def _without_counting(self, tokens: Tensor) -> Tensor:
+        norm = self.norm
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        # with averages, as the first pass, so that the same is kept for the backward pass
+        averages = norm.running_mean.clone(), norm.running_var.clone()
+        return F.batch_norm(tokens, *averages, norm.weight, norm.bias, training=True, eps=norm.eps)
+
+
+class BlockStack(nn.Module):
+    """Blocks whose activations the backward pass may compute a second time.
+
+    Attributes:
+        recompute: keep only the input of each block for the backward pass, which computes the rest of it again, with
+            the same dropout. Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False at
+            first; no part of the architecture.
+        counts: whether running averages of the tokens are kept.
+    """
+
+    def __init__(self, *, counts: bool = False) -> None:
+        super().__init__()
+        self.recompute = False
+        self.counts = counts
+
+    def run(self, block: nn.Module, x: Tensor, *known: Tensor | None) -> Tensor:
+        """Apply a block to the tokens `x` and what is known of them; within it `recompute` holds."""
+        if self.recompute and torch.is_grad_enabled():
+            # a compiler takes no contexts of ours, so there are none where nothing is counted
+            contexts: dict[str, Any] = {"context_fn": _first_and_again} if self.counts else {}
+            out: Tensor = checkpoint(block, x, *known, use_reentrant=False, **contexts)
+        else:
+            out = block(x, *known)
+        return out
 
 
 class EncoderBlock(nn.Module):
@@ -62,7 +155,7 @@ class EncoderBlock(nn.Module):
         return out
 
 
-class Encoder(nn.Module):
+class Encoder(BlockStack):
     """A stack of blocks, one for each attention, and a final normalisation.
 
     Args:
@@ -72,19 +165,13 @@ class Encoder(nn.Module):
         norm: see `EncoderBlock`; the final one is of the same kind.
 
     Attributes:
-        recompute: keep only the input of each block for the backward pass, which computes the rest of it anew, with the
-            same dropout. Source: Chen et al., *Training Deep Nets with Sublinear Memory Cost* (2016). False at first;
-            no part of the architecture.
-        counts: whether running averages of the tokens are kept.
         reads_values: whether an attention finds its blocks from the values of the tokens, see `TokenOrigin`.
     """
 
     def __init__(self, attentions: Sequence[Attention], d_ff: int, dropout: float, norm: str = "layer") -> None:
-        super().__init__()
+        super().__init__(counts=norm == "batch")
         self.blocks = nn.ModuleList(EncoderBlock(attention, d_ff, dropout, norm) for attention in attentions)
         self.norm = token_norm(norm, attentions[0].d_model)
-        self.counts = norm == "batch"
-        self.recompute = False
         self.reads_values = any(attention.pattern.reads_values for attention in attentions)
 
     def forward(
@@ -99,7 +186,7 @@ class Encoder(nn.Module):
 
         Args:
             x: the tokens.
-            origin: what they stand for, from which each attention finds its blocks.
+            origin: the steps that they stand for, from which each attention finds its blocks.
             blocks: `(levels, B | 1, N)` explicit blocks instead, for each attention that takes some.
             global_tokens: `(N,)` bool, tokens that lie in each of these blocks.
             caches: from `new_caches`, with the tokens before these, for decoding step by step; nothing else is given
@@ -117,25 +204,17 @@ class Encoder(nn.Module):
                 x = block(x, cache=cache)
             decoded: Tensor = self.norm(x)
             return decoded
-        recompute = self.recompute and torch.is_grad_enabled()
         origin = TokenOrigin() if origin is None else origin
         found: dict[Hashable, Tensor | None] = {}
-        for block in self.blocks:
-            assert isinstance(block, EncoderBlock)
-            pattern = block.attention.pattern
-            given = blocks is not None and pattern.takes_blocks
-            known = (blocks, global_tokens) if given else (_found_once(pattern, origin, found), None)
-            if recompute:
-                # a compiler takes no contexts of ours, so there are none where nothing is counted
-                contexts: dict[str, Any] = {"context_fn": _first_and_anew} if self.counts else {}
-                x = checkpoint(block, x, *known, use_reentrant=False, **contexts)
-            else:
-                x = block(x, *known)
+        for block, attention in zip(self.blocks, self.attentions, strict=True):
+            given = blocks is not None and attention.pattern.takes_blocks
+            known = (blocks, global_tokens) if given else (_found_once(attention.pattern, origin, found), None)
+            x = self.run(block, x, *known)
         out: Tensor = self.norm(x)
         return out
 
     def new_caches(self, batch_size: int) -> list[Cache]:
-        """Empty caches, one a layer, see `Attention.new_cache`.
+        """Make empty caches, one a layer, see `Attention.new_cache`.
 
         Args:
             batch_size: B.
@@ -147,21 +226,16 @@ class Encoder(nn.Module):
 
     @property
     def attentions(self) -> list[Attention]:
-        """Those of the layers, the first layer's first."""
+        """The attentions of the layers, in their order."""
         blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
         return [block.attention for block in blocks]
 
 
 def _found_once(pattern: Pattern, origin: TokenOrigin, found: dict[Hashable, Tensor | None]) -> Tensor | None:
-    """The blocks that a pattern finds; what layers of the same choice have found already is not sought again."""
+    """The blocks that a pattern finds; layers of equal choices share them."""
     choice = pattern.block_choice
     if choice is None:
         return pattern.blocks_of(origin)
     if choice not in found:
         found[choice] = pattern.blocks_of(origin)
     return found[choice]
-
-
-def _first_and_anew() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """What the first pass through a block is within, and what the second."""
-    return contextlib.nullcontext(), computing_anew()

@@ -13,7 +13,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.ops.native.operators import FLOP_FORMULAS
-from tsattn.structured.formed_maps import by_factors
 
 __all__ = ["executed_flops"]
 
@@ -66,6 +65,6 @@ def executed_flops(run: Callable[[], Any]) -> int:
     Returns:
         Flops, a multiply-add being 2. The kernels for CUDA are not seen.
     """
-    with by_factors(), FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
+    with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         run()
     return int(counter.get_total_flops())

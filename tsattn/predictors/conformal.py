@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError, number_of, shown
-from tsattn.evaluation.intervals import central_intervals
+from tsattn.evaluation.window_errors import central_intervals
 from tsattn.plain_data import typed
 from tsattn.scaler import SeriesId
 from tsattn.task import MEDIAN, rounded_level

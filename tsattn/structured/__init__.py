@@ -1,15 +1,20 @@
 """Structured matrices as linear operators. Imports nothing else of the package but its error."""
 
-from tsattn.structured.base import StructuredMatrix, Transposed
-from tsattn.structured.block_tensor_contraction import MLBTC, MultiLevel
-from tsattn.structured.block_tensor_train import BTT, DIVISORS, block_sizes
-from tsattn.structured.butterfly import Butterfly, prime_factors
-from tsattn.structured.dense import Dense
-from tsattn.structured.kronecker import Kronecker
 from tsattn.structured.level import Level, LevelShape, fit_levels
-from tsattn.structured.low_rank import LowRank
-from tsattn.structured.monarch import Monarch
-from tsattn.structured.multi_level_low_rank import MLR
+from tsattn.structured.linear_operators import StructuredMatrix
+from tsattn.structured.matrices import (
+    BTT,
+    DIVISORS,
+    MLBTC,
+    MLR,
+    Butterfly,
+    Kronecker,
+    LowRank,
+    Monarch,
+    MultiLevel,
+    block_sizes,
+    prime_factors,
+)
 
 __all__ = [
     "BTT",
@@ -17,7 +22,6 @@ __all__ = [
     "MLBTC",
     "MLR",
     "Butterfly",
-    "Dense",
     "Kronecker",
     "Level",
     "LevelShape",
@@ -25,7 +29,6 @@ __all__ = [
     "Monarch",
     "MultiLevel",
     "StructuredMatrix",
-    "Transposed",
     "block_sizes",
     "fit_levels",
     "prime_factors",

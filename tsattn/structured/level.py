@@ -7,15 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
 from tsattn.errors import UserError
-from tsattn.structured.blocks import AxisSplit, BlockFactor, BlockProduct, normal, piece
+from tsattn.structured.linear_operators import AxisSplit, BlockFactor, BlockProduct, normal, piece
 
-__all__ = ["Level", "LevelShape", "fit_levels", "truncated_svd"]
+__all__ = ["Fitting", "Level", "LevelShape", "fit_levels", "truncated_svd"]
+
+
+class Fitting(TypedDict, total=False):
+    """Options of `fit_levels`."""
+
+    tolerance: float
+    max_sweeps: int
+    restarts: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -117,21 +127,20 @@ class Level:
         left_fan_in: int,
         left_heads: Sequence[int],
         right_heads: Sequence[int],
-        generator: torch.Generator | None,
-        dtype: torch.dtype | None,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Level:
-        """Normal factors; `left_fan_in` counts what an output reads from *all* levels of the matrix."""
-        p_left, p_right = shape.left_blocks, shape.right_blocks
-        left_shape = (*left_heads, p_left, piece(out_features, p_left), shape.left_inputs)
-        fan_in = piece(in_features, p_right)
-        right_shape = (*right_heads, p_right, fan_in, shape.right_outputs)
+        """Draw normal factors; `left_fan_in` counts what an output reads from *all* levels of the matrix."""
+        outputs, fan_in = piece(out_features, shape.left_blocks), piece(in_features, shape.right_blocks)
+        left_shape = (*left_heads, shape.left_blocks, outputs, shape.left_inputs)
         left = normal(*left_shape, fan_in=left_fan_in, generator=generator, dtype=dtype)
+        right_shape = (*right_heads, shape.right_blocks, fan_in, shape.right_outputs)
         right = normal(*right_shape, fan_in=fan_in, generator=generator, dtype=dtype)
         return cls(left, right, shape.shuffled)
 
     @classmethod
     def nearest(cls, dense: Tensor, shape: LevelShape) -> Level:
-        """The nearest level to `(..., m, n)` in the Frobenius norm, in closed form: a truncated SVD of each block.
+        """Find the nearest level to `(..., m, n)` in the Frobenius norm, in closed form: a truncated SVD of each block.
 
         Shuffled, entry `((i, k'), (k, j))` of the level is `sum_s L_k'[i, (k, s)] R_k[j, (k', s)]`: for each pair
         `(k', k)` a block of the entries, reached by a permutation of rows, whose factors occur in no other block and
@@ -179,7 +188,7 @@ def fit_levels(
     restarts: int = 0,
     seed: int = 0,
 ) -> tuple[tuple[Level, ...], Tensor]:
-    """Block coordinate descent: each level in turn becomes the nearest to what the others leave of `dense`.
+    """Fit levels by block coordinate descent: each in turn becomes the nearest to what the others leave of `dense`.
 
     The error never grows, since each step is the best choice of its level (Parshakova et al. 2023, factor fitting by
     block coordinate descent). One level is fitted in closed form; with more, the result is a fixed point of the
@@ -189,7 +198,7 @@ def fit_levels(
         dense: `(*heads, m, n)`.
         shapes: the levels, in the order in which they are fitted.
         tolerance: stop when a sweep lowers no head's error by more than this share of itself.
-        max_sweeps: the most sweeps.
+        max_sweeps: the most sweeps, 1 or more.
         restarts: starts from random levels, after the first from none. More of them are never worse.
         seed: of the random levels; the first starts are the same however many follow.
 
@@ -198,18 +207,18 @@ def fit_levels(
         a start of fewer steps stays where it ended.
 
     Raises:
-        UserError: no levels, blocks that do not divide the matrix, or a number of restarts below 0.
+        UserError: no levels, or blocks that do not divide the matrix.
     """
     if not shapes:
         raise UserError("at least one level is needed")
-    if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0:
-        raise UserError(f"restarts must be a whole number of at least 0, not {restarts!r}")
     dense = dense.detach()
-    max_sweeps = max_sweeps if len(shapes) > 1 else 1
-    best, errors = _alternate(dense, shapes, None, tolerance, max_sweeps)
+    if len(shapes) == 1:
+        max_sweeps, restarts = 1, 0
+    nothing = [torch.zeros_like(dense)] * len(shapes)
+    best, errors = _alternate(dense, shapes, nothing, tolerance, max_sweeps)
     generator = torch.Generator(dense.device).manual_seed(seed)
-    for _ in range(restarts if len(shapes) > 1 else 0):
-        start = _random_levels(dense, shapes, generator)
+    for _ in range(restarts):
+        start = [_random_part(dense, shape, generator) for shape in shapes]
         levels, others = _alternate(dense, shapes, start, tolerance, max_sweeps)
         nearer = others[-1] < errors[-1]
         best = [_choose(nearer, new, old) for new, old in zip(levels, best, strict=True)]
@@ -220,49 +229,44 @@ def fit_levels(
 
 
 def _alternate(
-    dense: Tensor, shapes: Sequence[LevelShape], start: Sequence[Level] | None, tolerance: float, max_sweeps: int
+    dense: Tensor, shapes: Sequence[LevelShape], start: Sequence[Tensor], tolerance: float, max_sweeps: int
 ) -> tuple[list[Level], Tensor]:
-    """`fit_levels` from one start, levels or none: the levels, and the error after each step."""
-    levels: list[Level | None] = [None] * len(shapes) if start is None else [*start]
-    residual = dense
-    for level in levels:
-        if level is not None:
-            residual = residual - level_to_dense(level)
+    """`fit_levels` from one start, a dense matrix for each level: the levels, and the error after each step."""
+    parts, residual = [*start], dense
+    levels: list[Level] = []
+    for part in parts:
+        residual = residual - part
     rounding = 10 * torch.finfo(dense.dtype).eps * torch.linalg.matrix_norm(dense)
     errors = [torch.linalg.matrix_norm(residual)]
     for _ in range(max_sweeps):
-        before = errors[-1]
+        before, levels = errors[-1], []
         for index, shape in enumerate(shapes):
-            held = levels[index]
-            target = residual if held is None else residual + level_to_dense(held)
-            fitted = Level.nearest(target, shape)
-            levels[index] = fitted
-            residual = target - level_to_dense(fitted)
+            target = residual + parts[index]
+            levels.append(Level.nearest(target, shape))
+            parts[index] = _dense(levels[index])
+            residual = target - parts[index]
             errors.append(torch.linalg.matrix_norm(residual))
         unfinished = (before - errors[-1] > tolerance * before) & (errors[-1] > rounding)
         if not unfinished.any():
             break
-    return [level for level in levels if level is not None], torch.stack(errors[1:])
+    return levels, torch.stack(errors[1:])
 
 
-def _random_levels(dense: Tensor, shapes: Sequence[LevelShape], generator: torch.Generator) -> list[Level]:
-    """Random levels, each with the norm of `dense (*heads, m, n)`."""
+def _random_part(dense: Tensor, shape: LevelShape, generator: torch.Generator) -> Tensor:
+    """A random level as a dense matrix, with the norm of `dense (*heads, m, n)`."""
     heads, (rows, columns) = dense.shape[:-2], dense.shape[-2:]
-    levels = []
-    for shape in shapes:
-        level = Level.random(
-            rows,
-            columns,
-            shape,
-            left_fan_in=shape.left_inputs,
-            left_heads=heads,
-            right_heads=heads,
-            generator=generator,
-            dtype=dense.dtype,
-        )
-        scale = torch.linalg.matrix_norm(dense) / torch.linalg.matrix_norm(level_to_dense(level))
-        levels.append(Level(level.left * scale[..., None, None, None], level.right, level.shuffled))
-    return levels
+    level = Level.random(
+        rows,
+        columns,
+        shape,
+        left_fan_in=shape.left_inputs,
+        left_heads=heads,
+        right_heads=heads,
+        generator=generator,
+        dtype=dense.dtype,
+    )
+    scale = torch.linalg.matrix_norm(dense) / torch.linalg.matrix_norm(_dense(level))
+    return _dense(Level(level.left * scale[..., None, None, None], level.right, level.shuffled))
 
 
 def _choose(nearer: Tensor, new: Level, old: Level) -> Level:
@@ -271,7 +275,7 @@ def _choose(nearer: Tensor, new: Level, old: Level) -> Level:
     return Level(torch.where(pick, new.left, old.left), torch.where(pick, new.right, old.right), old.shuffled)
 
 
-def level_to_dense(level: Level) -> Tensor:
+def _dense(level: Level) -> Tensor:
     """`(*heads, m, n)`."""
     size = level.right.shape[-3] * level.right.shape[-2]
     eye = torch.eye(size, dtype=level.right.dtype, device=level.right.device)

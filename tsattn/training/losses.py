@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
-from tsattn.evaluation.pinball import quantile_loss
+from tsattn.evaluation.window_errors import quantile_loss
 from tsattn.layers import OutputDistribution
 
 __all__ = [

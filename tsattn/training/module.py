@@ -22,9 +22,9 @@ from tsattn.checks import calibration_share
 from tsattn.data.counts import check_distribution
 from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
 from tsattn.errors import UserError, one_of
+from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
-from tsattn.evaluation.totals import ErrorTotals
-from tsattn.layers import Encoder, T5Stack
+from tsattn.layers import BlockStack
 from tsattn.layers import distribution as output_distribution
 from tsattn.optim import BETAS, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
@@ -170,7 +170,7 @@ class ForecastingModule(LightningModule):
             return
         backbone = build_backbone(self.description, task, self.output) if backbone is None else backbone
         if self.activation_checkpointing:
-            encoders = [part for part in backbone.modules() if isinstance(part, Encoder | T5Stack)]
+            encoders = [part for part in backbone.modules() if isinstance(part, BlockStack)]
             if not encoders:
                 raise UserError(
                     f"activation_checkpointing computes the blocks of an encoder anew, and backbone "

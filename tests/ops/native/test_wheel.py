@@ -102,7 +102,7 @@ def test_without_a_compiler_a_wheel_is_for_any_platform(tree: Path, tmp_path: Pa
     assert compiled(wheel) == []
     assert "a wheel without compiled kernels, as there is no C++ compiler" in said
     there = set(zipfile.ZipFile(wheel).namelist())
-    assert {"tsattn/ops/native/source/attention.cpp", "tsattn/pretrained/weights/chronos-tiny.safetensors"} <= there
+    assert {"tsattn/ops/native/source/attention.cpp", "tsattn/chronos/bolt/weights/chronos-tiny.safetensors"} <= there
     assert "tsattn/data/public/cards.toml" in there
 
 
@@ -128,7 +128,7 @@ def test_sources_and_the_build_are_in_the_source_distribution(tree: Path, tmp_pa
     assert (folder / "hatch_build.py").is_file()
     there = {file.name for file in (folder / "tsattn/ops/native/source").iterdir()}
     assert there == {file.name for file in (ROOT / "tsattn/ops/native/source").iterdir()}
-    assert (folder / "tsattn/pretrained/weights/chronos-tiny.safetensors").is_file()
+    assert (folder / "tsattn/chronos/bolt/weights/chronos-tiny.safetensors").is_file()
     assert (folder / "tsattn/data/public/cards.toml").is_file()
     assert not list(folder.rglob("*.so"))
 

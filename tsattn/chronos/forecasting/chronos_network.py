@@ -16,6 +16,7 @@ from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.chronos.adapted_chronos import AdaptedChronos
 from tsattn.chronos.adapting import adapt
+from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.converting.activations import reads_future
 from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.chronos_options import EVERY, ChronosOptions, plain_attention
@@ -28,7 +29,6 @@ from tsattn.chronos.opened_weights import open_weights
 from tsattn.chronos.saving import add_biases, plain_record, rebuilt
 from tsattn.descriptions import Description, refuse_imports
 from tsattn.errors import UserError
-from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import MEDIAN, Output, Task
 
 __all__ = ["ChronosNetwork"]
@@ -45,8 +45,8 @@ class ChronosNetwork(Backbone):
             the steps that the model forecasts at once, and forecast by going on from its forecasts.
         output: the quantiles to forecast; none for the median.
         weights: the name of a model that comes with the package, ``chronos-tiny``; the path of a ``.safetensors`` file
-            as `tsattn.pretrained.bolt_file` writes it; the folder of a Chronos model, or one of `AdaptedChronos.save`;
-            or a name on the hub. All but the first two, and all that is adapted or fitted, need the extra `chronos`.
+            of `tsattn.chronos.bolt.bolt_file`; the folder of a Chronos model, or one of `AdaptedChronos.save`; or a
+            name on the hub. All but the first two, and all that is adapted or fitted, need the extra `chronos`.
         revision: the commit, tag or branch of a model on the hub.
         context_length: past steps that it looks at, where nothing is fitted; as many as it can by default.
         attention: takes the place of its self-attention, see `adapt`; None leaves that as it is.

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
+from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.converting.context_windows import HELD_OUT
 from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
@@ -25,7 +26,6 @@ from tsattn.predictors.attending import Attending
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.contexts import last_context
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.pretrained.bolt_file import read_model
 from tsattn.task import Output, Task
 from tsattn.training.random_state import own_random_state
 

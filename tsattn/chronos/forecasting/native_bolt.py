@@ -10,12 +10,12 @@ from einops import rearrange
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones.bolt import ChronosBolt
 from tsattn.batch import Batch
+from tsattn.chronos.bolt.bolt_file import BoltModel, load_bolt
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
+from tsattn.chronos.bolt.continued_quantiles import at_levels, continued_quantiles
 from tsattn.chronos.forecasting.channel_rows import first_seen
 from tsattn.chronos.forecasting.chronos_forecasts import ROWS_AT_ONCE, ChronosForecasts
-from tsattn.pretrained.bolt_file import BoltModel, load_bolt
-from tsattn.pretrained.continued_quantiles import at_levels, continued_quantiles
 
 __all__ = ["NativeBolt"]
 
@@ -24,7 +24,7 @@ class NativeBolt(ChronosForecasts):
     """Every channel is forecast by itself; the weights are read when they are first asked for.
 
     Args:
-        path: of a file of `tsattn.pretrained.bolt_file`.
+        path: of a file of `tsattn.chronos.bolt.bolt_file`.
         model: what it says of the network.
     """
 

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.batch import Batch
+from tsattn.chronos.bolt.continued_quantiles import at_levels
 from tsattn.chronos.forecasting.channel_rows import ChannelRows
 from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
 from tsattn.chronos.forecasting.family_tasks import TASKS
 from tsattn.chronos.forecasting.path_sampling import Sampling
 from tsattn.chronos.models.families import ChronosFamily
 from tsattn.chronos.swapped.swapped_attention import SwappedAttention
-from tsattn.pretrained.continued_quantiles import at_levels
 
 __all__ = ["PipelineForecasts"]
 

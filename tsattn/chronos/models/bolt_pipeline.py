@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from tsattn.backbones import complete_backbone
-from tsattn.backbones.bolt import UNSCALED
-from tsattn.backbones.bolt_weights import bolt_config, to_chronos_bolt
+from tsattn.chronos.bolt.bolt_file import load_bolt, read_model
+from tsattn.chronos.bolt.bolt_network import UNSCALED
+from tsattn.chronos.bolt.bolt_weights import bolt_config, to_chronos_bolt
 from tsattn.chronos.models.families import FAMILIES
 from tsattn.errors import UserError
-from tsattn.pretrained.bolt_file import load_bolt, read_model
 
 __all__ = ["bolt_pipeline"]
 
 
 def bolt_pipeline(path: Path) -> Any:
-    """The pipeline of a file of `tsattn.pretrained.bolt_file`, in float32.
+    """The pipeline of a file of `tsattn.chronos.bolt.bolt_file`, in float32.
 
     Raises:
         UserError: for a file that is none, or a network that chronos-forecasting has not got.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tsattn.checks import folder_path
+from tsattn.chronos.bolt.bolt_file import named_file, shipped_names
 from tsattn.errors import UserError
-from tsattn.pretrained.bolt_file import named_file, shipped_names
 
 __all__ = ["RECORD", "NamedWeights", "bolt_file"]
 
@@ -25,7 +25,7 @@ class NamedWeights:
 
     Attributes:
         name: what they were called.
-        file: that of a `ChronosBolt` of this package, see `tsattn.pretrained.bolt_file`.
+        file: that of a `ChronosBolt` of this package, see `tsattn.chronos.bolt.bolt_file`.
         folder: that of a Chronos model, or of an adapted one.
         revision: the commit, tag or branch of a model on the hub, which has neither file nor folder here.
     """

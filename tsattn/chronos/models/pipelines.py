@@ -43,7 +43,7 @@ def open_pipeline(
 
     Args:
         name_or_path: a name that ships with the package, ``chronos-tiny``, the path of a ``.safetensors`` file of
-            `tsattn.pretrained.bolt_file`, a folder, or the name of a model on the hub, ``amazon/chronos-bolt-small``:
+            `tsattn.chronos.bolt.bolt_file`, a folder, or the name of a model on the hub, ``amazon/chronos-bolt-small``:
             the first of these that there is.
         revision: the commit, tag or branch of a model on the hub; a commit pins the weights.
         device: where it is put.

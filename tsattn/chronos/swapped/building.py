@@ -13,6 +13,7 @@ from tsattn.attention.patterns import (
     SlidingWindowPattern,
 )
 from tsattn.attention.projections import LowRankProjection
+from tsattn.chronos.bolt.t5_layers import without_biases
 from tsattn.chronos.models.families import AttentionSite, ChronosFamily
 from tsattn.chronos.models.token_layout import TokenLayout
 from tsattn.chronos.swapped.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
@@ -20,7 +21,6 @@ from tsattn.chronos.swapped.pair_rotation import PairRotation
 from tsattn.chronos.swapped.swapped_attention import SwappedAttention, SwappedT5Attention, SwappedTimeAttention
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
-from tsattn.layers.t5_stack import without_biases
 
 __all__ = ["Surroundings", "build_swapped"]
 

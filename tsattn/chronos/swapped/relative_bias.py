@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tsattn.layers.distance_bias import distance_buckets
+from tsattn.chronos.bolt.t5_layers import distance_buckets
 
 __all__ = ["RelativeBias"]
 

@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tsattn.backbones import build_backbone
-from tsattn.backbones.bolt import ChronosBolt
 from tsattn.checks import folder_path
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
 from tsattn.errors import UserError, one_of
 from tsattn.plain_data import PlainData
 from tsattn.task import Output, Task
@@ -30,7 +30,7 @@ _SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class BoltModel(PlainData):
-    """What a file says of its model.
+    """The description of a model that its file holds.
 
     Attributes:
         description: of the backbone.
@@ -61,7 +61,7 @@ def shipped_names() -> list[str]:
 
 
 def named_file(weights: str | PathLike[str]) -> Path | None:
-    """The file that a shipped name or a path means; None where there is no such file.
+    """Find the file that a shipped name or a path means; None if there is none.
 
     A shipped name means that model wherever it is typed, whatever else has this name in the current folder, which
     ``./NAME`` means.
@@ -88,7 +88,7 @@ def find_weights(weights: str | PathLike[str]) -> Path:
 
 
 def read_model(path: Path) -> BoltModel:
-    """What the head of a file says, without reading its weights.
+    """Read the description of a model from the head of its file, without its weights.
 
     Raises:
         UserError: for a file that `save_bolt` has not written.
@@ -107,7 +107,7 @@ def read_model(path: Path) -> BoltModel:
 
 
 def load_bolt(path: Path) -> ChronosBolt:
-    """The network of a file, in float32 and eval mode.
+    """Load the network of a file, in float32 and eval mode.
 
     Raises:
         UserError: for a file that `save_bolt` has not written, or whose weights are not those of its model.

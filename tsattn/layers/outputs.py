@@ -1,12 +1,11 @@
-"""Distributions as the output of a network: their parameters, likelihood, mean and exact quantiles.
+"""From the numbers of a head to the forecast: a point, quantiles that cannot cross, or parameters of a distribution.
 
-A network gives, for each step and channel, its forecast of the level, as it does for the median of quantiles, and P - 1
-further numbers. They become parameters on the scale of the batch; those of counts in original units.
+For a distribution a network gives, for each step and channel, its forecast of the level, as it does for the median of
+quantiles, and P - 1 further numbers. They become parameters on the scale of the batch; those of counts in original
+units. Source: Salinas et al., *DeepAR* (2020), for the likelihoods, and the scale factor of the negative binomial. Its
+level is ours: the forecast of the network and the linear path, bent above zero.
 
-Source: Salinas et al., *DeepAR* (2020), for the likelihoods, and the scale factor of the negative binomial. Its level
-is ours: what the network and the linear path beside it forecast, bent above zero.
-
-Shape letters: B windows, L context, T horizon, C channels, P parameters, N levels.
+Shape letters: B windows, L context, T horizon, C channels, P parameters, Q quantiles, N levels.
 """
 
 from __future__ import annotations
@@ -14,6 +13,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import sub
+from statistics import NormalDist
 from typing import ClassVar
 
 import torch
@@ -23,15 +25,15 @@ from torch import Tensor, distributions, nn
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.constants import EXACT
-from tsattn.layers.instance_norm import InstanceNorm
-from tsattn.layers.quantiles import QuantileFan
-from tsattn.task import Output
+from tsattn.constants import EXACT, ModuleWithConstants
+from tsattn.layers.tokens import InstanceNorm
+from tsattn.task import MEDIAN, Output, check_quantiles
 
 __all__ = [
     "NegativeBinomialOutput",
     "NormalOutput",
     "OutputDistribution",
+    "QuantileFan",
     "StudentTOutput",
     "distribution",
     "output_fan",
@@ -41,6 +43,61 @@ _UNIT = math.log(math.e - 1)  # softplus of it is 1
 _LEAST = 1e-4  # of a scale, on that of the window
 _LEAST_COUNT = 1e-6
 _SHARPNESS = 4.0  # of the bend above zero: levels of the size of the context are left as they are
+
+
+class QuantileFan(ModuleWithConstants):
+    """A median opened into quantiles: each level lies a step, never negative, further out than the one before.
+
+    A step is ``z * softplus(raw + log(e - 1))``, where z is the distance of the two levels under the standard normal
+    distribution: zeros open the fan to its quantiles, and one unit of `raw` means the same for close and far levels.
+    Steps are added one by one outwards; as rounding keeps order, the quantiles do not cross in any precision.
+
+    Source: Park et al., *Learning Quantile Functions without Quantile Crossing* (AISTATS 2022), whose
+    increments start from the lowest level; from the median, the point forecast does not depend on the tails.
+
+    Args:
+        levels: Q levels, as `Output.quantiles`; none leaves the median as it is.
+
+    Attributes:
+        num_outputs: numbers that a head must give for each step and channel: the median and Q - 1 steps.
+
+    Raises:
+        UserError: for levels that are not valid quantiles.
+    """
+
+    normal: Tensor
+
+    def __init__(self, levels: Sequence[float] = ()) -> None:
+        super().__init__()
+        self.levels = check_quantiles(levels)
+        self.num_outputs = max(1, len(self.levels))
+        self.below = self.levels.index(MEDIAN) if self.levels else 0
+        z = [NormalDist().inv_cdf(level) for level in self.levels]
+        steps = [high - low for low, high in pairwise(z)]
+        self.register_constant("normal", steps, torch.get_default_dtype(), cast=True)
+
+    def forward(
+        self, median: Tensor, raw: Tensor, norm: InstanceNorm | None = None, batch: Batch | None = None
+    ) -> Tensor:
+        """The quantiles, in the order of the levels.
+
+        Args:
+            median: `(...)`, the level 0.5.
+            raw: `(..., Q - 1)`, any numbers: the steps between neighbouring levels, lowest first.
+            norm: takes quantiles of `(B, T, C)` back from the scale of the windows.
+            batch: unused; `OutputDistribution`, which may take the place of a fan, reads it.
+
+        Returns:
+            `(..., Q)`; the median `(...)` itself if there are no levels.
+        """
+        if not self.levels:
+            return median if norm is None else norm.restore(median)
+        self.fill_constants(median.device)
+        steps = (self.normal * F.softplus(raw + _UNIT)).unbind(-1)
+        down = accumulate(reversed(steps[: self.below]), sub, initial=median)
+        up = accumulate(steps[self.below :], initial=median)
+        opened = torch.stack([*reversed([*down]), *[*up][1:]], -1)
+        return opened if norm is None else norm.restore(opened)
 
 
 class OutputDistribution(nn.Module, ABC):
@@ -229,7 +286,7 @@ def distribution(output: Output) -> OutputDistribution | None:
 
 
 def output_fan(output: Output) -> QuantileFan | OutputDistribution:
-    """What makes the forecast of a level and further numbers: quantiles, a point, or the parameters of a distribution.
+    """Build the last module of a network, from a level and further numbers to a point, quantiles or parameters.
 
     It is called with `level (B, T, C)`, `raw (B, T, C, num_outputs - 1)`, the normalisation of the windows (or None)
     and the batch.
@@ -246,8 +303,8 @@ def _located(level: Tensor, raw: Tensor, norm: InstanceNorm | None) -> tuple[Ten
 
 
 def _log_prob(family: distributions.Distribution, values: Tensor) -> Tensor:
-    found: Tensor = family.log_prob(values)
-    return found
+    logarithm: Tensor = family.log_prob(values)
+    return logarithm
 
 
 def _precise(values: Tensor) -> Tensor:

@@ -21,11 +21,9 @@ from tsattn.attention import Attention, attention_per_layer, build_attention
 from tsattn.attention.projections import LowRankProjection
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.batch import Batch
+from tsattn.chronos.bolt.t5_layers import DistanceBias, ResidualMLP, T5Block, T5Stack, TokenNetwork, WindowScale
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
-from tsattn.layers import DistanceBias, ResidualMLP, T5Stack, WindowScale
-from tsattn.layers.residual_mlp import TokenNetwork
-from tsattn.layers.t5_stack import T5Block
 from tsattn.task import Output, Task
 
 __all__ = ["UNSCALED", "ChronosBolt"]
@@ -35,7 +33,7 @@ UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
 
 _START, _REG = 0, 1  # places in the table of special tokens
 # at the start
-_PEAK = 6.0  # logit of what a head looks at, beside some zero for the rest
+_PEAK = 6.0  # logit of the token that a head looks at; the others have about 0
 _SMALL = 0.1  # share of their size by T5's rules that branches have which add to what is there
 _GAIN = 2.0  # of the head, so that small steps of what it reads are steps of the forecast
 
@@ -247,7 +245,7 @@ class ChronosBolt(Backbone):
         self.head.skip.weight.copy_(_GAIN * nn.init.orthogonal_(directions).repeat(self.num_outputs, 1))
 
     def _take_over_window(self, across: Attention) -> None:
-        """Let the decoder's token see little beside the token of the whole window, and take that as it is."""
+        """Let the decoder's token see hardly more than the token of the whole window, and take it over."""
         projection = across.projection
         assert isinstance(projection, LowRankProjection)
         start, window = (token * token.square().mean().rsqrt() for token in self.special.weight[[_START, _REG]])

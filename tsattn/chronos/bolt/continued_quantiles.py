@@ -1,4 +1,4 @@
-"""Quantiles of any horizon and level from a network that has a horizon and levels of its own."""
+"""Quantiles of any horizon and level from a network with a fixed horizon and levels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tsattn.backbones.bolt import ChronosBolt
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
 
 __all__ = ["at_levels", "continued_quantiles", "quantiles_of_paths"]
 
@@ -17,8 +17,8 @@ def continued_quantiles(
 ) -> Tensor:
     """Quantiles of `horizon` steps, beyond those of the network continued as Chronos-Bolt's pipeline does.
 
-    Each quantile forecast is one more context to go on from, and the quantiles after that are those of all their
-    quantile forecasts together, so that intervals go on to widen. Source: `ChronosBoltPipeline.predict` of
+    Each quantile forecast becomes a context for the next steps, whose quantiles are those of all these forecasts
+    together, so that intervals widen. Source: `ChronosBoltPipeline.predict` of
     chronos-forecasting.
 
     Args:

@@ -26,7 +26,7 @@ _GATED_NETWORK = {"hidden": "wi_0", "gate": "wi_1", "output": "wo"}
 # the functions of hidden layers, by the names of transformers
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "silu": "silu"}
 
-# arguments of `ChronosBolt` that a configuration has alike, by its names, there and in its chronos_config
+# arguments of `ChronosBolt` by the names that a configuration has for them, there and in its chronos_config
 _SAME = {
     "d_model": "d_model",
     "num_layers": "num_layers",
@@ -43,7 +43,9 @@ _DEFAULTS = {"relative_attention_num_buckets": 32, "relative_attention_max_dista
 
 
 def from_chronos_bolt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state of a `ChronosBolt` with attention of queries and keys by linear maps, such as `UNSCALED`.
+    """Rename the weights of chronos-forecasting to those of a `ChronosBolt`.
+
+    Its attention has queries and keys by linear maps, as `UNSCALED` has.
 
     Args:
         state: of the model of chronos-forecasting; copies of the table of special tokens may be left out.
@@ -59,7 +61,7 @@ def from_chronos_bolt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def to_chronos_bolt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state that the model of chronos-forecasting loads, strictly.
+    """Rename the weights of a `ChronosBolt` to those that the model of chronos-forecasting loads, strictly.
 
     Args:
         state: of a `ChronosBolt`, see `from_chronos_bolt`.
@@ -72,7 +74,7 @@ def to_chronos_bolt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def bolt_description(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a configuration of Chronos-Bolt means here.
+    """Translate a configuration of Chronos-Bolt.
 
     Args:
         config: as ``config.json`` of such a model holds it, or `to_dict` of its configuration gives it.
@@ -107,7 +109,7 @@ def bolt_description(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 def bolt_config(
     description: Mapping[str, Any], context_length: int, prediction_length: int, quantiles: Sequence[float]
 ) -> dict[str, Any]:
-    """The configuration of a network of this package, from which `bolt_description` gives it again.
+    """Write the configuration of a network, from which `bolt_description` reads it.
 
     Args:
         description: of a `chronos_bolt` with the attention of Chronos-Bolt, all arguments written out.

@@ -1,0 +1,346 @@
+"""The parts of a Chronos-Bolt network: the scale of a window, the networks, bias, blocks and stacks of T5.
+
+Source: Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer* (JMLR 2020):
+normalisation before each branch by the root mean square alone, no biases, and one relative bias of the logits for all
+layers. Here with any attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.attention import Attention
+from tsattn.errors import UserError, one_of
+from tsattn.layers import BlockStack, Dropout
+
+__all__ = [
+    "FEED_FORWARDS",
+    "DistanceBias",
+    "ResidualMLP",
+    "T5Block",
+    "T5Stack",
+    "TokenNetwork",
+    "WindowScale",
+    "distance_buckets",
+    "without_biases",
+]
+
+EPS = 1e-6  # added to the mean square
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+FEED_FORWARDS = (*_ACTIVATIONS, *(f"gated-{name}" for name in _ACTIVATIONS))
+
+
+def activation_of(feed_forward: str) -> Callable[[Tensor], Tensor]:
+    """The function that a name of `FEED_FORWARDS` has, gated or not.
+
+    Raises:
+        UserError: for another name.
+    """
+    if feed_forward not in FEED_FORWARDS:
+        raise UserError(f"feed_forward must be one of {one_of(FEED_FORWARDS)}, not {feed_forward!r}")
+    return _ACTIVATIONS[feed_forward.removeprefix("gated-")]
+
+
+class ResidualMLP(nn.Module):
+    """The sum of a network with one hidden layer and a linear map; it may change the width.
+
+    Source: Das et al., *A decoder-only foundation model for time-series forecasting* (ICML 2024), and the Chronos-Bolt
+    models.
+
+    Args:
+        num_inputs: width of what comes in.
+        d_ff: hidden width.
+        num_outputs: width of what goes out.
+        feed_forward: names the function of the hidden layer, see `activation_of`.
+        dropout: probability of dropping a number of the hidden branch in training.
+        mup_roles: of its layers, ``hidden``, ``output`` and ``skip``, see `tsattn.optim`.
+    """
+
+    def __init__(
+        self,
+        num_inputs: int,
+        d_ff: int,
+        num_outputs: int,
+        feed_forward: str,
+        dropout: float,
+        mup_roles: Mapping[str, str],
+    ) -> None:
+        super().__init__()
+        self.mup_roles = dict(mup_roles)
+        self.hidden = nn.Linear(num_inputs, d_ff)
+        self.output = nn.Linear(d_ff, num_outputs)
+        self.skip = nn.Linear(num_inputs, num_outputs)
+        self.dropout = Dropout(dropout)
+        self._activation = activation_of(feed_forward)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(..., num_inputs)` to `(..., num_outputs)`."""
+        out: Tensor = self.dropout(self.output(self._activation(self.hidden(x))), self.skip(x))
+        return out
+
+
+class TokenNetwork(nn.Module):
+    """A hidden layer without biases, gated by a second one or not.
+
+    Source: Raffel et al. (JMLR 2020), T5; gated: Shazeer, *GLU Variants Improve Transformer* (2020).
+
+    Args:
+        d_model: D.
+        d_ff: hidden width.
+        feed_forward: the function of the hidden layer, and whether it is gated: one of `FEED_FORWARDS`.
+        dropout: probability of dropping a number of the hidden layer in training.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, feed_forward: str, dropout: float) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(d_model, d_ff, bias=False)
+        self.gate = nn.Linear(d_model, d_ff, bias=False) if feed_forward.startswith("gated-") else None
+        self.output = nn.Linear(d_ff, d_model, bias=False)
+        self.dropout = Dropout(dropout)
+        self._activation = activation_of(feed_forward)
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(..., D)` to `(..., D)`."""
+        hidden = self._activation(self.hidden(x))
+        if self.gate is not None:
+            hidden = hidden * self.gate(x)
+        out: Tensor = self.output(self.dropout(hidden))
+        return out
+
+
+class DistanceBias(nn.Module):
+    """A learned bias for each head and bucket of distances; one serves all layers of a stack.
+
+    The nearest distances have a bucket each, further ones share buckets that grow in proportion to the distance, and
+    all from `max_distance` on share the last.
+
+    Args:
+        num_heads: H.
+        num_buckets: of both directions together, or of the past alone.
+        max_distance: in tokens.
+        both_ways: whether later tokens have buckets of their own; else each counts as the token itself.
+
+    Raises:
+        UserError: for buckets too few to tell distances apart, or a distance that is no further than those with a
+            bucket each.
+    """
+
+    def __init__(
+        self, num_heads: int, num_buckets: int = 32, max_distance: int = 128, *, both_ways: bool = True
+    ) -> None:
+        super().__init__()
+        of_one_way = num_buckets // 2 if both_ways else num_buckets
+        if of_one_way < 2 or num_buckets % 2:
+            raise UserError(f"num_buckets must be an even number from 4 on, not {num_buckets}")
+        if max_distance <= of_one_way // 2:
+            raise UserError(f"max_distance must be above {of_one_way // 2} with {num_buckets} buckets: {max_distance}")
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.both_ways = both_ways
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads).normal_(std=0.02))
+
+    def forward(self, num_tokens: int) -> Tensor:
+        """The bias `(1, H, N, N)` of N neighbouring tokens: `[..., i, j]` of token i that looks at token j."""
+        place = torch.arange(num_tokens, device=self.weight.device)
+        return self.weight[self.buckets(place[None, :] - place[:, None])].permute(2, 0, 1)[None]
+
+    @torch.no_grad()
+    def look_at_distances_(self, peak: float) -> None:
+        """Start with heads that look back: the first at the token before, the second at the one before that, and so on.
+
+        Args:
+            peak: the bias there; it is 0 elsewhere.
+        """
+        heads = torch.arange(self.weight.shape[1], device=self.weight.device)
+        self.weight.zero_()
+        self.weight[self.buckets(-1 - heads), heads] = peak
+
+    def buckets(self, ahead: Tensor) -> Tensor:
+        """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape."""
+        return distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
+
+
+def distance_buckets(ahead: Tensor, num_buckets: int, max_distance: int, *, both_ways: bool) -> Tensor:
+    """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape (`DistanceBias`)."""
+    first = torch.zeros_like(ahead)
+    if both_ways:
+        num_buckets //= 2
+        first = (ahead > 0).long() * num_buckets
+        distance = ahead.abs()
+    else:
+        distance = (-ahead).clamp(min=0)
+    exact = num_buckets // 2
+    # in float32, in which the pretrained weights were assigned to their buckets
+    share = (distance.float().clamp(min=1) / exact).log() / math.log(max_distance / exact)
+    far = exact + (share * (num_buckets - exact)).long()
+    return first + torch.where(distance < exact, distance, far.clamp(max=num_buckets - 1))
+
+
+class WindowScale:
+    """The mean and standard deviation of the observed steps of each window, as the Chronos models have them.
+
+    Unlike `InstanceNorm` nothing is added to the variance, and steps that are missing stay where they are. Source:
+    Ansari et al., *Chronos: Learning the Language of Time Series* (TMLR 2024), and the package chronos-forecasting,
+    whose Bolt models standardise, and whose Chronos-2 takes the arcsinh after that.
+
+    Args:
+        context: `(R, L)` one series a row; what stands at missing steps is not read.
+        observed: `(R, L)` bool; None if all is observed.
+        arcsinh: whether the standardised values are squeezed by the arcsinh.
+
+    Attributes:
+        mean: `(R, 1)`; 0 without an observed step.
+        scale: `(R, 1)`; 1e-5 where all observed steps are alike, 1 without any.
+    """
+
+    def __init__(self, context: Tensor, observed: Tensor | None = None, *, arcsinh: bool = False) -> None:
+        # sums of hundreds of steps: never in half precision
+        context = context if context.dtype == torch.float64 else context.float()
+        if observed is None:
+            self.mean = context.mean(-1, keepdim=True)
+            scale = (context - self.mean).square().mean(-1, keepdim=True).sqrt()
+        else:
+            count = observed.sum(-1, keepdim=True)
+            context = context.masked_fill(~observed, 0)
+            self.mean = context.sum(-1, keepdim=True) / count.clamp(min=1)
+            squares = (context - self.mean).square().masked_fill(~observed, 0)
+            scale = torch.where(count > 0, (squares.sum(-1, keepdim=True) / count.clamp(min=1)).sqrt(), 1.0)
+        self.scale = torch.where(scale == 0, 1e-5, scale)
+        self.arcsinh = arcsinh
+        self._context = context
+
+    def normalised(self) -> Tensor:
+        """The context on the scale of the window, `(R, L)`; what stands at missing steps means nothing."""
+        scaled = (self._context - self.mean) / self.scale
+        return scaled.arcsinh() if self.arcsinh else scaled
+
+    def restore(self, forecast: Tensor) -> Tensor:
+        """From the scale of the window back to that of the context: `(R, ...)`."""
+        forecast = forecast.to(self.mean.dtype)
+        forecast = forecast.sinh() if self.arcsinh else forecast
+        shape = (-1, *[1] * (forecast.dim() - 1))
+        return forecast * self.scale.view(shape) + self.mean.view(shape)
+
+
+def without_biases(attention: Attention) -> Attention:
+    """The attention itself, its linear maps (of queries, keys, values and the output) left without biases."""
+    for part in attention.modules():
+        if isinstance(part, nn.Linear):
+            part.register_parameter("bias", None)
+    return attention
+
+
+class T5Block(nn.Module):
+    """Attention, in a decoder then attention to the encoder's tokens, then a network on each token: each added.
+
+    Args:
+        attention: of the tokens among themselves.
+        across: of the tokens to those of the encoder; None in an encoder.
+        d_ff: hidden width of the network.
+        feed_forward: see `TokenNetwork`.
+        dropout: probability of dropping a number of a branch in training.
+    """
+
+    def __init__(
+        self, attention: Attention, across: Attention | None, d_ff: int, feed_forward: str, dropout: float
+    ) -> None:
+        super().__init__()
+        D = attention.d_model
+        self.attention_norm = nn.RMSNorm(D, eps=EPS)
+        self.attention = without_biases(attention)
+        self.across_norm = None if across is None else nn.RMSNorm(D, eps=EPS)
+        self.across = None if across is None else without_biases(across)
+        self.network_norm = nn.RMSNorm(D, eps=EPS)
+        self.network = TokenNetwork(D, d_ff, feed_forward, dropout)
+        self.dropout = Dropout(dropout)
+
+    @override
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Map `(B, N, D)` to `(B, N, D)`; see `T5Stack`, with the bias `(1, H, N, N)` of the logits."""
+        tokens = {"attention_mask": mask, "bias": bias, "positions": positions, "global_tokens": global_tokens}
+        x = self.dropout(self.attention(self.attention_norm(x), **tokens), x)
+        if self.across is not None and self.across_norm is not None:
+            x = self.dropout(self.across(self.across_norm(x), context, attention_mask=context_mask), x)
+        out: Tensor = self.dropout(self.network(self.network_norm(x)), x)
+        return out
+
+
+class T5Stack(BlockStack):
+    """A stack of blocks, one for each attention, with a relative bias that all share, and a final normalisation.
+
+    Args:
+        attentions: of the tokens among themselves, first layer first.
+        across: of the tokens to those of the encoder, as many; none in an encoder.
+        d_ff: hidden width of the networks.
+        feed_forward: see `TokenNetwork`.
+        dropout: probability of dropping a number of the tokens at either end, or of a branch, in training.
+        relative_bias: of the logits.
+    """
+
+    def __init__(
+        self,
+        attentions: Sequence[Attention],
+        across: Sequence[Attention],
+        d_ff: int,
+        feed_forward: str,
+        dropout: float,
+        relative_bias: DistanceBias,
+    ) -> None:
+        super().__init__()
+        cross: Sequence[Attention | None] = across or [None] * len(attentions)
+        pairs = zip(attentions, cross, strict=True)
+        self.blocks = nn.ModuleList(T5Block(among, other, d_ff, feed_forward, dropout) for among, other in pairs)
+        self.relative_bias = relative_bias
+        self.norm = nn.RMSNorm(attentions[0].d_model, eps=EPS)
+        self.dropout = Dropout(dropout)
+
+    @override
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        global_tokens: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Map `(B, N, D)` to `(B, N, D)`.
+
+        Args:
+            x: the tokens.
+            mask: `(B, N)` bool, True at real tokens.
+            positions: `(N,)` whole numbers, which windows and blocks come from.
+            global_tokens: `(N,)` bool, tokens inside every window and block.
+            context: `(B, S, D)` the tokens of the encoder, for a decoder.
+            context_mask: `(B, S)` bool, which of these are real.
+        """
+        known = (self.relative_bias(x.shape[1]), mask, positions, global_tokens, context, context_mask)
+        x = self.dropout(x)
+        for block in self.blocks:
+            x = self.run(block, x, *known)
+        out: Tensor = self.dropout(self.norm(x))
+        return out
