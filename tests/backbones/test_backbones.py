@@ -188,7 +188,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ),
     (
         {"kind": "transformer", "layers": 3},
-        "has no argument 'layers' .did you mean num_layers..; valid: d_model, num_layers",
+        "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers",
     ),
     ({"kind": "transformer", "num_layers": 0}, "num_layers must be at least 1"),
     ({"kind": "transformer", "channels": "all"}, "channels must be one of mixed, independent, not 'all'"),

@@ -178,7 +178,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"d_model": 0}, "d_model must be at least 1"),
     (
         {"calender": True},
-        "backbone itransformer has no argument 'calender' .did you mean calendar..; valid: d_model, num_layers",
+        "itransformer has no argument 'calender' .did you mean calendar..; valid: d_model",
     ),
 ]
 
