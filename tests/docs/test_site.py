@@ -105,6 +105,8 @@ def imported_by_pages() -> list[tuple[str, str]]:
 def has_entry(room: str, name: str, entries: Iterable[str]) -> bool:
     """Whether one of the entries is this object: a class or function by whatever path, a constant by its own."""
     one = getattr(importlib.import_module(room), name)
+    if inspect.ismodule(one):
+        return any(path.startswith(f"{one.__name__}.") for path in entries)
     if not (inspect.isclass(one) or inspect.isroutine(one)):
         return f"{room}.{name}" in entries
     return any(path.rpartition(".")[2] == name and one_of_path(path) is one for path in entries)
