@@ -16,6 +16,8 @@ from tsattn.errors import UserError, one_of
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from tsattn.backbones.base import Backbone
 
 __all__ = ["BACKBONES", "PRETRAINED_NETWORKS", "Backbone", "backbone_class", "build_backbone", "complete_backbone"]
@@ -26,7 +28,7 @@ BACKBONES = {
     "itransformer": "tsattn.backbones.itransformer.ITransformer",
     "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
     "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
-    "chronos_bolt": "tsattn.backbones.bolt.ChronosBolt",
+    "chronos_bolt": "tsattn.chronos.bolt.bolt_network.ChronosBolt",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
@@ -60,13 +62,13 @@ def build_backbone(description: Description, task: Task, output: Output = Output
         )
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"backbone {kind}")
     backbone: Backbone = cls(task, output, **chosen)
-    if task.counts_steps and any(_has_calendar(part) for part in backbone.modules()):
+    if task.counts_steps and any(_reads_time_stamps(part) for part in backbone.modules()):
         raise UserError("blocks by the calendar need time stamps, and the series count steps; give their lengths")
     return backbone
 
 
 def network_name(description: Mapping[str, Any]) -> str:
-    """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it.
+    """The name in tables and run folders: kinds of backbone and attention, e.g. ``transformer_mlr``.
 
     Args:
         description: complete, see `complete_backbone`.
@@ -75,7 +77,7 @@ def network_name(description: Mapping[str, Any]) -> str:
 
 
 def complete_backbone(description: Description) -> dict[str, Any]:
-    """The description with the defaults of its kind written out, those of its attention too."""
+    """Write out the defaults of a description's kind, those of its attention included."""
     kind, cls, chosen = _parse(description)
     return {"kind": kind, **cls.complete(chosen)}
 
@@ -101,7 +103,7 @@ def _parse(description: Description) -> tuple[str, type[Any], dict[str, Any]]:
 
 
 def _table(kind: str) -> dict[str, str]:
-    """What a kind may be: a backbone that anybody names, or the network of a predictor, which messages do not list."""
+    """The kinds that `kind` may be: backbones, or the network of a predictor, which messages do not list."""
     return {kind: PRETRAINED_NETWORKS[kind]} if kind in PRETRAINED_NETWORKS else BACKBONES
 
 
@@ -116,6 +118,8 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _has_calendar(part: Any) -> bool:
-    """Whether an attention makes its blocks from time stamps."""
-    return getattr(getattr(part, "pattern", None), "calendar", None) is not None
+def _reads_time_stamps(part: nn.Module) -> bool:
+    """Whether this is an attention whose blocks come from time stamps."""
+    from tsattn.attention import Attention
+
+    return isinstance(part, Attention) and part.pattern.data_blocks is not None and not part.pattern.reads_values

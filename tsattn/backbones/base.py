@@ -1,4 +1,4 @@
-"""What every backbone is: a module from a batch to a forecast."""
+"""The base class of backbones: a module from a batch to a forecast."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a description with the defaults of all others written out, those of its attention too."""
+        """The arguments of a description with all defaults written out, those of its attention included."""
         complete = {**descriptions.defaults(cls), **arguments}
         if "attention" in complete:
             attention = complete["attention"]
@@ -53,27 +53,24 @@ class Backbone(nn.Module, ABC):
 
     @classmethod
     def title(cls, description: Mapping[str, Any]) -> str:
-        """Kind and attention of a complete description, as tables have them."""
+        """The kind and attention of a complete description, as tables show them."""
         attention = description.get("attention") or []
         layers = attention if isinstance(attention, list) else [attention]
         return "_".join([description["kind"], *dict.fromkeys(layer["kind"] for layer in layers)])
 
     def token_ends(self, count: int) -> list[int | str] | None:
-        """What each of so many tokens of its attention stands for: the step with which it ends, or a name.
+        """The step with which each of `count` tokens of its attention ends, or the name of a token; None if unknown.
 
-        Steps are counted from the last one of the context, which is 0: those before it are negative.
-
-        Returns:
-            None where it is not known.
+        Steps count from the last one of the context, which is 0; earlier ones are negative.
         """
         return None
 
     def own_loss(self, batch: Batch) -> Tensor:
-        """What is made small in training, over the observed targets of a batch, where `has_own_loss` says so."""
+        """The training loss over the observed targets of a batch, where `has_own_loss` is true."""
         raise NotImplementedError(f"{type(self).__name__} is trained by the losses of tsattn.training.losses")
 
     def warm_start(self, batches: Iterable[Batch]) -> None:
-        """Start from what closed form can find on the training windows; called once, before the first step."""
+        """Start from a closed-form solution on the training windows; called once, before the first step."""
 
 
 def check_sizes(*, dropout: float, **sizes: int | None) -> None:

@@ -42,7 +42,7 @@ class PatchTST(Backbone):
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
-        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
+        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
         patch_mask: the share of patches whose values are hidden in training, see `TokenEmbedding`; 0 hides none.
         pad_end: one more patch, whose steps beyond the context repeat its last step, see `Patches`.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.

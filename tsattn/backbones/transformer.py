@@ -43,7 +43,7 @@ class Transformer(Backbone):
         linear_path: a linear map of the normalised context that is added to the forecast, see `LinearPath`.
         calendar: use the time of day, day of the week and time of year of each step too, see `CalendarFeatures`.
         dropout: probability of dropping a number of a token or branch in training.
-        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.token_norm`.
+        norm: of the tokens, ``layer`` or ``batch``, see `tsattn.layers.encoder.token_norm`.
         subtract_last: measure a window from its last value instead of its mean, see `InstanceNorm`.
     """
 

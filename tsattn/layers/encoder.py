@@ -120,7 +120,7 @@ class EncoderBlock(nn.Module):
         attention: the attention of this layer; its `d_model` is the width D of the stream.
         d_ff: hidden width of the two-layer network.
         dropout: probability of dropping a number of either branch in training.
-        norm: of the tokens before each branch, see `tsattn.layers.token_norm`.
+        norm: of the tokens before each branch, see `tsattn.layers.encoder.token_norm`.
     """
 
     def __init__(self, attention: Attention, d_ff: int, dropout: float, norm: str = "layer") -> None:
