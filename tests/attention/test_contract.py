@@ -29,6 +29,7 @@ from tsattn.attention.patterns import (
     FixedMixingPattern,
     FullPattern,
     GlobalSlidingWindowPattern,
+    PatternCall,
     SlidingWindowPattern,
     Tokens,
 )
@@ -136,9 +137,7 @@ def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: to
 
     def run(impl: str, dtype: torch.dtype, causal: bool) -> dict[str, Tensor]:
         leaves = [t.clone().to(dtype).requires_grad_() for t in rounded]
-        out = attention.pattern(
-            *leaves, tokens=tokens, causal=causal, bias=None, scale=attention.projection.scale, dropout_p=0.0, impl=impl
-        )
+        out = attention.pattern(*leaves, PatternCall(tokens, attention.projection.scale, causal, impl=impl))
         out = out * mask[:, None, :, None]
         (out * torch.linspace(-1, 1, out.shape[-1], dtype=dtype)).sum().backward()
         gradients = zip(("q", "k", "v"), leaves, strict=True)
@@ -276,8 +275,8 @@ class _LevelsInFull(FullPattern):
         divisor = {"none": 1, "both": len(ranks) ** 2}.get(description.get("divide_by", "none"), len(ranks))
         self.factors = [f / divisor for f, rank in zip(factors[scaling], ranks, strict=True) for _ in range(rank)]
 
-    def __call__(self, q: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        return super().__call__(q * q.new_tensor(self.factors), *arguments, **{**options, "scale": 1.0})
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        return super().__call__(q * q.new_tensor(self.factors), k, v, call.scaled(1 / call.scale))
 
 
 @patterns
