@@ -35,7 +35,6 @@ from tsattn.attention.patterns import (
 )
 from tsattn.ops.masks import real_positions
 
-LENGTHS = (1, 3, 7, 97)
 # where windows and blocks are cut in more ways than at short lengths; at 720, blocks may be too large for one leaf
 LONG = [(case, 336) for case in PATTERN_CASES if case.startswith(("swa", "global_swa", "mlr"))]
 LONGER = [(case, 720) for case in ("mlr", "mlr-deep", "mlr-active")]
@@ -105,9 +104,14 @@ def check_fast_paths(case: str, length: int, dtype: torch.dtype, settings: Itera
 
 
 @cases
-@pytest.mark.parametrize("length", LENGTHS)
-def test_fast_paths_equal_the_reference_in_float64(case: str, length: int) -> None:
-    check_fast_paths(case, length, torch.float64, itertools.product((False, True), repeat=3))
+def test_fast_paths_equal_the_reference_in_float64(case: str) -> None:
+    check_fast_paths(case, 97, torch.float64, PAIRWISE)
+
+
+@patterns
+def test_fast_paths_equal_the_reference_at_small_lengths(case: str) -> None:
+    for length in (1, 3, 7):
+        check_fast_paths(case, length, torch.float64, itertools.product((False, True), repeat=3))
 
 
 @pytest.mark.parametrize(("case", "length"), [*LONG, *(pytest.param(*x, marks=pytest.mark.slow) for x in LONGER)])
@@ -123,9 +127,9 @@ def test_float32_equals_the_reference(case: str) -> None:
 
 @patterns
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("length", [7, 97])
-def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: torch.dtype, length: int) -> None:
+def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: torch.dtype) -> None:
     """The scores and their softmax, on the numbers that the low precision can hold."""
+    length = 97
     attention = build(case, length=length, dtype=torch.float32)
     mask = inputs(length, torch.float32, True, biased=False)["attention_mask"]
     positions = real_positions(mask, align=attention.pattern.align, max_length=length)

@@ -14,7 +14,7 @@ from tsattn.attention import Attention, build_attention
 from tsattn.attention.maps import attention_map, attention_zones
 from tsattn.attention.patterns import Pattern, PatternCall
 from tsattn.attention.projections import LowRankProjection
-from tsattn.ops.calendar_blocks import calendar_block_ids
+from tsattn.ops.data_blocks import calendar_block_ids
 
 LENGTH = 24
 

@@ -26,7 +26,7 @@ from tsattn.attention.projections import (
     NoProjection,
 )
 from tsattn.errors import UserError, one_of, whole_number
-from tsattn.ops.calendar_blocks import CALENDAR_UNITS
+from tsattn.ops.data_blocks import CALENDAR_UNITS
 from tsattn.structured import LevelShape, block_sizes
 
 __all__ = [

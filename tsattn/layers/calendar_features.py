@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tsattn.errors import UserError
-from tsattn.ops.calendar_blocks import CALENDAR_UNITS, DAY, MONDAY
+from tsattn.ops.data_blocks import CALENDAR_UNITS, DAY, MONDAY
 from tsattn.ops.masks import floor_divide
 
 __all__ = ["CalendarFeatures"]

@@ -21,11 +21,9 @@ from tsattn.attention.patterns.pattern import (
     pair_scores,
 )
 from tsattn.errors import UserError, one_of
-from tsattn.ops.calendar_blocks import calendar_block_ids
-from tsattn.ops.change_points import change_point_block_ids
-from tsattn.ops.masks import default_positions, floor_divide, level_block_ids
+from tsattn.ops.data_blocks import calendar_block_ids, change_point_block_ids
+from tsattn.ops.masks import RegularBlocks, default_positions, floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
-from tsattn.ops.regular_blocks import RegularBlocks
 from tsattn.ops.softmax import expand_heads, wide
 
 __all__ = ["MultiLevelCache", "MultiLevelPattern"]

@@ -16,10 +16,17 @@ from tsattn.attention.patterns.full_pattern import FullCache, FullPattern
 from tsattn.attention.patterns.pattern import DecodingStep, Pattern, PatternCall, PatternCost, Tokens
 from tsattn.attention.patterns.window_patterns import WindowCache
 from tsattn.errors import UserError
-from tsattn.ops.full import full_attention_reference
+from tsattn.ops.full import (
+    UNSCORED_IMPLS,
+    full_attention_reference,
+    is_direct,
+    mean_over_keys,
+    mean_over_pairs,
+    own_values,
+    with_heads,
+)
 from tsattn.ops.modes import is_readable
 from tsattn.ops.softmax import finite_as, softmax_attention, wide
-from tsattn.ops.unscored import UNSCORED_IMPLS, is_direct, mean_over_keys, mean_over_pairs, own_values, with_heads
 
 __all__ = ["FixedMixingPattern", "IdentityPattern", "UniformPattern"]
 
