@@ -154,7 +154,7 @@ class _TiledAttention(torch.autograd.Function):
         cut = ctx.cut
         q, k, v, out, lse = ctx.saved_tensors
         if needs_plain_gradients(grad_out):
-            plain = plain_gradients(lambda *inputs: _plain(*inputs, cut), (q, k, v), grad_out)
+            plain = plain_gradients(lambda q, k, v: _plain(q, k, v, cut), (q, k, v), grad_out)
             return *plain, None
         return *tiled_backward(grad_out, q, k, v, out, lse, cut.plan, cut.ranks, cut.causal, cut.scales), None
 

@@ -196,8 +196,9 @@ class _NativeAttention(torch.autograd.Function):
         if needs_plain_gradients(grad_out):
 
             def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
-                cut = Intervals.of_tensors(intervals)
-                return plain_attention(q, k, v, given[0] if given else bias, cut, *numbers, seed)
+                ranks, scale, factors, dropout_p = numbers
+                cut, own_bias = Intervals.of_tensors(intervals), given[0] if given else bias
+                return plain_attention(q, k, v, own_bias, cut, ranks, scale, factors, dropout_p, seed)
 
             inputs = (q, k, v, bias) if wants_bias else (q, k, v)
             found = plain_gradients(plain, inputs, grad_out.to(v.dtype))
