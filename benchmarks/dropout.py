@@ -23,8 +23,7 @@ from attention_speed.training_step import step
 
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
-from tsattn.ops.dropout import dropout
-from tsattn.ops.native.dropping import native_dropout_left
+from tsattn.ops.dropout import dropout, native_dropout_left
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.optim import adamw
 from tsattn.task import Task

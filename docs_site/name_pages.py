@@ -18,6 +18,7 @@ from tsattn.predictors import PREDICTORS
 __all__ = ["name_pages", "names_by_room"]
 
 _MODULES = {
+    "tsattn.attention.caches": [],
     "tsattn.attention.cost": ["attention_cost", "closed_form", "measured", "measured_key_bytes"],
     "tsattn.attention.maps": ["attention_levels", "attention_map", "attention_zones"],
     "tsattn.attention.projections": [],

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from tsattn.attention import KINDS, Attention, build_attention
+from tsattn.attention.cost import closed_form
+from tsattn.attention.maps import attention_map, attention_zones
 from tsattn.backbones import BACKBONES, Backbone
 from tsattn.cli import main
 from tsattn.data import DATA_MODULES, ForecastDataModule
@@ -75,7 +77,7 @@ assert not {"torch", "pandas", "lightning"} & set(sys.modules), "listing is free
 
 def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which `build` then takes and every message lists."""
-    monkeypatch.setitem(KINDS, "same", "tsattn.attention.swa.SlidingWindowAttention")
+    monkeypatch.setitem(KINDS, "same", "tsattn.attention.kinds.SlidingWindowAttention")
     assert build_attention("same", d_model=8, num_heads=2)(torch.randn(1, 3, 8)).shape == (1, 3, 8)
     with pytest.raises(UserError, match=r"unknown attention 'other'; valid: standard, .*, fixed_mixing, same$"):
         build_attention("other", d_model=8, num_heads=2)
@@ -173,6 +175,32 @@ def test_a_toy_of_each_is_added_from_outside_as_the_pages_say(my_package: str, t
         "Drift": "my_package.Drift",
         "Nearest": "transformer_my_package.Nearest",
     }
+
+
+def test_a_pattern_is_added_from_outside_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one file: how it computes, what it costs, which pairs it favours."""
+    (code,) = (
+        found for page in PAGES for found in re.findall(r"```python\n(# my_pattern\.py\n.*?)```", page, re.DOTALL)
+    )
+    (tmp_path / "my_pattern.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    attention = build_attention(
+        {"kind": "my_pattern.PhaseAttention", "period": 3}, d_model=8, num_heads=2, max_length=12, causal=True
+    )
+    x = torch.randn(2, 12, 8)
+    mask = torch.ones(2, 12, dtype=torch.bool)
+    mask[0, -2:] = False
+    i, j = torch.arange(12)[:, None], torch.arange(12)[None]
+    same = (i - j) % 3 == 0
+    weights = attention_map(attention, x, attention_mask=mask)
+    assert torch.equal(weights[1, 0] > 0, same & (j <= i))
+    assert torch.equal(attention_zones(attention, x)["every 3 steps"][0], same)
+    assert closed_form(attention, 12).score_flops_per_head == 2 * 12 * 4 * 4
+    attention.impl, expected = "reference", attention(x, attention_mask=mask)
+    torch.testing.assert_close(attention(x, attention_mask=mask)[mask], expected[mask])
+    with pytest.raises(UserError, match="SamePhase has no cache: it cannot decode step by step"):
+        attention.new_cache(1)
+    sys.modules.pop("my_pattern")
 
 
 def test_a_predictor_from_outside_is_named_by_its_import_path(my_package: str) -> None:

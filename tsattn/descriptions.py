@@ -3,7 +3,7 @@
 A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. Being plain data, it can stand in
 YAML, on the command line, in a notebook and in a checkpoint that is loaded without unpickling code.
 
-A table of kinds gives the import path of each class as text, ``tsattn.attention.mlr.MLRAttention``: it is imported
+A table of kinds gives the import path of each class as text, ``tsattn.attention.kinds.MLRAttention``: it is imported
 when a description first asks for it, so that kinds are listed at no cost, and a lower room can name what lies above.
 """
 

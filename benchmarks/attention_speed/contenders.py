@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tsattn.ops import full_attention, level_block_ids, multilevel_attention, sliding_window_attention
+from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.multilevel_triton import multilevel_attention_triton
-from tsattn.ops.regular_blocks import RegularBlocks
 
 __all__ = ["BATCHES", "CONTENDERS", "HEADS", "SDPA", "TOLERANCES", "WINDOW", "Contender", "Problem", "check", "inputs"]
 

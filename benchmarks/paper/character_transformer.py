@@ -13,7 +13,6 @@ from typing_extensions import override
 from benchmarks.paper.text_windows import SYMBOLS, check_text_task
 from tsattn.attention import attention_per_layer, build_attention
 from tsattn.attention.caches import Cache
-from tsattn.attention.closed_forms import pattern_cost
 from tsattn.attention.cost import closed_form
 from tsattn.attention.patterns import GlobalSlidingWindowPattern, Pattern, SlidingWindowPattern
 from tsattn.backbones.base import Backbone, check_sizes
@@ -180,5 +179,5 @@ def _causal_multiply_adds(pattern: Pattern, width: int, T: int) -> int:
     if isinstance(pattern, GlobalSlidingWindowPattern):
         parts = (pattern.global_part, pattern.global_rank), (pattern.window_part, pattern.window_rank)
         return sum(_causal_multiply_adds(part, rank, T) for part, rank in parts)
-    whole = pattern_cost(pattern, width=width, tokens=T, causal=True, max_length=T).multiply_adds
+    whole = pattern.cost(width, T, causal=True, max_length=T).multiply_adds
     return (whole + T * width) // 2  # of each square of n tokens n (n + 1) / 2 pairs

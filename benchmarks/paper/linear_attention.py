@@ -17,10 +17,10 @@ from typing_extensions import override
 
 from tsattn.attention import Attention, AttentionOptions
 from tsattn.attention.base import head_size
-from tsattn.attention.patterns import Pattern, Tokens
+from tsattn.attention.patterns import Pattern, PatternCall
 from tsattn.attention.projections import LowRankProjection
 from tsattn.errors import UserError
-from tsattn.ops.masks import allowed_pairs, without_padding
+from tsattn.ops.masks import without_padding
 from tsattn.ops.softmax import expand_heads, wide
 
 __all__ = ["LinearAttention", "LinearPattern"]
@@ -55,20 +55,9 @@ class LinearPattern(Pattern):
     takes_context = True
 
     @override
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
-        if bias is not None or dropout_p:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        tokens, causal, impl = call.tokens, call.causal, call.impl
+        if call.bias is not None or call.dropout_p:
             raise UserError("linear attention has no logits: it takes no bias and no dropout")
         q, k, v = expand_heads(q, k, v)
         ordered = tokens.counted or not causal  # the real tokens stand in the order of their positions
@@ -77,7 +66,7 @@ class LinearPattern(Pattern):
         features, keys = F.elu(wide(q)) + 1, F.elu(wide(k)) + 1
         keys, values = without_padding(tokens.mask, keys, F.pad(wide(v), (0, 1), value=1.0))  # the last sums weights
         if impl == "reference" or not ordered:
-            allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
+            allowed = call.allowed
             weights = features @ keys.mT
             mixed = (weights if allowed is None else weights.masked_fill(~allowed, 0.0)) @ values
         else:

@@ -15,7 +15,7 @@ from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.base import MAX_STEP
-from tsattn.attention.patterns import FullPattern, Pattern
+from tsattn.attention.patterns import DecodingStep, FullPattern, Pattern
 from tsattn.errors import UserError
 from tsattn.structured import block_sizes
 
@@ -364,6 +364,4 @@ def test_a_pattern_without_a_cache_says_so() -> None:
     q, k, v = torch.zeros(3, 2, NUM_HEADS, 1, HEAD_DIM).unbind()
     new = cache.new_tokens(1, None, q.device)
     with pytest.raises(UserError, match=r"^Uncached has no cache: it cannot decode step by step$"):
-        Pattern.decode(attention.pattern, q, k, v, new=new, cache=cache, scale=1.0, dropout_p=0.0)
-    with pytest.raises(UserError, match=r"^this pattern decodes with a WindowCache, not a FullCache$"):
-        decoder("swa", length=T).pattern.decode(q, k, v, new=new, cache=cache, scale=1.0, dropout_p=0.0)
+        Pattern.decode(attention.pattern, q, k, v, DecodingStep(new, cache, scale=1.0))

@@ -29,12 +29,12 @@ from tsattn.attention.patterns import (
     FixedMixingPattern,
     FullPattern,
     GlobalSlidingWindowPattern,
+    PatternCall,
     SlidingWindowPattern,
     Tokens,
 )
 from tsattn.ops.masks import real_positions
 
-LENGTHS = (1, 3, 7, 97)
 # where windows and blocks are cut in more ways than at short lengths; at 720, blocks may be too large for one leaf
 LONG = [(case, 336) for case in PATTERN_CASES if case.startswith(("swa", "global_swa", "mlr"))]
 LONGER = [(case, 720) for case in ("mlr", "mlr-deep", "mlr-active")]
@@ -104,9 +104,14 @@ def check_fast_paths(case: str, length: int, dtype: torch.dtype, settings: Itera
 
 
 @cases
-@pytest.mark.parametrize("length", LENGTHS)
-def test_fast_paths_equal_the_reference_in_float64(case: str, length: int) -> None:
-    check_fast_paths(case, length, torch.float64, itertools.product((False, True), repeat=3))
+def test_fast_paths_equal_the_reference_in_float64(case: str) -> None:
+    check_fast_paths(case, 97, torch.float64, PAIRWISE)
+
+
+@patterns
+def test_fast_paths_equal_the_reference_at_small_lengths(case: str) -> None:
+    for length in (1, 3, 7):
+        check_fast_paths(case, length, torch.float64, itertools.product((False, True), repeat=3))
 
 
 @pytest.mark.parametrize(("case", "length"), [*LONG, *(pytest.param(*x, marks=pytest.mark.slow) for x in LONGER)])
@@ -122,9 +127,9 @@ def test_float32_equals_the_reference(case: str) -> None:
 
 @patterns
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("length", [7, 97])
-def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: torch.dtype, length: int) -> None:
+def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: torch.dtype) -> None:
     """The scores and their softmax, on the numbers that the low precision can hold."""
+    length = 97
     attention = build(case, length=length, dtype=torch.float32)
     mask = inputs(length, torch.float32, True, biased=False)["attention_mask"]
     positions = real_positions(mask, align=attention.pattern.align, max_length=length)
@@ -136,9 +141,7 @@ def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: to
 
     def run(impl: str, dtype: torch.dtype, causal: bool) -> dict[str, Tensor]:
         leaves = [t.clone().to(dtype).requires_grad_() for t in rounded]
-        out = attention.pattern(
-            *leaves, tokens=tokens, causal=causal, bias=None, scale=attention.projection.scale, dropout_p=0.0, impl=impl
-        )
+        out = attention.pattern(*leaves, PatternCall(tokens, attention.projection.scale, causal, impl=impl))
         out = out * mask[:, None, :, None]
         (out * torch.linspace(-1, 1, out.shape[-1], dtype=dtype)).sum().backward()
         gradients = zip(("q", "k", "v"), leaves, strict=True)
@@ -276,8 +279,8 @@ class _LevelsInFull(FullPattern):
         divisor = {"none": 1, "both": len(ranks) ** 2}.get(description.get("divide_by", "none"), len(ranks))
         self.factors = [f / divisor for f, rank in zip(factors[scaling], ranks, strict=True) for _ in range(rank)]
 
-    def __call__(self, q: Tensor, *arguments: Any, **options: Any) -> Tensor:
-        return super().__call__(q * q.new_tensor(self.factors), *arguments, **{**options, "scale": 1.0})
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        return super().__call__(q * q.new_tensor(self.factors), k, v, call.scaled(1 / call.scale))
 
 
 @patterns

@@ -14,8 +14,7 @@ from tsattn.attention import (
     build_attention,
     complete_attention,
 )
-from tsattn.attention.mlr import default_ranks
-from tsattn.attention.swa import SlidingWindowAttention
+from tsattn.attention.kinds import SlidingWindowAttention, default_ranks
 from tsattn.errors import UserError
 
 SIZES = {"d_model": 32, "num_heads": 4, "max_length": 48}

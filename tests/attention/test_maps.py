@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -13,10 +12,9 @@ from torch import Tensor
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, build
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.maps import attention_map, attention_zones
-from tsattn.attention.patterns import Pattern
+from tsattn.attention.patterns import Pattern, PatternCall
 from tsattn.attention.projections import LowRankProjection
-from tsattn.errors import UserError
-from tsattn.ops.calendar_blocks import calendar_block_ids
+from tsattn.ops.data_blocks import calendar_block_ids
 
 LENGTH = 24
 
@@ -108,14 +106,11 @@ def test_zones_of_calendar_blocks_and_global_tokens() -> None:
     assert torch.equal(zones["level 2 (day): 2 components"][0], expected)
 
 
-def test_an_unknown_pattern_is_refused() -> None:
+def test_a_pattern_that_names_no_zones_favours_none() -> None:
     class Other(Pattern):
-        def __call__(self, q: Tensor, k: Tensor, v: Tensor, **rest: Any) -> Tensor:
+        def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
             return v
 
-    x = torch.randn(1, 3, D_MODEL)
-    attention = Attention(
-        D_MODEL, NUM_HEADS, projection=LowRankProjection(D_MODEL, NUM_HEADS, None, 4), pattern=Other()
-    )
-    with pytest.raises(UserError, match="zones of Other are not known"):
-        attention_zones(attention, x)
+    projection = LowRankProjection(D_MODEL, NUM_HEADS, None, 4)
+    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=Other())
+    assert attention_zones(attention, torch.randn(1, 3, D_MODEL)) == {}

@@ -9,7 +9,7 @@ from tests.attention.cases import CASES, D_MODEL, UNSCORED, build
 from tsattn.attention import (
     build_attention,
 )
-from tsattn.attention.rope import RotaryEmbedding
+from tsattn.attention.projections import RotaryEmbedding
 
 T = 13
 

@@ -29,7 +29,10 @@ FEW = (
 LENGTHS = (24, 300)
 
 cases = pytest.mark.parametrize("case", FEW)
-lengths = pytest.mark.parametrize("length", LENGTHS)
+LONG = ("swa", "global_swa", "mlr-deep")  # whose fused paths differ from those of short sequences
+lengths = pytest.mark.parametrize(
+    ("case", "length"), [*((case, LENGTHS[0]) for case in FEW), *((case, LENGTHS[1]) for case in LONG)]
+)
 
 
 def padding(length: int) -> Tensor:
@@ -60,7 +63,6 @@ def refused_or_close(attention: Attention, compute: Callable[[], Tensor], expect
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@cases
 @lengths
 def test_gradients_of_torch_func(case: str, length: int) -> None:
     attention = build(case, length=length)
@@ -105,7 +107,6 @@ def test_a_graph_of_vmap_is_a_loop() -> None:
         torch.testing.assert_close(compiled(rows), 2 * torch.stack([*map(attention, rows)]), rtol=1e-4, atol=1e-5)
 
 
-@cases
 @lengths
 def test_forward_mode(case: str, length: int) -> None:
     attention = build(case, length=length)
@@ -138,11 +139,15 @@ def test_nested_gradients_of_torch_func(case: str) -> None:
         refused_or_close(attention, second, expected)
 
 
-@cases
 @pytest.mark.parametrize(
-    ("given", "length"), [("nothing", 24), ("padding", 24), ("global tokens", 24), ("nothing", 300)]
+    ("case", "given", "length"),
+    [
+        *((case, "nothing", 24) for case in FEW),
+        *((case, given, 24) for case in LONG for given in ("padding", "global tokens")),
+        *((case, "nothing", 300) for case in LONG),
+    ],
 )
-def test_second_derivatives(case: str, length: int, given: str) -> None:
+def test_second_derivatives(case: str, given: str, length: int) -> None:
     """All terms of them, where some weights are reached by the second derivative alone."""
     attention = build(case, length=length, causal=True)
     more: dict[str, Any] = {
@@ -193,7 +198,6 @@ def test_gradients_of_which_a_graph_is_made_under_checkpointing(case: str) -> No
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@cases
 @lengths
 def test_jacobians_of_torch_func(case: str, length: int) -> None:
     attention = build(case, length=length)

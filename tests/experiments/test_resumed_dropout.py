@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.experiments.golden import NETWORK, described
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.experiments import resume, run
-from tsattn.ops.native.dropping import native_dropout_left
+from tsattn.ops.dropout import native_dropout_left
 
 pytestmark = needs_kernels
 

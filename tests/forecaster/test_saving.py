@@ -387,7 +387,7 @@ def test_it_is_said_where_rows_before_those_to_score_are_not_saved(
 
 
 OWN_ATTENTION = """
-from tsattn.attention.standard import StandardAttention
+from tsattn.attention.kinds import StandardAttention
 
 class Mine(StandardAttention):
     pass

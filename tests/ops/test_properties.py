@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tsattn.errors import UserError
-from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
-from tsattn.ops.multilevel_tiles import leaves
+from tsattn.ops import full_attention, multilevel_attention, multilevel_tiles, sliding_window_attention
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
@@ -319,7 +318,7 @@ def test_leaves_are_computed_a_few_rows_at_a_time(causal: bool, monkeypatch: pyt
     tensors = [torch.randn(3, 2, 70, 8, generator=generator, dtype=torch.float64) for _ in range(3)]
     results = []
     for most in (1000, 150):  # tokens: all six rows of heads, or two of them
-        monkeypatch.setattr(leaves, "LEAF_TOKENS", most)
+        monkeypatch.setattr(multilevel_tiles, "LEAF_TOKENS", most)
         inputs = [x.clone().requires_grad_() for x in tensors]
         out = multilevel(*inputs, impl="tiles", causal=causal)
         results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from tsattn.ops.regular_blocks import RegularBlocks
+from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.tiling import TilePlan, plan_tiles, regular_layout
 
 RANKS = (4, 2, 3)

@@ -1,7 +1,7 @@
 """Kinds of attention, and building one from its description.
 
 A description is plain data: a kind's name, ``{kind: mlr, ranks: [32, 16, 16]}``, or a list of these, one a layer.
-To add a kind, write one file with a subclass of `Attention` and name it in `KINDS`.
+To add a kind, write a file here with a subclass of `Attention`, as `kinds` has them, and name it in `KINDS`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ __all__ = [
 ]
 
 KINDS = {
-    "standard": "tsattn.attention.standard.StandardAttention",
-    "swa": "tsattn.attention.swa.SlidingWindowAttention",
-    "global_swa": "tsattn.attention.global_swa.GlobalSlidingWindowAttention",
-    "btt": "tsattn.attention.btt.BTTAttention",
-    "bilinear_mlr": "tsattn.attention.bilinear_mlr.BilinearMLRAttention",
-    "mlbtc": "tsattn.attention.mlbtc.MLBTCAttention",
-    "mlr": "tsattn.attention.mlr.MLRAttention",
-    "identity": "tsattn.attention.identity.IdentityAttention",
-    "uniform": "tsattn.attention.uniform.UniformAttention",
-    "fixed_mixing": "tsattn.attention.fixed_mixing.FixedMixingAttention",
+    "standard": "tsattn.attention.kinds.StandardAttention",
+    "swa": "tsattn.attention.kinds.SlidingWindowAttention",
+    "global_swa": "tsattn.attention.kinds.GlobalSlidingWindowAttention",
+    "btt": "tsattn.attention.kinds.BTTAttention",
+    "bilinear_mlr": "tsattn.attention.kinds.BilinearMLRAttention",
+    "mlbtc": "tsattn.attention.kinds.MLBTCAttention",
+    "mlr": "tsattn.attention.kinds.MLRAttention",
+    "identity": "tsattn.attention.kinds.IdentityAttention",
+    "uniform": "tsattn.attention.kinds.UniformAttention",
+    "fixed_mixing": "tsattn.attention.kinds.FixedMixingAttention",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 

@@ -10,26 +10,18 @@ Shape letters: B batch, N query tokens, S key tokens, H query heads, G key/value
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypedDict
+from typing import ClassVar, TypedDict
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from tsattn.attention.caches import Cache
-from tsattn.attention.inputs import (
-    check_bias,
-    check_mask,
-    rows_of_blocks,
-    rows_of_global_tokens,
-    rows_of_positions,
-)
-from tsattn.attention.norms import component_norm
-from tsattn.attention.patterns import Pattern, Tokens
-from tsattn.attention.projections import Projection, key_heads
-from tsattn.attention.rope import RotaryEmbedding, check_frequencies
-from tsattn.errors import UserError, whole_number
+from tsattn.attention.patterns import DecodingStep, Pattern, PatternCall, Tokens
+from tsattn.attention.projections import Projection, RotaryEmbedding, key_heads
+from tsattn.errors import UserError, is_whole_number, one_of, whole_number
 from tsattn.ops.masks import default_positions, real_positions
 
 __all__ = ["Attention", "AttentionOptions"]
@@ -115,9 +107,11 @@ class Attention(nn.Module):
         self.pattern = pattern
         self.value = nn.Linear(d_model, self.num_kv_heads * self.head_dim)
         self.output = nn.Linear(num_heads * self.head_dim, d_model)
-        self.query_norm = component_norm(projection, "query", qk_norm)
-        self.key_norm = component_norm(projection, "key", qk_norm)
-        check_frequencies(rope_frequencies)
+        self.query_norm = projection.norm("query", qk_norm)
+        self.key_norm = projection.norm("key", qk_norm)
+        if rope_frequencies not in RotaryEmbedding.FREQUENCIES:
+            valid = one_of(RotaryEmbedding.FREQUENCIES)
+            raise UserError(f"rope_frequencies must be one of {valid}, not {rope_frequencies!r}")
         self.rotary = (
             RotaryEmbedding(projection.width, groups=pattern.component_groups, frequencies=rope_frequencies)
             if rope and projection.width
@@ -163,28 +157,12 @@ class Attention(nn.Module):
         """
         if cache is not None:
             self._check_width(x, "x")
-            given = {
-                "context": context,
-                "positions": positions,
-                "blocks": blocks,
-                "global_tokens": global_tokens,
-            }
-            unfit = [name for name, value in given.items() if value is not None]
-            self._check_cache(x, cache, attention_mask, bias, unfit)
+            others = {"context": context, "positions": positions, "blocks": blocks, "global_tokens": global_tokens}
+            self._check_cache(x, cache, attention_mask, bias, [name for name in others if others[name] is not None])
             if cache.length or x.shape[1] == 1:
                 return self._decode(x, cache, attention_mask, bias)
-        tokens, q, k, v = self.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
-        mixed = self.pattern(
-            q,
-            k,
-            v,
-            tokens=tokens,
-            causal=self.causal,
-            bias=bias,
-            scale=self.scale,
-            dropout_p=self.dropout if self.training else 0.0,
-            impl=self.impl,
-        )
+        call, q, k, v = self.prepare(x, context, attention_mask, bias, positions, blocks, global_tokens)
+        mixed = self.pattern(q, k, v, call)
         if cache is not None:
             cache.append(k, v, attention_mask)
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
@@ -199,25 +177,58 @@ class Attention(nn.Module):
         positions: Tensor | None = None,
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
-    ) -> tuple[Tokens, Tensor, Tensor, Tensor]:
-        """What the pattern is given: see `forward` for the arguments, `Pattern` for the results.
+    ) -> tuple[PatternCall, Tensor, Tensor, Tensor]:
+        """Check the arguments, see `forward`, and make what the pattern is given.
 
         Returns:
-            The tokens, checked; queries and keys, normalised and rotated; and values.
+            The call; queries and keys, normalised and rotated; and values, as `Pattern` takes them.
         """
         self._check_width(x, "x")
-        if context is not None:
-            self._check_width(context, "context")
-            if context.shape[0] != x.shape[0]:
-                raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {context.shape[0]}")
+        is_cross = context is not None
         source = x if context is None else context
-        tokens = self._tokens(x, source, context is not None, attention_mask, positions, blocks, global_tokens)
-        check_bias(bias, (x.shape[0], self.num_heads, x.shape[1], source.shape[1]))
+        if is_cross:
+            self._check_width(source, "context")
+            if source.shape[0] != x.shape[0]:
+                raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {source.shape[0]}")
+            if not self.pattern.takes_context:
+                raise UserError(f"{type(self).__name__} cannot attend to a context: its pattern lives on one sequence")
+            if self.causal or positions is not None or self.rotary is not None or global_tokens is not None:
+                raise UserError(
+                    "cross-attention takes no positions: causal, rope, positions, global_tokens do not apply"
+                )
+        if blocks is not None and not self.pattern.takes_blocks:
+            raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
+        B, S = source.shape[:2]
+        check_mask(attention_mask, B, S)
+        global_tokens = None if global_tokens is None else rows_of_global_tokens(global_tokens, B, S)
+        blocks = None if blocks is None else rows_of_blocks(blocks, B, S)
+        key_positions = self._key_positions(source, attention_mask, positions)
+        query_positions = default_positions(x.shape[1], align="start", device=x.device) if is_cross else key_positions
+        check_bias(bias, (B, self.num_heads, x.shape[1], S))
         if attention_mask is not None:
             # padded places meet weights of zero, which do not remove an infinity or NaN that stands there
             source = source.masked_fill(~attention_mask[..., None], 0.0)
-            x = source if context is None else x
-        return tokens, *self._project(x, source, tokens.query_positions, tokens.key_positions)
+            x = x if is_cross else source
+        counted = positions is None and blocks is None
+        tokens = Tokens(query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length, counted)
+        call = PatternCall(tokens, self.scale, self.causal, bias, self._dropout_p, self.impl)
+        return call, *self._project(x, source, query_positions, key_positions)
+
+    @property
+    def _dropout_p(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _key_positions(self, source: Tensor, attention_mask: Tensor | None, positions: Tensor | None) -> Tensor:
+        """`(B | 1, S)`: the given positions, or those counted over the real tokens."""
+        B, S = source.shape[:2]
+        if positions is not None:
+            return rows_of_positions(positions, B, S)
+        if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
+            raise UserError(f"{S} tokens are more than max_length {self.max_length}, the most it is made for")
+        align = self.pattern.align
+        if attention_mask is None:  # one row serves the whole batch
+            return default_positions(S, align=align, max_length=self.max_length, device=source.device)
+        return real_positions(attention_mask, align=align, max_length=self.max_length)
 
     def new_cache(self, batch_size: int, *, rewind: int = 0) -> Cache:
         """An empty cache for decoding `batch_size` sequences step by step, see `forward`.
@@ -233,7 +244,11 @@ class Attention(nn.Module):
                 without a cache.
         """
         self._check_decodes()
-        cache = self.pattern.new_cache(batch_size, self.max_length, rewind)
+        if not is_whole_number(batch_size) or batch_size < 1:
+            raise UserError(f"batch_size of a cache must be at least 1, not {batch_size!r}")
+        if not is_whole_number(rewind) or rewind < 0:
+            raise UserError(f"rewind of a cache must be a number of tokens, 0 or more, not {rewind!r}")
+        cache = self.pattern.new_cache(operator.index(batch_size), self.max_length, operator.index(rewind))
         cache.belongs_to(self)
         return cache
 
@@ -284,10 +299,9 @@ class Attention(nn.Module):
         """One part of the next tokens, at most `MAX_STEP`."""
         new = cache.new_tokens(x.shape[1], mask, x.device)
         q, k, v = self._project(x, x, new.positions, new.positions)
-        dropout_p = self.dropout if self.training else 0.0
         if bias is not None and bias.dim():
             bias = bias[..., : max(new.after)]
-        mixed = self.pattern.decode(q, k, v, new=new, cache=cache, scale=self.scale, dropout_p=dropout_p, bias=bias)
+        mixed = self.pattern.decode(q, k, v, DecodingStep(new, cache, self.scale, self._dropout_p, bias))
         out: Tensor = self.output(rearrange(mixed, "B H N e -> B N (H e)"))
         return out
 
@@ -301,50 +315,6 @@ class Attention(nn.Module):
             q = self.rotary(q, query_positions)
             k = self.rotary(k, key_positions)
         return q, k, rearrange(self.value(source), "B S (G e) -> B G S e", G=self.num_kv_heads)
-
-    def _tokens(
-        self,
-        x: Tensor,
-        source: Tensor,
-        is_cross: bool,
-        attention_mask: Tensor | None,
-        positions: Tensor | None,
-        blocks: Tensor | None,
-        global_tokens: Tensor | None,
-    ) -> Tokens:
-        """Everything the pattern must know about the tokens, checked."""
-        if is_cross and not self.pattern.takes_context:
-            raise UserError(f"{type(self).__name__} cannot attend to a context: its pattern lives on one sequence")
-        if is_cross and (self.causal or positions is not None or self.rotary is not None or global_tokens is not None):
-            raise UserError("cross-attention takes no positions: causal, rope, positions, global_tokens do not apply")
-        if blocks is not None and not self.pattern.takes_blocks:
-            raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
-        B, S = source.shape[:2]
-        check_mask(attention_mask, B, S)
-        global_tokens = None if global_tokens is None else rows_of_global_tokens(global_tokens, B, S)
-        blocks = None if blocks is None else rows_of_blocks(blocks, B, S)
-        if positions is not None:
-            key_positions = rows_of_positions(positions, B, S)
-        else:
-            if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
-                raise UserError(f"{S} tokens are more than max_length {self.max_length}, the most it is made for")
-            placed: dict[str, Any] = {"align": self.pattern.align, "max_length": self.max_length}
-            if attention_mask is None:  # one row serves the whole batch
-                key_positions = default_positions(S, **placed, device=x.device)
-            else:
-                key_positions = real_positions(attention_mask, **placed)
-        query_positions = default_positions(x.shape[1], align="start", device=x.device) if is_cross else key_positions
-        counted = positions is None and blocks is None
-        return Tokens(
-            query_positions,
-            key_positions,
-            attention_mask,
-            global_tokens,
-            blocks,
-            self.max_length,
-            by_default=counted and attention_mask is None and global_tokens is None,
-            counted=counted,
-        )
 
     def _check_width(self, tokens: Tensor, name: str) -> None:
         """Refuse tokens of another shape or type than this attention's weights take."""
@@ -387,3 +357,59 @@ def check_scaling(scaling: str | float, names: Sequence[str]) -> None:
     known = scaling in names if isinstance(scaling, str) else is_number and 0 < scaling < math.inf
     if not known:
         raise UserError(f"scaling must be {', '.join(names)} or a number above 0, not {scaling!r}")
+
+
+def check_mask(mask: Tensor | None, rows: int, length: int) -> None:
+    """Refuse a mask of real tokens that is not `(B, S)` bool."""
+    if mask is not None and (mask.shape != (rows, length) or mask.dtype != torch.bool):
+        raise UserError(
+            f"attention_mask must be bool of shape {(rows, length)}, True at real tokens, "
+            f"not {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+
+
+def check_bias(bias: Tensor | None, shape: tuple[int, int, int, int]) -> None:
+    """Refuse a bias that is no numbers broadcastable to `(B, H, N, S)`."""
+    if bias is None:
+        return
+    if not bias.is_floating_point():
+        raise UserError(
+            f"bias must hold floating-point numbers, which are added to the logits, not {bias.dtype}; "
+            "-inf forbids a pair, and attention_mask says which tokens are real"
+        )
+    sizes = zip(reversed(bias.shape), reversed(shape), strict=False)
+    if bias.dim() > 4 or any(size not in (1, full) for size, full in sizes):
+        raise UserError(f"bias must be broadcastable to {shape}, not of shape {tuple(bias.shape)}")
+
+
+def rows_of_positions(positions: Tensor, rows: int, length: int) -> Tensor:
+    """Positions `(S,)` or `(B, S)` of any width as `(B | 1, S)` int64, whose products do not overflow."""
+    return _rows("positions", positions, "whole numbers", _is_whole(positions), rows, length).long()
+
+
+def rows_of_global_tokens(global_tokens: Tensor, rows: int, length: int) -> Tensor:
+    """Which tokens are global, `(S,)` or `(B, S)`, as `(B | 1, S)`."""
+    return _rows("global_tokens", global_tokens, "bool", global_tokens.dtype == torch.bool, rows, length)
+
+
+def _rows(name: str, t: Tensor, numbers: str, fits: bool, rows: int, length: int) -> Tensor:
+    if not fits or t.shape not in ((length,), (1, length), (rows, length)):
+        raise UserError(
+            f"{name} must be {numbers} of shape {(length,)} or {(rows, length)}, "
+            f"not {t.dtype} of shape {tuple(t.shape)}"
+        )
+    return t if t.dim() == 2 else t[None]
+
+
+def rows_of_blocks(blocks: Tensor, rows: int, length: int) -> Tensor:
+    """Blocks `(levels, B | 1, S)` of any width as int64."""
+    if not _is_whole(blocks) or blocks.dim() != 3 or blocks.shape[1:] not in ((1, length), (rows, length)):
+        raise UserError(
+            f"blocks must be whole numbers of shape (levels, {rows}, {length}), "
+            f"not {blocks.dtype} of shape {tuple(blocks.shape)}"
+        )
+    return blocks.long()
+
+
+def _is_whole(t: Tensor) -> bool:
+    return not (t.is_floating_point() or t.is_complex() or t.dtype == torch.bool)

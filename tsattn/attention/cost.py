@@ -1,7 +1,7 @@
 """Cost of an attention: parameters, floating-point operations and key cache, computed and measured.
 
-The closed forms are those of Kuang et al. (ICML 2025), sections 3 and 4; see `tsattn.attention.closed_forms`, where a
-class of your own registers its own. One multiply-add is 2 flops here (the authors count it as 1).
+The closed forms are those of Kuang et al. (ICML 2025), sections 3 and 4; they are the methods `cost` of projections and
+patterns. One multiply-add is 2 flops here (the authors count it as 1).
 
 Symbols: T tokens, D model width, H query heads, G key heads, W components of a query or key (r for low-rank ones).
 """
@@ -9,36 +9,21 @@ Symbols: T tokens, D model width, H query heads, G key heads, W components of a 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.attention import Attention, build_attention
-from tsattn.attention.closed_forms import PatternCost, ProjectionCost, pattern_cost, projection_cost
-from tsattn.attention.patterns import Tokens
+from tsattn.attention.patterns import PatternCall, Tokens
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.ops.flops import executed_flops
-from tsattn.ops.masks import real_positions
+from tsattn.ops.masks import default_positions
 
-__all__ = [
-    "AttentionCost",
-    "MeasuredCost",
-    "PatternCost",
-    "ProjectionCost",
-    "attention_cost",
-    "closed_form",
-    "measured",
-    "measured_key_bytes",
-    "pattern_cost",
-    "projection_cost",
-]
+__all__ = ["AttentionCost", "MeasuredCost", "attention_cost", "closed_form", "measured", "measured_key_bytes"]
 
 
 @dataclass(frozen=True)
@@ -117,26 +102,17 @@ def attention_cost(
     for name, size in {"d_model": d_model, "num_heads": num_heads, "tokens": tokens}.items():
         if size < 1:
             raise UserError(f"{name} must be at least 1, not {size}")
-    if max_length is None:
-        max_length = tokens
-    attention = build_attention(
-        description, d_model=d_model, num_heads=num_heads, max_length=max_length, rope=False, causal=causal
-    )
+    longest = tokens if max_length is None else max_length
+    attention = build_attention(description, d_model=d_model, num_heads=num_heads, max_length=longest, causal=causal)
     return closed_form(attention, tokens, rewind=rewind)
 
 
 def closed_form(attention: Attention, tokens: int, *, rewind: int = 0) -> AttentionCost:
     """The closed-form cost of a built attention over T tokens; see `attention_cost`."""
     max_length = _checked_length(attention, tokens)
-    made = projection_cost(attention.projection, attention.d_model)
-    scored = pattern_cost(
-        attention.pattern,
-        width=attention.projection.width,
-        tokens=tokens,
-        causal=attention.causal,
-        max_length=max_length,
-        rewind=rewind,
-    )
+    made = attention.projection.cost(attention.d_model)
+    width = attention.projection.width
+    scored = attention.pattern.cost(width, tokens, causal=attention.causal, max_length=max_length, rewind=rewind)
     return AttentionCost(
         score_params_per_head=made.params_per_head + scored.params,
         score_params=made.params + scored.params * attention.num_heads,
@@ -165,36 +141,20 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     max_length = _checked_length(attention, tokens)
     with FlopCounterMode(display=False) as projecting:
         q, k = _queries_and_keys(attention, tokens)
-
-    def attend(tensors: Sequence[Tensor], known: Tokens, impl: str) -> Tensor:
-        pattern = attention.pattern
-        if isinstance(pattern, nn.Module) and impl == "reference":
-            pattern = copy.deepcopy(pattern).to("meta")
-        return pattern(
-            *tensors,
-            tokens=known,
-            causal=attention.causal,
-            bias=None,
-            scale=attention.projection.scale,
-            dropout_p=0.0,
-            impl=impl,
-        )
-
+    pattern, scale = attention.pattern, attention.projection.scale
+    on_meta = copy.deepcopy(pattern).to("meta") if isinstance(pattern, nn.Module) else pattern
     known = _known_tokens(attention, tokens, max_length, "meta")
     # values without components: what is left to count are the scores
     v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
     with torch.no_grad(), FlopCounterMode(display=False) as scoring:
-        attend((q, k, v), known, "reference")
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
+        on_meta(q, k, v, PatternCall(known, scale, attention.causal, impl="reference"))
     heads_and_widths = (*((t.shape[1], t.shape[3]) for t in (q, k)), (attention.num_kv_heads, attention.head_dim))
-    with fake:
-        tensors = [torch.empty(1, heads, tokens, width) for heads, width in heads_and_widths]
-    with torch.no_grad(), fake:
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        q, k, v = (torch.empty(1, heads, tokens, width) for heads, width in heads_and_widths)
         known = _known_tokens(attention, tokens, max_length, "cpu")
-        executed = executed_flops(lambda: attend(tensors, known, "auto"))
+        executed = executed_flops(lambda: pattern(q, k, v, PatternCall(known, scale, attention.causal)))
     return MeasuredCost(
-        score_params=sum(p.numel() for p in attention.projection.parameters() if p.dim() > 1)
-        + attention.pattern.num_params(),
+        score_params=attention.projection.num_params() + pattern.num_params(),
         projection_flops=projecting.get_total_flops(),
         score_flops=scoring.get_total_flops(),
         executed_flops=executed,
@@ -227,9 +187,9 @@ def measured_key_bytes(
 
 def _known_tokens(attention: Attention, tokens: int, max_length: int, device: str) -> Tokens:
     """T tokens without padding or other arguments, as `Attention` passes them to its pattern."""
-    every = torch.ones(1, tokens, dtype=torch.bool, device=device)
-    positions = real_positions(every, align=attention.pattern.align, max_length=max_length)
-    return Tokens(positions, positions, max_length=max_length, by_default=device != "meta", counted=True)
+    align, on = attention.pattern.align, torch.device(device)
+    positions = default_positions(tokens, align=align, max_length=max_length, device=on)
+    return Tokens(positions, positions, max_length=max_length, counted=True)
 
 
 def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor]:

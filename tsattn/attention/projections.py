@@ -1,6 +1,8 @@
 """The projection slot: how queries and keys are made from the tokens, and so the structure of the bilinear form.
 
-Shape letters as in `tsattn.attention.base`; W components of a query or key.
+What it makes is normalised (`Projection.norm`) and rotated (`RotaryEmbedding`) before a pattern scores it.
+
+Shape letters as in `tsattn.attention.base`; W components of a query or key, W_l those of level l.
 """
 
 from __future__ import annotations
@@ -8,24 +10,45 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 from typing_extensions import override
 
+from tsattn.constants import ModuleWithConstants
 from tsattn.errors import UserError, is_whole_number, whole_number
-from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape
+from tsattn.ops.softmax import expand_heads, wide
+from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape, block_sizes
 
 __all__ = [
     "BTTProjection",
     "BilinearMLRProjection",
+    "LevelNorm",
     "LowRankProjection",
     "MLBTCProjection",
     "NoProjection",
     "Projection",
+    "ProjectionCost",
+    "RotaryEmbedding",
     "key_heads",
 ]
+
+
+@dataclass(frozen=True)
+class ProjectionCost:
+    """What making queries and keys takes.
+
+    Attributes:
+        params_per_head: numbers in the bilinear form of one head, biases left out.
+        params: numbers of all heads together; with grouped heads fewer than H times those of one.
+        key_heads: heads that the keys have, each of which is cached.
+    """
+
+    params_per_head: int
+    params: int
+    key_heads: int
 
 
 class Projection(nn.Module):
@@ -47,13 +70,46 @@ class Projection(nn.Module):
     def forward(self, x: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
         """Queries `(B, H | 1, N, W)` of `x (B, N, D)` and keys `(B, H | G | 1, S, W)` of `source (B, S, D)`."""
 
-    @abstractmethod
     def num_params(self) -> int:
         """Parameters of the score, all heads together, biases left out."""
+        return sum(p.numel() for p in self.parameters() if p.dim() > 1)
 
     @abstractmethod
     def to_dense(self) -> Tensor:
         """The bilinear form of each query head, `(H, D, D)`: `score = scale * x M x'`, biases and norms left out."""
+
+    def cost(self, d_model: int) -> ProjectionCost:
+        """Parameters and key heads for tokens of width D (Kuang et al., section 3).
+
+        Raises:
+            UserError: if the projection has no closed form.
+        """
+        raise UserError(f"the cost of {type(self).__name__} is not known: it has no method cost")
+
+    def norm(self, side: str, qk_norm: bool | str) -> nn.Module:
+        """What normalises the components of a side, ``query`` or ``key``.
+
+        Args:
+            side: which ones.
+            qk_norm: false, true for all components of a head together, or ``level``.
+
+        Raises:
+            UserError: another `qk_norm`, ``level`` for a projection without levels, or one without queries and keys.
+        """
+        if qk_norm not in (False, True, "level"):
+            raise UserError(f"qk_norm must be true, false or level, not {qk_norm!r}")
+        if qk_norm and not self.normalised:
+            raise UserError("qk_norm is for queries and keys, which this attention does not have")
+        if qk_norm == "level":
+            return self._level_norm(side)
+        return nn.LayerNorm(self.width) if qk_norm and side in self.normalised else nn.Identity()
+
+    def _level_norm(self, side: str) -> nn.Module:
+        raise UserError("qk_norm: level is for bilinear_mlr and mlbtc, whose components come from levels of features")
+
+    def level_scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor | None:
+        """What each level of features adds to the logits, `(levels, B, H, N, S)`; None without levels."""
+        return None
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
         """Of each structured factor, by name, inputs of a block and its outputs of all heads, for `tsattn.optim`."""
@@ -87,14 +143,16 @@ class LowRankProjection(Projection):
         return q, k
 
     @override
-    def num_params(self) -> int:
-        return self.query.weight.numel() + self.key.weight.numel()
-
-    @override
     def to_dense(self) -> Tensor:
         query = rearrange(self.query.weight, "(H r) D -> H r D", H=self.num_heads)
         key = rearrange(self.key.weight, "(G r) D -> G r D", G=self.num_kv_heads)
         return query.transpose(1, 2) @ key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=0)
+
+    @override
+    def cost(self, d_model: int) -> ProjectionCost:
+        """`2 D r` a head: `W_Q` and `W_K`."""
+        side = d_model * self.width
+        return ProjectionCost(2 * side, side * (self.num_heads + self.num_kv_heads), self.num_kv_heads)
 
 
 class NoProjection(Projection):
@@ -119,12 +177,12 @@ class NoProjection(Projection):
         return q, source.new_empty(source.shape[0], self.num_kv_heads, source.shape[1], 0)
 
     @override
-    def num_params(self) -> int:
-        return 0
-
-    @override
     def to_dense(self) -> Tensor:
         raise UserError("without queries and keys there is no bilinear form")
+
+    @override
+    def cost(self, d_model: int) -> ProjectionCost:
+        return ProjectionCost(0, 0, self.num_kv_heads)
 
 
 class BTTProjection(Projection):
@@ -190,14 +248,18 @@ class BTTProjection(Projection):
         return self.matrix.outer_transposed(x), self.matrix.inner(source)
 
     @override
-    def num_params(self) -> int:
-        return self.matrix.num_params()
-
-    @override
     def to_dense(self) -> Tensor:
         groups = self.left.shape[0] // self.right.shape[0]
         right = self.right.repeat_interleave(groups, dim=0)
         return BTT(self.left, torch.as_tensor(right), self.tt_rank).to_dense()
+
+    @override
+    def cost(self, d_model: int) -> ProjectionCost:
+        """`D s (b + c)` a head: `D s c` in the blocks L, `D s b` in the blocks R; about `2 D^1.5 s`."""
+        _, b, c, _ = block_sizes(d_model, self.divisor)
+        left, right = d_model * self.tt_rank * c, d_model * self.tt_rank * b
+        key_heads = 1 if self.side == "query" else len(self.right)
+        return ProjectionCost(left + right, left * len(self.left) + right * len(self.right), key_heads)
 
     @override
     def mup_fans(self) -> dict[str, tuple[int, int]]:
@@ -286,12 +348,27 @@ class MLBTCProjection(Projection):
         return matrix.outer_transposed(x), matrix.inner(source)
 
     @override
-    def num_params(self) -> int:
-        return self.matrix.num_params()
-
-    @override
     def to_dense(self) -> Tensor:
         return self._matrix(right.repeat_interleave(self.groups, dim=0) for right in self.right).to_dense()
+
+    @override
+    def cost(self, d_model: int) -> ProjectionCost:
+        """A head: `2 D r` a level, of bilinear MLR too (`2 D sum r_l`); `D r (p + p')` where a level is shuffled."""
+        left = d_model * sum(shape.rank * (shape.right_blocks if shape.shuffled else 1) for shape in self.shapes)
+        right = d_model * sum(shape.rank * (shape.left_blocks if shape.shuffled else 1) for shape in self.shapes)
+        left_heads, right_heads = self.left[0].shape[0], self.right[0].shape[0]
+        return ProjectionCost(left + right, left * left_heads + right * right_heads, right_heads)
+
+    @override
+    def _level_norm(self, side: str) -> nn.Module:
+        factors = self.level_scales if side == "query" else [1.0] * len(self.level_widths)
+        return LevelNorm(self.level_widths, factors)
+
+    @override
+    def level_scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor:
+        q, k, _ = expand_heads(wide(q), wide(k), wide(k))
+        levels = zip(torch.split(q, self.level_widths, -1), torch.split(k, self.level_widths, -1), strict=True)
+        return torch.stack([one @ other.mT for one, other in levels]) * scale
 
     @override
     def mup_fans(self) -> dict[str, tuple[int, int]]:
@@ -350,6 +427,94 @@ class BilinearMLRProjection(MLBTCProjection):
     def mup_fans(self) -> dict[str, tuple[int, int]]:
         """On both sides a block maps `D / p_l` features to `r_l` components of each head."""
         return {name: _right_fans(factor) for name, factor in self.named_parameters()}
+
+
+class LevelNorm(nn.Module):
+    """A LayerNorm over the components of each level.
+
+    Args:
+        widths: W_l, components of each level, which sum to W.
+        factors: what each level of the input has been multiplied by. The norm removes it, so it is multiplied in again.
+    """
+
+    def __init__(self, widths: Sequence[int], factors: Sequence[float]) -> None:
+        super().__init__()
+        self.widths = list(widths)
+        self.factors = list(factors)
+        # an epsilon that grows with the square of the input: the result is that of an input that was not multiplied
+        eps = [1e-5 * factor**2 for factor in factors]
+        self.norms = nn.ModuleList(nn.LayerNorm(width, eps=e) for width, e in zip(widths, eps, strict=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, H, N, W)` to the same shape."""
+        levels = zip(self.norms, torch.split(x, self.widths, -1), self.factors, strict=True)
+        return torch.cat([norm(part) if factor == 1 else factor * norm(part) for norm, part, factor in levels], -1)
+
+
+class RotaryEmbedding(ModuleWithConstants):
+    """Rotates the pairs (0, 1), (2, 3), ... of a query or key by angles proportional to its position.
+
+    Source: Su et al., *RoFormer* (2021). Interleaved pairs, never half-split ones: a half-split pair would straddle the
+    levels of multi-level attention, and a score of a prefix of the components would depend on absolute positions.
+
+    Args:
+        width: W, components of a query or key.
+        groups: sizes of groups of components (the ranks of multi-level attention). By default every group gets
+            frequencies spread over the whole range, so that far pairs, which see only the first group, get slow and
+            fast ones.
+        frequencies: which pairs get which frequencies: ``spread``, as described for `groups`; ``fast_first``, falling
+            from the first pair to the last, so that far pairs under multi-level attention see fast rotations;
+            ``slow_first``, rising, so that they see slow ones.
+        base: the slowest rotation turns once in about `2 pi base` steps.
+
+    Raises:
+        UserError: a group of an odd size.
+    """
+
+    FREQUENCIES = ("spread", "fast_first", "slow_first")
+
+    order: Tensor
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        groups: Sequence[int] | None = None,
+        frequencies: str = "spread",
+        base: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        groups = [width] if groups is None else list(groups)
+        if any(group % 2 for group in groups):
+            raise UserError(f"rotary positions turn pairs of components: ranks must be even, not {groups}")
+        order = [*range(width // 2)]
+        if frequencies == "spread":
+            # a pair's place within its group, as a fraction, decides its place among all pairs
+            places = [(pair + 0.5) / (group // 2) for group in groups for pair in range(group // 2)]
+            by_place = sorted(order, key=lambda pair: places[pair])
+            order = sorted(order, key=lambda pair: by_place[pair])
+        elif frequencies == "slow_first":
+            order.reverse()
+        self.base = base
+        # whole numbers, which a cast of the model to low precision does not round
+        self.register_constant("order", order, torch.long, cast=False)
+
+    @property
+    def frequencies(self) -> Tensor:
+        """`(W / 2,)` radians a position by which each pair is turned, in float64 where the device has it."""
+        exact = torch.float32 if self.order.device.type == "mps" else torch.float64
+        frequencies: Tensor = self.base ** -(self.order.to(exact) / len(self.order))
+        return frequencies
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate `x (B, H, N, W)` at `positions (B | 1, N)`."""
+        self.fill_constants(x.device)
+        frequencies = self.frequencies
+        angles = positions[:, None, :, None].to(frequencies.dtype) * frequencies
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
+        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
+        return rotated.flatten(-2)
 
 
 def _right_fans(factor: Tensor) -> tuple[int, int]:

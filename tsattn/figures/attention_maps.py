@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from tsattn.attention import Attention
-from tsattn.attention.calls import attention_calls, one_row
-from tsattn.attention.maps import attention_map, attention_zones
+from tsattn.attention.maps import attention_calls, attention_map, attention_zones, one_row
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.figures.attention_grid import PairMap, draw_grid

@@ -19,7 +19,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers.tokens import Dropout, Patches
-from tsattn.ops.calendar_blocks import CALENDAR_UNITS, DAY, MONDAY
+from tsattn.ops.data_blocks import CALENDAR_UNITS, DAY, MONDAY
 from tsattn.ops.masks import floor_divide
 from tsattn.task import Task
 

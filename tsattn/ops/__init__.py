@@ -4,8 +4,7 @@ Shape letters: B batch, N query tokens, S key tokens, H heads, G key heads (1, o
 query or key, E components of a value, L levels.
 """
 
-from tsattn.ops.calendar_blocks import CALENDAR_UNITS, calendar_block_ids
-from tsattn.ops.change_points import change_point_block_ids
+from tsattn.ops.data_blocks import CALENDAR_UNITS, calendar_block_ids, change_point_block_ids
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs

@@ -6,11 +6,13 @@ Positions, never the order of the tensor, decide: a part of a sequence is then s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "RegularBlocks",
     "allowed_pairs",
     "default_positions",
     "floor_divide",
@@ -19,6 +21,25 @@ __all__ = [
     "window_pairs",
     "without_padding",
 ]
+
+
+@dataclass(frozen=True)
+class RegularBlocks:
+    """Nested blocks of tokens at the positions `first`, `first + 1`, ...: the same for all rows of a batch.
+
+    Attributes:
+        first: position of the first token.
+        length: number of tokens.
+        numbers: see `level_block_ids`. Without them and `lengths`, all tokens share the only block.
+        lengths: see there.
+        max_length: see there.
+    """
+
+    first: int
+    length: int
+    numbers: tuple[int, ...] | None = None
+    lengths: tuple[int, ...] | None = None
+    max_length: int | None = None
 
 
 def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None = None) -> Tensor:

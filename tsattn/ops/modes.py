@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -12,7 +11,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["as_if_alone", "is_fake", "is_readable", "is_vmapped", "under_vmap", "why_no_fused_derivative"]
+__all__ = [
+    "as_if_alone",
+    "is_fake",
+    "is_readable",
+    "is_vmapped",
+    "needs_plain_gradients",
+    "plain_gradients",
+    "why_no_fused_derivative",
+]
 
 
 def is_readable(*tensors: Tensor | None) -> bool:
@@ -42,35 +49,31 @@ def is_vmapped() -> bool:
 is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def under_vmap(function: Callable[..., Any], *inputs: Any) -> Any:
-    """`function(*inputs)`, which a gradient with `is_grads_batched=True` computes under `torch.vmap` too.
+def needs_plain_gradients(grad_out: Tensor) -> bool:
+    """Whether the backward pass of a kernel must be of plain operators.
 
-    Autograd's own batches, with which `torch.autograd.functional` computes Jacobians where `vectorize=True`, are of
-    another kind: they take no rule of a function of autograd.
-
-    Args:
-        function: of tensors and other values, to tensors; none of the tensors may be None.
-        inputs: what it is given.
+    It must where a graph of the gradients is made, as for second derivatives and under `torch.func`, and in the batches
+    of `is_grads_batched=True`.
     """
-    if torch.compiler.is_compiling():
-        return function(*inputs)
-    batched = [isinstance(t, Tensor) and torch._C._functorch.is_legacy_batchedtensor(t) for t in inputs]
-    if not any(batched):
-        return function(*inputs)
+    functorch = torch._C._functorch
+    wrapped = functorch.is_functorch_wrapped_tensor(grad_out) or functorch.is_legacy_batchedtensor(grad_out)
+    return torch.is_grad_enabled() or wrapped
+
+
+def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], grad_out: Tensor) -> tuple[Tensor, ...]:
+    """The gradients of `attend(*inputs)` for those of its output, differentiable and in batches of any kind."""
+
+    def pulled_back(grad_out: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = torch.func.vjp(attend, *inputs)[1](grad_out)
+        return found
+
+    if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
+        return pulled_back(grad_out)
+    # autograd's own batches, with which `torch.autograd.functional` computes Jacobians where `vectorize=True`
     level = torch._C._vmapmode_increment_nesting() - 1
     torch._C._vmapmode_decrement_nesting()
-    plain = [
-        torch._remove_batch_dim(t, level, 0, 0) if is_batched else t
-        for t, is_batched in zip(inputs, batched, strict=True)
-    ]
-    given = [t for t, is_batched in zip(plain, batched, strict=True) if is_batched]
-
-    def of_batched(*entries: Tensor) -> Any:
-        rest = iter(entries)
-        own = (next(rest) if is_batched else t for t, is_batched in zip(plain, batched, strict=True))
-        return function(*own)
-
-    return tuple(torch._add_batch_dim(out, 0, level) for out in torch.func.vmap(of_batched)(*given))
+    found = torch.func.vmap(pulled_back)(torch._remove_batch_dim(grad_out, level, 0, 0))
+    return tuple(torch._add_batch_dim(gradient, 0, level) for gradient in found)
 
 
 def is_fake(tensor: Tensor) -> bool:

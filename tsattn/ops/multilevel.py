@@ -16,23 +16,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.masks import allowed_pairs, without_padding
+from tsattn.ops.full import full_attention_sdpa
+from tsattn.ops.masks import RegularBlocks, allowed_pairs, without_padding
 from tsattn.ops.modes import is_readable, is_vmapped, why_no_fused_derivative
-from tsattn.ops.multilevel_plain import count_blocks, multilevel_attention_reference, multilevel_attention_sdpa
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
-from tsattn.ops.regular_blocks import RegularBlocks
-from tsattn.ops.softmax import expand_heads, in_widest_type, wide
+from tsattn.ops.softmax import expand_heads, in_widest_type, softmax_attention, wide
 from tsattn.ops.tiling import BlockLayout, find_layouts, regular_layout
 
-__all__ = ["multilevel_attention"]
+__all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
 
 # Beyond this width the kernel's extra multiplications cost more than the score matrices that it saves: forward and
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
@@ -116,8 +117,9 @@ def multilevel_attention(
         impl = "reference"  # no pair to score, which the kernels do not take
     if key_mask is not None or global_tokens is not None:
         regular = None
+    tokens = _Tokens(blocks, positions, key_mask, global_tokens, regular)
     if impl in ("auto", "native"):
-        found = _native_intervals(q, k, v, ranks, blocks, positions, causal, key_mask, global_tokens, bias, regular)
+        found = _native_intervals(q, k, v, bias, tokens, causal)
         if not isinstance(found, str) and (impl == "native" or is_worth_native(q, k)):
             factors = [1 / max(1, shared) for shared in range(len(ranks) + 1)] if divide_by_active else ()
             more: dict[str, Any] = {"bias": bias, "level_factors": factors, "dropout_p": dropout_p}
@@ -127,22 +129,12 @@ def multilevel_attention(
     layouts: Sequence[BlockLayout] | str | None = None
     if regular is not None and q.shape[2] and not torch.compiler.is_compiling():
         layouts = [regular_layout(regular)]
-    readable = layouts is not None or is_readable(blocks, positions, key_mask, global_tokens)
+    readable = layouts is not None or is_readable(*tokens.tensors)
+    nested: dict[str, Any] = {"ranks": ranks, "causal": causal, "scale": scale, "divide_by_active": divide_by_active}
     whole = bias is None and not dropout_p and forward_ad._current_level < 0
     traced = torch.compiler.is_compiling() and q.device.type == "cpu" and regular is not None
     if traced and impl in ("auto", "tiles") and whole and not is_vmapped():
-        q, k, v = expand_heads(q, k, v)
-        return multilevel_attention_traced(
-            q,
-            k,
-            v,
-            ranks=ranks,
-            blocks=blocks,
-            positions=positions,
-            causal=causal,
-            scale=scale,
-            divide_by_active=divide_by_active,
-        )
+        return multilevel_attention_traced(*expand_heads(q, k, v), blocks=blocks, positions=positions, **nested)
     if readable and layouts is None and whole and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
         layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens)
     why_not: dict[str, str | None] = {
@@ -161,55 +153,61 @@ def multilevel_attention(
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
     if impl == "tiles" and layouts is not None and not isinstance(layouts, str):
-        q, k, v = expand_heads(q, k, v)
-        nested: dict[str, Any] = {"ranks": ranks, "layouts": layouts, "causal": causal, "scale": scale}
-        return multilevel_attention_tiles(q, k, v, **nested, divide_by_active=divide_by_active)
-    if impl == "triton":
-        return _triton(q, k, v, ranks, blocks, positions, causal, key_mask, global_tokens, scale)
+        return multilevel_attention_tiles(*expand_heads(q, k, v), layouts=layouts, **nested)
     pairs: dict[str, Any] = {
         "ranks": ranks,
         "query_blocks": blocks,
         "key_blocks": blocks,
         "global_queries": global_tokens,
         "global_keys": global_tokens,
-        "allowed": allowed_pairs(positions, positions, causal=causal, key_mask=key_mask),
-        "bias": bias,
         "scale": scale,
-        "dropout_p": dropout_p,
     }
+    if impl == "triton":
+        from tsattn.ops.multilevel_triton import multilevel_attention_triton
+
+        q = q.expand(-1, max(t.shape[1] for t in (q, k, v)), -1, -1)
+        pairs |= {"query_positions": positions, "key_positions": positions, "key_mask": key_mask}
+        return multilevel_attention_triton(q, k, v, causal=causal, **pairs)
+    allowed = allowed_pairs(positions, positions, causal=causal, key_mask=key_mask)
+    pairs |= {"allowed": allowed, "bias": bias, "dropout_p": dropout_p}
     if impl == "sdpa":
         return multilevel_attention_sdpa(q, k, v, **pairs, num_blocks=None if is_readable(blocks) else num_blocks)
     return multilevel_attention_reference(q, k, v, **pairs, divide_by_active=divide_by_active)
 
 
+@dataclass(frozen=True)
+class _Tokens:
+    """What `multilevel_attention` is told about the tokens."""
+
+    blocks: Tensor
+    positions: Tensor
+    key_mask: Tensor | None
+    global_tokens: Tensor | None
+    regular: RegularBlocks | None
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return self.blocks, self.positions, self.key_mask, self.global_tokens
+
+
 def _native_intervals(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    ranks: Sequence[int],
-    blocks: Tensor,
-    positions: Tensor,
-    causal: bool,
-    key_mask: Tensor | None,
-    global_tokens: Tensor | None,
-    bias: Tensor | None,
-    regular: RegularBlocks | None,
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, tokens: _Tokens, causal: bool
 ) -> Intervals | str:
-    """The pairs as the kernel takes them, or the reason why it cannot compute this; see `multilevel_attention`."""
-    hidden = (blocks, positions, key_mask, global_tokens) if regular is None else ()
-    why_not = why_not_native(q, k, v, bias, levels=len(ranks), hidden=hidden)
+    """The pairs as the kernel takes them, or the reason why it cannot compute this."""
+    hidden = tokens.tensors if tokens.regular is None else ()
+    why_not = why_not_native(q, k, v, bias, levels=len(tokens.blocks), hidden=hidden)
     if why_not is not None:
         return why_not
     return pair_intervals(
         q,
         k,
         causal=causal,
-        query_positions=positions,
-        key_positions=positions,
-        key_mask=key_mask,
-        global_tokens=global_tokens,
-        blocks=blocks,
-        regular=regular,
+        query_positions=tokens.positions,
+        key_positions=tokens.positions,
+        key_mask=tokens.key_mask,
+        global_tokens=tokens.global_tokens,
+        blocks=tokens.blocks,
+        regular=tokens.regular,
     )
 
 
@@ -221,16 +219,7 @@ def _choose(
     ranks: Sequence[int],
     score_bytes: int,
 ) -> str:
-    """The implementation that `auto` takes, of those that can compute what is asked for.
-
-    Args:
-        fits: those that can.
-        device: of the tensors.
-        layouts: see `multilevel_attention`.
-        blocks: see `multilevel_attention`.
-        ranks: see `multilevel_attention`.
-        score_bytes: of all scores, written out.
-    """
+    """The implementation of `fits` that `auto` takes; `score_bytes` are those of all scores, written out."""
     if "triton" in fits:
         return "triton"
     if device.type == "cpu" and score_bytes <= CACHED_SCORES and len(ranks) > 1:
@@ -242,38 +231,6 @@ def _choose(
         return "reference"
     spread = sum(n * r for n, r in zip(count_blocks(blocks, blocks), ranks, strict=True))
     return "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
-
-
-def _triton(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    ranks: Sequence[int],
-    blocks: Tensor,
-    positions: Tensor,
-    causal: bool,
-    key_mask: Tensor | None,
-    global_tokens: Tensor | None,
-    scale: float,
-) -> Tensor:
-    from tsattn.ops.multilevel_triton import multilevel_attention_triton
-
-    heads = max(t.shape[1] for t in (q, k, v))
-    return multilevel_attention_triton(
-        q.expand(-1, heads, -1, -1),
-        k,
-        v,
-        ranks=ranks,
-        query_blocks=blocks,
-        key_blocks=blocks,
-        causal=causal,
-        query_positions=positions,
-        key_positions=positions,
-        key_mask=key_mask,
-        global_queries=global_tokens,
-        global_keys=global_tokens,
-        scale=scale,
-    )
 
 
 def _why_not_sdpa(divide_by_active: bool, counts_blocks: bool) -> str | None:
@@ -311,3 +268,129 @@ def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
     return max(
         sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts
     )
+
+
+def multilevel_attention_reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    ranks: Sequence[int],
+    query_blocks: Tensor,
+    key_blocks: Tensor,
+    global_queries: Tensor | None,
+    global_keys: Tensor | None,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    dropout_p: float,
+    divide_by_active: bool = False,
+) -> Tensor:
+    """`multilevel_attention` with every level's score matrix written out; queries and keys may differ."""
+    q, k, v = expand_heads(q, k, v)
+    levels = zip(
+        torch.split(wide(q), list(ranks), -1),
+        torch.split(wide(k), list(ranks), -1),
+        query_blocks,
+        key_blocks,
+        strict=True,
+    )
+    logits = torch.zeros((), dtype=wide(q).dtype, device=q.device)
+    active = torch.zeros((), dtype=wide(q).dtype, device=q.device)
+    for q_level, k_level, query_block, key_block in levels:
+        same = query_block[:, :, None] == key_block[:, None, :]
+        if global_queries is not None and global_keys is not None:
+            same = same | global_queries[:, :, None] | global_keys[:, None, :]
+        logits = logits + (q_level @ k_level.transpose(-1, -2)).masked_fill(~same[:, None], 0.0)
+        if divide_by_active:
+            active = active + same[:, None]
+    if divide_by_active:
+        logits = logits / active.clamp(min=1)
+    return softmax_attention(logits * scale, v, allowed=allowed, bias=bias, dropout_p=dropout_p)
+
+
+def multilevel_attention_sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    ranks: Sequence[int],
+    query_blocks: Tensor,
+    key_blocks: Tensor,
+    global_queries: Tensor | None,
+    global_keys: Tensor | None,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    dropout_p: float,
+    num_blocks: Sequence[int] | None = None,
+) -> Tensor:
+    """`multilevel_attention` as plain attention over components spread over one slot a block; queries may differ.
+
+    With `num_blocks`, ids are taken as they stand, from 0, and those outside are of padded tokens.
+    """
+    q_wide, k_wide = [], []
+    counted = num_blocks is None
+    num_blocks = count_blocks(query_blocks, key_blocks) if num_blocks is None else num_blocks
+    for level, (q_level, k_level) in enumerate(
+        zip(torch.split(q, list(ranks), -1), torch.split(k, list(ranks), -1), strict=True)
+    ):
+        if num_blocks[level] == 1:
+            q_wide.append(q_level)
+            k_wide.append(k_level)
+            continue
+        ids = [query_blocks[level], key_blocks[level]]
+        if counted:
+            if num_blocks[level] > sum(t.numel() for t in ids):  # far apart: one slot for each that is there
+                present, numbers = torch.unique(torch.cat([t.flatten() for t in ids]), return_inverse=True)
+                query_slots, key_slots = (
+                    F.one_hot(part.view_as(t), len(present))
+                    for part, t in zip(numbers.split([t.numel() for t in ids]), ids, strict=True)
+                )
+            else:
+                offset = torch.minimum(ids[0].min(), ids[1].min())
+                query_slots, key_slots = (F.one_hot(t - offset, num_blocks[level]) for t in ids)
+        else:
+            every = torch.arange(num_blocks[level], device=q.device)
+            query_slots, key_slots = ((t[..., None] == every).long() for t in ids)
+        if global_queries is not None and global_keys is not None:
+            query_slots, key_slots = _add_global_slots(query_slots, key_slots, global_queries, global_keys)
+        q_wide.append(_spread(q_level, query_slots))
+        k_wide.append(_spread(k_level, key_slots))
+    return full_attention_sdpa(
+        torch.cat(q_wide, -1),
+        torch.cat(k_wide, -1),
+        v,
+        allowed=allowed,
+        bias=bias,
+        scale=scale,
+        dropout_p=dropout_p,
+    )
+
+
+def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
+    """How many numbers the blocks of each level lie between."""
+    low = torch.minimum(query_blocks.amin((1, 2)), key_blocks.amin((1, 2)))
+    high = torch.maximum(query_blocks.amax((1, 2)), key_blocks.amax((1, 2)))
+    return [last - first + 1 for first, last in zip(low.tolist(), high.tolist(), strict=True)]
+
+
+def _add_global_slots(
+    query_slots: Tensor, key_slots: Tensor, global_queries: Tensor, global_keys: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Two more slots, such that a pair with a global token matches exactly once.
+
+    The slots of (query, key) are (0, 1), (1, 0) for ordinary tokens; (1, 0), (1, 1) for global ones, whose own
+    block is cleared.
+    """
+    B = max(query_slots.shape[0], global_queries.shape[0])
+    query_slots, key_slots = query_slots.expand(B, -1, -1), key_slots.expand(B, -1, -1)
+    q_global, k_global = (t.long()[..., None].expand(B, -1, -1) for t in (global_queries, global_keys))
+    queries = torch.cat([query_slots * (1 - q_global), q_global, 1 - q_global], -1)
+    keys = torch.cat([key_slots * (1 - k_global), torch.ones_like(k_global), k_global], -1)
+    return queries, keys
+
+
+def _spread(components: Tensor, slots: Tensor) -> Tensor:
+    """`(B, H, S, r)` components and `(B | 1, S, p)` slots to `(B, H, S, p r)`."""
+    return (components[..., None, :] * slots[:, None, :, :, None].to(components.dtype)).flatten(-2)

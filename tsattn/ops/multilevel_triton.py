@@ -21,8 +21,15 @@ from tsattn.ops.multilevel_kernels.backward_queries import queries_kernel
 from tsattn.ops.multilevel_kernels.forward import forward_kernel
 from tsattn.ops.multilevel_kernels.jit import is_interpreted, triton_available
 from tsattn.ops.multilevel_kernels.kernel_arguments import constants, shared_arguments, strides
-from tsattn.ops.multilevel_kernels.problem import EVERYWHERE, Problem
-from tsattn.ops.multilevel_kernels.sizes import MAX_LEVELS, MAX_WIDTH, TileSizes, chunk_widths, tile_sizes
+from tsattn.ops.multilevel_kernels.problem import (
+    EVERYWHERE,
+    MAX_LEVELS,
+    MAX_WIDTH,
+    Problem,
+    TileSizes,
+    chunk_widths,
+    tile_sizes,
+)
 from tsattn.ops.multilevel_kernels.walk_plan import WalkPlan, plan_walk
 
 __all__ = ["TileSizes", "chunk_widths", "multilevel_attention_triton", "triton_available"]
@@ -76,11 +83,9 @@ def multilevel_attention_triton(
         RuntimeError: Triton is not installed, or the tensors are on the CPU and Triton does not interpret; and, from
             autograd, when a gradient of the gradient is asked for.
         TypeError: the types of q, k and v differ or are none of the three.
-        ValueError: the shapes do not fit each other.
+        ValueError: too many components or levels.
     """
-    _check(
-        q, k, v, ranks, query_blocks, key_blocks, query_positions, key_positions, key_mask, global_queries, global_keys
-    )
+    _check(q, k, v, ranks)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
     if scale <= 0:
         # the kernels take the maximum before they scale
@@ -240,19 +245,7 @@ def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple
 _operator.register_autograd(_backward_of_operator, setup_context=_save)
 
 
-def _check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    ranks: Sequence[int],
-    query_blocks: Tensor,
-    key_blocks: Tensor,
-    query_positions: Tensor | None,
-    key_positions: Tensor | None,
-    key_mask: Tensor | None,
-    global_queries: Tensor | None,
-    global_keys: Tensor | None,
-) -> None:
+def _check(q: Tensor, k: Tensor, v: Tensor, ranks: Sequence[int]) -> None:
     if not triton_available():
         raise RuntimeError("the Triton kernel of multi-level attention needs Triton, which is not installed here")
     if q.device.type != "cuda" and not is_interpreted(forward_kernel):
@@ -262,33 +255,12 @@ def _check(
         )
     if q.dtype not in _DTYPES or not q.dtype == k.dtype == v.dtype:
         raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}; all must be one of {[*map(str, _DTYPES)]}")
-    if any(t.dim() != 4 for t in (q, k, v)):
-        raise ValueError(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes, not 4")
-    B, H, N, r = q.shape
-    G, S = k.shape[1], k.shape[2]
-    if k.shape != (B, G, S, r) or v.shape[:3] != k.shape[:3] or G < 1 or H % G:
-        raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit")
+    r = q.shape[-1]
     if max(r, v.shape[-1]) > MAX_WIDTH or len(ranks) > MAX_LEVELS:
         raise ValueError(
             f"{r} components, values of {v.shape[-1]} and {len(ranks)} levels: the kernel takes {MAX_WIDTH}, "
             f"{MAX_WIDTH} and {MAX_LEVELS}"
         )
-    if sum(ranks) != r or min(ranks, default=0) < 1:
-        raise ValueError(f"ranks {list(ranks)} do not fit {r} components")
-    for name, t, lead, tokens in (
-        ("query_blocks", query_blocks, (len(ranks),), N),
-        ("key_blocks", key_blocks, (len(ranks),), S),
-        ("query_positions", query_positions, (), N),
-        ("key_positions", key_positions, (), S),
-        ("key_mask", key_mask, (), S),
-        ("global_queries", global_queries, (), N),
-        ("global_keys", global_keys, (), S),
-    ):
-        if t is not None and tuple(t.shape) not in ((*lead, B, tokens), (*lead, 1, tokens)):
-            raise ValueError(f"{name} {tuple(t.shape)} is neither {(*lead, B, tokens)} nor {(*lead, 1, tokens)}")
-    for name, t in (("key_mask", key_mask), ("global_queries", global_queries), ("global_keys", global_keys)):
-        if t is not None and t.dtype != torch.bool:
-            raise TypeError(f"{name} is {t.dtype}, not bool")
 
 
 def _ids(blocks: Tensor, global_tokens: Tensor | None) -> Tensor:

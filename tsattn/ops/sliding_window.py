@@ -18,12 +18,11 @@ from torch import Tensor
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import full_attention
-from tsattn.ops.fused import fused_attention
 from tsattn.ops.masks import allowed_pairs, window_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.native import is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
-from tsattn.ops.softmax import expand_heads, in_widest_type
+from tsattn.ops.softmax import expand_heads, fused_attention, in_widest_type
 
 __all__ = ["sliding_window_attention"]
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tsattn.ops.regular_blocks import RegularBlocks
+from tsattn.ops.masks import RegularBlocks
 
 __all__ = ["BlockLayout", "LeafGroup", "TileGroup", "TilePlan", "find_layouts", "plan_tiles", "regular_layout"]
 

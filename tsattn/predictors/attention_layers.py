@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.attention import attention_kind
-from tsattn.attention.calls import WatchedCall, attention_calls
-from tsattn.attention.maps import attention_levels, attention_map, attention_zones
+from tsattn.attention.maps import WatchedCall, attention_calls, attention_levels, attention_map, attention_zones
 from tsattn.backbones import BACKBONES
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of

@@ -1,4 +1,4 @@
-"""Every pair of tokens, with more components the nearer they are: blocks of several levels."""
+"""Every pair of tokens, with more components the nearer they are: blocks of several levels; and its cache."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.attention.caches import Cache, MultiLevelCache, NewTokens, own_cache
-from tsattn.attention.patterns.decoding import mix, pair_scores, seen_by
-from tsattn.attention.patterns.pattern import Pattern, TokenOrigin, Tokens
+from tsattn.attention.caches import Cache, NewTokens, TokenRows, places_for
+from tsattn.attention.patterns.pattern import (
+    DecodingStep,
+    Pattern,
+    PatternCall,
+    PatternCost,
+    TokenOrigin,
+    Tokens,
+    pair_scores,
+)
 from tsattn.errors import UserError, one_of
-from tsattn.ops.calendar_blocks import calendar_block_ids
-from tsattn.ops.change_points import change_point_block_ids
-from tsattn.ops.masks import floor_divide, level_block_ids
+from tsattn.ops.data_blocks import calendar_block_ids, change_point_block_ids
+from tsattn.ops.masks import RegularBlocks, default_positions, floor_divide, level_block_ids
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
-from tsattn.ops.regular_blocks import RegularBlocks
 from tsattn.ops.softmax import expand_heads, wide
 
-__all__ = ["MultiLevelPattern"]
+__all__ = ["MultiLevelCache", "MultiLevelPattern"]
 
 
 class MultiLevelPattern(Pattern):
@@ -107,24 +112,6 @@ class MultiLevelPattern(Pattern):
         power = {"head": 0.0, "level": 0.5, "mup": 1.0}[scaling]
         self._factors = [(first / rank) ** power for rank in self.ranks]
 
-    def level_scores(self, q: Tensor, k: Tensor, *, tokens: Tokens, scale: float) -> Tensor:
-        """What each level adds to the logits of each pair, at least in float32; the arguments are those of a call.
-
-        Returns:
-            `(levels, B, H, N, N)`, 0 at pairs that share no block of the level.
-        """
-        blocks, special = self._find_blocks(tokens), tokens.global_tokens
-        q, scale = self._scaled(wide(q), scale)
-        q, k, _ = expand_heads(q, wide(k), wide(k))
-        same = blocks[..., :, None] == blocks[..., None, :]
-        if special is not None:
-            same = same | special[:, :, None] | special[:, None, :]
-        levels = zip(torch.split(q, list(self.ranks), -1), torch.split(k, list(self.ranks), -1), same, strict=True)
-        scores = torch.stack([(one @ other.mT).masked_fill(~near[:, None], 0.0) for one, other, near in levels])
-        if self._by_active:
-            scores = scores / same.sum(0).clamp(min=1)[:, None]
-        return scores * scale
-
     def _find_blocks(self, tokens: Tokens) -> Tensor:
         """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""
         if tokens.blocks is not None:
@@ -159,26 +146,15 @@ class MultiLevelPattern(Pattern):
         return calendar_block_ids(origin.time, self.calendar)
 
     @override
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        tokens = call.tokens
         blocks = self._find_blocks(tokens)
         regular = None
         if tokens.by_default and self.data_blocks is None:
             length = q.shape[2]
             first = 0 if self.align == "start" or tokens.max_length is None else tokens.max_length - length
             regular = RegularBlocks(first, length, self.numbers, self.lengths, tokens.max_length)
-        q, scale = self._scaled(q, scale)
+        q, scale = self._scaled(q, call.scale)
         return multilevel_attention(
             q,
             k,
@@ -186,14 +162,14 @@ class MultiLevelPattern(Pattern):
             ranks=self.ranks,
             blocks=blocks,
             positions=tokens.key_positions,
-            causal=causal,
+            causal=call.causal,
             key_mask=tokens.mask,
             global_tokens=tokens.global_tokens,
-            bias=bias,
+            bias=call.bias,
             scale=scale,
             divide_by_active=self._by_active,
-            dropout_p=dropout_p,
-            impl=impl,
+            dropout_p=call.dropout_p,
+            impl=call.impl,
             num_blocks=self._num_blocks(tokens, q.shape[2]) if tokens.counted else None,
             regular=regular,
         )
@@ -212,21 +188,11 @@ class MultiLevelPattern(Pattern):
         return MultiLevelCache(batch_size, self.ranks, blocks, max_length, rewind)
 
     @override
-    def decode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        new: NewTokens,
-        cache: Cache,
-        scale: float,
-        dropout_p: float,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
         """Each level scores the keys of its running block alone."""
-        cache = own_cache(cache, MultiLevelCache)
-        q, scale = self._scaled(q, scale)
+        cache, new = step.cache, step.new
+        assert isinstance(cache, MultiLevelCache)
+        q, scale = self._scaled(q, step.scale)
         levels, v = cache.extend(k, v, new)
         queries, every = new.positions, torch.arange(v.shape[2], device=v.device)[None]
         logits = wide(q).new_zeros(len(q), max(q.shape[1], k.shape[1]), q.shape[2], v.shape[2])
@@ -247,7 +213,69 @@ class MultiLevelPattern(Pattern):
         if self._by_active:
             shared = torch.stack([_share(queries, every, block) for block in cache.blocks]).sum(0)
             logits = logits / shared.clamp(min=1)
-        return mix(logits, v, allowed=seen_by(new, every), dropout_p=dropout_p, bias=bias)
+        return step.mixed(logits, v, step.seen(every), step.bias)
+
+    @override
+    def level_scores(self, q: Tensor, k: Tensor, call: PatternCall) -> Tensor:
+        """See `Pattern.level_scores`; 0 at pairs that share no block of the level."""
+        same = self._shared(call.tokens)
+        q, scale = self._scaled(wide(q), call.scale)
+        q, k, _ = expand_heads(q, wide(k), wide(k))
+        levels = zip(torch.split(q, list(self.ranks), -1), torch.split(k, list(self.ranks), -1), same, strict=True)
+        scores = torch.stack([(one @ other.mT).masked_fill(~near[:, None], 0.0) for one, other, near in levels])
+        if self._by_active:
+            scores = scores / same.sum(0).clamp(min=1)[:, None]
+        return scores * scale
+
+    @override
+    def zones(self, call: PatternCall) -> dict[str, Tensor]:
+        """Whole blocks, also of a causal pattern, which scores the lower half of each."""
+        zones = {}
+        for level, (rank, same) in enumerate(zip(self.ranks, self._shared(call.tokens), strict=True)):
+            unit = "" if self.calendar is None else f" ({self.calendar[level]})"
+            zones[f"level {level + 1}{unit}: {rank} component{'s' if rank > 1 else ''}"] = same
+        return zones
+
+    @override
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+        """`T^2 sum r_l / p_l` and `T sum r_l / p_l` where `p_l` blocks cut the T tokens evenly; else what they hold.
+
+        Level l scores the pairs of each block; generating, it has places for the keys of the largest one, and of k - 1
+        more to rewind by k.
+        """
+        if self.change_points is not None:
+            raise UserError(
+                "the cost of blocks by change points depends on the values of the data; as many of equal length cost "
+                f"the least: {list(self.change_points)}"
+            )
+        if self.data_blocks is not None:
+            raise UserError(f"the cost of blocks by {self.data_blocks} depends on the time stamps of the data")
+        at = default_positions(tokens, align=self.align, max_length=max_length)
+        blocks = level_block_ids(at, numbers=self.numbers, lengths=self.lengths, max_length=max_length)
+        multiply_adds = held = 0
+        for rank, ids in zip(self.ranks, blocks[:, 0], strict=True):
+            sizes = torch.unique_consecutive(ids, return_counts=True)[1]
+            multiply_adds += rank * int((sizes**2).sum())
+            held += rank * min(tokens, places_for(int(sizes.max()), rewind))
+        return PatternCost(multiply_adds, held)
+
+    @override
+    def sees_all(self, tokens: int) -> bool:
+        alone = len(self.ranks) == 1 and self.scaling != "mup"
+        plain = len(self.ranks) > 1 and self.scaling == "head" and self.divide_by == "none"
+        return (alone or plain) and all(self.whole_levels(tokens))
+
+    def whole_levels(self, tokens: int) -> list[bool]:
+        """Of each level, whether at most so many tokens lie in one block."""
+        if self.numbers is not None:
+            return [number == 1 for number in self.numbers]
+        return [length >= tokens for length in self.lengths or ()]
+
+    def _shared(self, tokens: Tokens) -> Tensor:
+        """Pairs that share a block, or of which one is a global token, `(levels, B | 1, N, N)`."""
+        blocks, special = self._find_blocks(tokens), tokens.global_tokens
+        same = blocks[..., :, None] == blocks[..., None, :]
+        return same if special is None else same | special[:, :, None] | special[:, None, :]
 
     def _scaled(self, q: Tensor, scale: float) -> tuple[Tensor, float]:
         """Queries and the one scale whose logits have the factor of each level."""
@@ -255,6 +283,98 @@ class MultiLevelPattern(Pattern):
             levels = zip(torch.split(q, list(self.ranks), -1), self._factors, strict=True)
             q = torch.cat([q_level * factor for q_level, factor in levels], -1)
         return q, scale * self._scale
+
+
+class MultiLevelCache(Cache):
+    """Of each level, the keys of the running block only; every value: `T sum r_l / p_l` key numbers a head.
+
+    When a block is full the keys of the next one take their storage: no later token shares the block. To take back k
+    tokens, k - 1 more keys are kept of each level.
+
+    Args:
+        batch_size: B.
+        ranks: components of each level, coarse to fine.
+        blocks: `(number, span)` of each level: `number` blocks in every `span` positions, so that a position lies in
+            block `position * number // span`.
+        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
+        rewind: k, see `Cache`.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        ranks: Sequence[int],
+        blocks: Sequence[tuple[int, int]],
+        max_length: int | None = None,
+        rewind: int = 0,
+    ) -> None:
+        self.ranks = list(ranks)
+        self.blocks = tuple(blocks)
+        self._sizes = [places_for(-(-span // number), rewind) for number, span in blocks]
+        self._levels = [TokenRows(size, max_length) for size in self._sizes]
+        self._values = TokenRows(None, max_length)
+        super().__init__(batch_size, rewind, self._levels, (self._values,))
+
+    @property
+    @override
+    def kind(self) -> str:
+        blocks = ", ".join(f"{number}/{span}" for number, span in self.blocks)
+        return f"MultiLevelCache of ranks {self.ranks} and blocks {blocks}"
+
+    @override
+    def split(self, components: Tensor) -> Sequence[Tensor]:
+        return torch.split(components, self.ranks, -1)
+
+    def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
+        """Take in new tokens, and give what they may see.
+
+        Returns:
+            For each level keys `(B, G', S, r_l)` and their positions `(B, S)`, of which each token must leave out those
+            that are later or not in its block; and all values `(B, G, length, E)`. Where the sequences are even there
+            are no positions: the keys are the last S, from the first new token's block on, so that a single token
+            shares the block of all of them.
+        """
+        parts = self.split(k)
+        seen = []
+        if new.count == 1:
+            self.store(k, v, new)
+            seen = [self._seen(level, new, new.after, max(new.after)) for level in range(len(parts))]
+            return seen, self._values.first(self.length)
+        for level, part in enumerate(parts):
+            keys, positions = new.without_padding(part), None if new.even else new.key_positions
+            if max(new.before):
+                held, at = self._seen(level, new, new.before, max(new.after))
+                keys = torch.cat([held, keys], 2)
+                if at is not None and positions is not None:
+                    at, positions = (t.expand(self.batch_size, -1) for t in (at, positions))
+                    positions = torch.cat([at, positions], 1)
+            seen.append((keys, positions))
+        self.store(k, v, new)
+        return seen, self._values.first(self.length)
+
+    def _seen(self, level: int, new: NewTokens, lengths: Sequence[int], later: int) -> tuple[Tensor, Tensor | None]:
+        """The held keys of a level for new tokens, and their positions; see `extend`."""
+        if new.even:
+            return self._levels[level].span(self._start(level, new.before[0]), lengths[0]), None
+        return self._levels[level].held(lengths, later)
+
+    def _start(self, level: int, position: int) -> int:
+        """Where the block of a position begins."""
+        number, span = self.blocks[level]
+        return -(-(position * number // span) * span // number)
+
+    @override
+    def _earliest(self) -> Sequence[int]:
+        # the first token to come sees its blocks from their beginning
+        return [max(self._next_start(level, most) for level in range(len(self.ranks))) for most in self.seen.longest]
+
+    def _next_start(self, level: int, most: int) -> int:
+        """The first beginning of a block of which every key is held, when `most` tokens have come."""
+        lost = most - self._sizes[level]
+        if lost <= 0:
+            return 0
+        number, span = self.blocks[level]
+        return -(-((lost - 1) * number // span + 1) * span // number)
 
 
 def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) -> None:

@@ -1,4 +1,7 @@
-"""What every pattern is: it scores queries against keys and mixes the values.
+"""The pattern slot: which pairs of tokens are scored, with how many of the components.
+
+A pattern is one class: it computes attention (`__call__`, a plain reference included), decodes with a cache
+(`new_cache`, `decode`), and says what it costs (`cost`) and which pairs it favours (`zones`).
 
 Shape letters as in `tsattn.attention.base`; r components of a query or key, E of a value.
 """
@@ -9,12 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import torch
+from einops import rearrange
 from torch import Tensor
 
 from tsattn.attention.caches import Cache, NewTokens
 from tsattn.errors import UserError
+from tsattn.ops.masks import allowed_pairs
+from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
-__all__ = ["Pattern", "TokenOrigin", "Tokens"]
+__all__ = ["DecodingStep", "Pattern", "PatternCall", "PatternCost", "TokenOrigin", "Tokens"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class TokenOrigin:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What is known about the tokens of one call.
+    """The tokens of one call.
 
     Attributes:
         query_positions: `(B | 1, N)` int.
@@ -44,7 +51,6 @@ class Tokens:
         global_tokens: `(B | 1, S)` bool.
         blocks: `(levels, B | 1, S)` int.
         max_length: the length that blocks by number divide.
-        by_default: whether the caller gave nothing about the tokens: no padding, positions are counted, blocks found.
         counted: whether positions are counted over the real tokens, and blocks found from them.
     """
 
@@ -54,8 +60,105 @@ class Tokens:
     global_tokens: Tensor | None = None
     blocks: Tensor | None = None
     max_length: int | None = None
-    by_default: bool = False
     counted: bool = False
+
+    @property
+    def by_default(self) -> bool:
+        """Whether the caller said nothing about the tokens: no padding, positions are counted, blocks found."""
+        return self.counted and self.mask is None and self.global_tokens is None
+
+
+@dataclass(frozen=True)
+class PatternCall:
+    """How one call scores its queries and keys.
+
+    Attributes:
+        tokens: what is known about them.
+        scale: factor of the logits.
+        causal: a query sees no later key.
+        bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
+        dropout_p: probability of dropping a weight.
+        impl: one of the pattern's `impls`.
+    """
+
+    tokens: Tokens
+    scale: float
+    causal: bool = False
+    bias: Tensor | None = None
+    dropout_p: float = 0.0
+    impl: str = "auto"
+
+    def scaled(self, factor: float) -> PatternCall:
+        """The call with its scale multiplied."""
+        return PatternCall(self.tokens, self.scale * factor, self.causal, self.bias, self.dropout_p, self.impl)
+
+    @property
+    def allowed(self) -> Tensor | None:
+        """Pairs that a query may see, bool broadcastable to `(B, H, N, S)`; None if it may see every key."""
+        known = self.tokens
+        return allowed_pairs(known.query_positions, known.key_positions, causal=self.causal, key_mask=known.mask)
+
+
+@dataclass(frozen=True)
+class DecodingStep:
+    """How new tokens attend causally to those in a cache and themselves.
+
+    Attributes:
+        new: where they stand, from `cache.new_tokens`.
+        cache: from the pattern's `new_cache`.
+        scale: factor of the logits.
+        dropout_p: probability of dropping a weight.
+        bias: broadcastable to `(B, H, n, S)`, added to the logits of the S positions so far; -inf forbids a pair.
+    """
+
+    new: NewTokens
+    cache: Cache
+    scale: float
+    dropout_p: float = 0.0
+    bias: Tensor | None = None
+
+    def mixed(self, logits: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
+        """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1 | B, 1, n, S)`, times v `(B, G, S, E)`.
+
+        Args:
+            logits: scaled.
+            v: values of the keys.
+            allowed: None where all pairs are.
+            bias: that of these keys.
+        """
+        heads, groups = logits.shape[1], v.shape[1]
+        if bias is not None:
+            logits = logits + finite_as(bias, logits.dtype)
+            finite = ~torch.isneginf(bias)
+            allowed = (finite if allowed is None else finite & allowed).expand_as(logits)
+        grouped = rearrange(logits, "B (G h) n S -> B G (h n) S", G=groups)
+        if allowed is not None:
+            if allowed.shape[1] == heads > 1:
+                allowed = rearrange(allowed, "B (G h) n S -> B G (h n) S", G=groups)
+            else:
+                allowed = allowed.repeat(1, 1, heads // groups, 1)
+        mixed = softmax_attention(grouped, v, allowed=allowed, bias=None, dropout_p=self.dropout_p)
+        return rearrange(mixed, "B G (h n) E -> B (G h) n E", h=heads // groups)
+
+    def seen(self, keys: Tensor) -> Tensor | None:
+        """`(1 | B, 1, n, S)`: which new tokens see which positions `(1, S)`; None where a single one sees all."""
+        alone = self.new.even and self.new.count == 1
+        return None if alone else allowed_pairs(self.new.positions, keys, causal=True)
+
+
+@dataclass(frozen=True)
+class PatternCost:
+    """What a pattern costs for one head's queries and keys.
+
+    Attributes:
+        multiply_adds: multiplications, each with its addition, that form the scores of T tokens.
+        cached_keys: key numbers held at the peak while T tokens are generated one by one.
+        params: numbers that the pattern itself learns.
+    """
+
+    multiply_adds: int
+    cached_keys: int
+    params: int = 0
 
 
 class Pattern(ABC):
@@ -68,8 +171,8 @@ class Pattern(ABC):
         takes_blocks: whether explicit blocks may be handed in.
         data_blocks: by what the blocks are that `blocks_of` finds in the data, in words; None if it finds none.
         reads_values: whether it finds them in the values that the tokens stand for.
-        block_choice: what decides, with the data, the blocks that it finds: layers whose patterns have the same choice
-            find them once. None where each pattern is asked.
+        block_choice: layers whose patterns have equal choices share the blocks that one of them finds. None where each
+            pattern is asked.
         needs_max_length: whether `max_length` must be known.
         is_local: whether near tokens are scored otherwise than far ones, so that their order must mean something.
         component_groups: sizes of the groups that the r components fall into, or None for one group.
@@ -86,32 +189,8 @@ class Pattern(ABC):
     is_local: bool = False
     component_groups: tuple[int, ...] | None = None
 
-    def blocks_of(self, origin: TokenOrigin) -> Tensor | None:
-        """The blocks `(levels, B, S)` that this pattern finds from what the tokens stand for, or None.
-
-        Raises:
-            UserError: if it needs time stamps or values and there are none.
-        """
-        return None
-
-    def num_params(self) -> int:
-        """Parameters of the pattern itself, all heads together; what the projection learns is left out."""
-        return 0
-
     @abstractmethod
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
         """Map q `(B, H | 1, N, r)`, k `(B, G | H, S, r)`, v `(B, G, S, E)` to `(B, H, N, E)`."""
 
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> Cache:
@@ -127,34 +206,62 @@ class Pattern(ABC):
         """
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
 
-    def decode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        new: NewTokens,
-        cache: Cache,
-        scale: float,
-        dropout_p: float,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        """Attend causally from n new tokens to those in the cache and themselves, and add them to it.
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
+        """Attend from n new tokens to those in the cache and themselves, and add them to it.
 
         Args:
             q: `(B, H | 1, n, r)` queries of the new tokens.
             k: `(B, G', n, r)` their keys.
             v: `(B, G, n, E)` their values.
-            new: where they stand: what `cache.new_tokens` made.
-            cache: what `new_cache` made.
-            scale: factor of the logits.
-            dropout_p: probability of dropping a weight.
-            bias: broadcastable to `(B, H, n, S)`, added to the logits of the S positions so far; -inf forbids a pair.
+            step: where they stand, and the cache.
 
         Returns:
             `(B, H, n, E)`, what `__call__` gives for these tokens at the end of the whole sequence.
-
-        Raises:
-            UserError: if the pattern cannot decode, or the cache is another's.
         """
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
+
+    def blocks_of(self, origin: TokenOrigin) -> Tensor | None:
+        """The blocks `(levels, B, S)` that this pattern finds from what the tokens stand for, or None.
+
+        Raises:
+            UserError: if it needs time stamps or values and there are none.
+        """
+        return None
+
+    def num_params(self) -> int:
+        """Parameters of the pattern itself, all heads together; what the projection learns is left out."""
+        return 0
+
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+        """Multiply-adds and cached key numbers for one head (Kuang et al., section 4).
+
+        Args:
+            width: W, components of a query or key.
+            tokens: T.
+            causal: whether tokens see no later ones.
+            max_length: the length that blocks by number and `align="end"` refer to, at least T.
+            rewind: tokens that can be taken back while T are generated.
+
+        Raises:
+            UserError: if the pattern has no closed form.
+        """
+        raise UserError(f"the cost of {type(self).__name__} is not known: it has no method cost")
+
+    def zones(self, call: PatternCall) -> dict[str, Tensor]:
+        """The pairs that the pattern favours, `(B | 1, N, N)` bool by name, coarse to fine; none if it favours none."""
+        return {}
+
+    def level_scores(self, q: Tensor, k: Tensor, call: PatternCall) -> Tensor | None:
+        """What each level adds to the logits, `(levels, B, H, N, N)`, at least in float32; None without levels."""
+        return None
+
+    def sees_all(self, tokens: int) -> bool:
+        """Whether every pair of at most so many tokens is scored with all components, once, as by `FullPattern`."""
+        return False
+
+
+def pair_scores(q: Tensor, k: Tensor) -> Tensor:
+    """`q k^T (B, H, n, S)` of q `(B, H | 1, n, r)` and k `(B, G', S, r)`, which no head that shares it copies."""
+    heads = max(q.shape[1], k.shape[1])
+    grouped = rearrange(q, "B (G h) n r -> B G (h n) r", G=min(q.shape[1], k.shape[1]))
+    return (wide(grouped) @ wide(k).transpose(-1, -2)).reshape(q.shape[0], heads, q.shape[2], k.shape[2])

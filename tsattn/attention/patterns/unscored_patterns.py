@@ -1,117 +1,202 @@
-"""Patterns without scores of the tokens: every allowed key alike, or each token alone."""
+"""Patterns without scores of the tokens: every allowed key alike, each token alone, or weights learned by position.
+
+They go with queries and keys of no component.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from tsattn.attention.caches import Cache, NewTokens, WindowCache, own_cache
-from tsattn.attention.patterns.full_pattern import FullPattern
-from tsattn.attention.patterns.pattern import Pattern, Tokens
-from tsattn.ops.full import full_attention_reference
-from tsattn.ops.masks import allowed_pairs
-from tsattn.ops.unscored import UNSCORED_IMPLS, is_direct, mean_over_keys, mean_over_pairs, own_values, with_heads
+from tsattn.attention.patterns.full_pattern import FullCache, FullPattern
+from tsattn.attention.patterns.pattern import DecodingStep, Pattern, PatternCall, PatternCost, Tokens
+from tsattn.attention.patterns.window_patterns import WindowCache
+from tsattn.errors import UserError
+from tsattn.ops.full import (
+    UNSCORED_IMPLS,
+    full_attention_reference,
+    is_direct,
+    mean_over_keys,
+    mean_over_pairs,
+    own_values,
+    with_heads,
+)
+from tsattn.ops.modes import is_readable
+from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
-__all__ = ["IdentityPattern", "UniformPattern"]
+__all__ = ["FixedMixingPattern", "IdentityPattern", "UniformPattern"]
 
 
 class UniformPattern(FullPattern):
     """Every pair with the same weight: a query gets the mean of the values of its allowed keys.
 
-    A bias is added to logits of zero. It goes with queries and keys of no component.
+    A bias is added to logits of zero.
     """
 
     impls = UNSCORED_IMPLS
 
     @override
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
         heads, num_queries = q.shape[1], q.shape[2]
-        direct = is_direct(impl, bias=bias is not None, dropout=dropout_p > 0)
-        if direct and not causal:
-            return mean_over_keys(v, heads, num_queries, key_mask=tokens.mask)
-        if direct and tokens.by_default:
+        direct = is_direct(call.impl, bias=call.bias is not None, dropout=call.dropout_p > 0)
+        if direct and not call.causal:
+            return mean_over_keys(v, heads, num_queries, key_mask=call.tokens.mask)
+        if direct and call.tokens.by_default:
             return mean_over_keys(v, heads, num_queries, causal=True)
-        allowed = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
+        allowed = call.allowed
         if direct and allowed is not None:
             return mean_over_pairs(v, heads, allowed)
-        return full_attention_reference(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p)
+        return _reference(q, k, v, call, allowed, call.bias)
 
 
 class IdentityPattern(Pattern):
-    """Each token with itself alone, and so its own value; a global token with every token, all alike.
-
-    It goes with queries and keys of no component.
-    """
+    """Each token with itself alone, and so its own value; a global token with every token, all alike."""
 
     impls = UNSCORED_IMPLS
 
-    def pairs(self, tokens: Tokens, causal: bool) -> Tensor:
+    def pairs(self, call: PatternCall) -> Tensor:
         """Which keys a token mixes, `(B | 1, 1, N, N)` bool."""
-        allowed = torch.eye(tokens.key_positions.shape[1], dtype=torch.bool, device=tokens.key_positions.device)[None]
-        if tokens.global_tokens is not None:
-            allowed = allowed | tokens.global_tokens[:, :, None] | tokens.global_tokens[:, None, :]
-        earlier = allowed_pairs(tokens.query_positions, tokens.key_positions, causal=causal, key_mask=tokens.mask)
+        at, special = call.tokens.key_positions, call.tokens.global_tokens
+        allowed = torch.eye(at.shape[1], dtype=torch.bool, device=at.device)[None]
+        if special is not None:
+            allowed = allowed | special[:, :, None] | special[:, None, :]
+        earlier = call.allowed
         return allowed[:, None] if earlier is None else allowed[:, None] & earlier
 
     @override
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
-        direct = is_direct(impl, bias=bias is not None, dropout=dropout_p > 0)
-        if direct and tokens.global_tokens is None:
-            return own_values(v, q.shape[1], tokens.mask)
-        allowed = self.pairs(tokens, causal)
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        direct = is_direct(call.impl, bias=call.bias is not None, dropout=call.dropout_p > 0)
+        if direct and call.tokens.global_tokens is None:
+            return own_values(v, q.shape[1], call.tokens.mask)
+        allowed = self.pairs(call)
         if direct:
             return mean_over_pairs(v, q.shape[1], allowed)
-        return full_attention_reference(q, k, v, allowed=allowed, bias=bias, scale=scale, dropout_p=dropout_p)
+        return _reference(q, k, v, call, allowed, call.bias)
 
     @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> WindowCache:
         return WindowCache(batch_size, 1, max_length, rewind)
 
     @override
-    def decode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        new: NewTokens,
-        cache: Cache,
-        scale: float,
-        dropout_p: float,
-        bias: Tensor | None = None,
-    ) -> Tensor:
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
         """A new token sees no other; the cache counts them."""
-        own_cache(cache, WindowCache).store(k, v, new)
+        step.cache.store(k, v, step.new)
         mixed = with_heads(v, q.shape[1])
-        if dropout_p:
-            mixed = mixed * F.dropout(mixed.new_ones(*mixed.shape[:3], 1), dropout_p)
-        if bias is None:
+        if step.dropout_p:
+            mixed = mixed * F.dropout(mixed.new_ones(*mixed.shape[:3], 1), step.dropout_p)
+        if step.bias is None:
             return mixed
-        own = new.positions.clamp(min=0)[:, None, :, None].expand(*mixed.shape[:3], 1)
-        return mixed.masked_fill(torch.isneginf(bias.expand(*mixed.shape[:3], max(new.after)).gather(-1, own)), 0.0)
+        own = step.new.positions.clamp(min=0)[:, None, :, None].expand(*mixed.shape[:3], 1)
+        bias = step.bias.expand(*mixed.shape[:3], max(step.new.after)).gather(-1, own)
+        return mixed.masked_fill(torch.isneginf(bias), 0.0)
+
+    @override
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+        """Nothing is scored."""
+        return PatternCost(0, 0)
+
+    @override
+    def zones(self, call: PatternCall) -> dict[str, Tensor]:
+        return {"each token itself": self.pairs(call)[:, 0]}
+
+
+class FixedMixingPattern(nn.Module, FullPattern):
+    """Every pair with a learned logit of its two positions, and a softmax over the allowed keys.
+
+    Args:
+        num_heads: H, each with a table of its own.
+        max_length: N; positions run from 0 to N - 1.
+        align: ``end`` (encoders: the last token has the last place) or ``start`` (decoding).
+
+    Raises:
+        UserError: another `align`, or positions outside the table.
+    """
+
+    impls = UNSCORED_IMPLS
+    takes_context = False
+    needs_max_length = True
+    mup_roles: ClassVar[dict[str, str]] = {"table": "input"}  # see tsattn.optim
+
+    def __init__(self, num_heads: int, max_length: int, align: str = "end") -> None:
+        super().__init__()
+        if align not in ("start", "end"):
+            raise UserError(f"align must be start or end, not {align!r}")
+        self.align = align
+        # near zero: training starts from almost equal weights
+        self.table = nn.Parameter(0.02 * torch.randn(num_heads, max_length, max_length))
+
+    @override
+    def num_params(self) -> int:
+        return self.table.numel()
+
+    def logits(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """`(B | 1, H, N, S)` at positions `(B | 1, N)` and `(B | 1, S)`; padding may lie outside the table."""
+        last = self.table.shape[1] - 1
+        queries, keys = queries.clamp(0, last), keys.clamp(0, last)
+        return self.table[:, queries[:, :, None], keys[:, None, :]].transpose(0, 1)
+
+    @override
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        direct = is_direct(call.impl, bias=False, dropout=call.dropout_p > 0)
+        # neighbouring places, which a view of the table holds; an exported program takes any number of them
+        if call.tokens.by_default and not torch.compiler.is_exporting():
+            first = 0 if self.align == "start" else self.table.shape[1] - q.shape[2]
+            here = slice(first, first + q.shape[2])
+            logits = self.table[None, :, here, here]
+        else:
+            self._check(call.tokens)
+            logits = self.logits(call.tokens.query_positions, call.tokens.key_positions)
+        logits = logits.to(wide(v).dtype)
+        allowed = call.allowed
+        if call.bias is not None:
+            logits = logits + finite_as(call.bias, logits.dtype)
+            finite = ~torch.isneginf(call.bias)
+            allowed = finite if allowed is None else allowed & finite
+        return _mixed(logits, v, allowed) if direct else _reference(q, k, v, call, allowed, logits)
+
+    @override
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
+        assert isinstance(step.cache, FullCache)
+        k, v = step.cache.extend(k, v, step.new)
+        keys = torch.arange(v.shape[2], device=v.device)[None]
+        logits = wide(self.logits(step.new.positions, keys)).expand(v.shape[0], -1, -1, -1)
+        return step.mixed(logits, v, step.seen(keys), step.bias)
+
+    @override
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+        """No product of tokens is formed; a head learns the table of all places."""
+        return PatternCost(0, 0, params=self.num_params() // len(self.table))
+
+    def _check(self, tokens: Tokens) -> None:
+        """Refuse positions of real tokens outside the table, where they can be looked at."""
+        positions, length = tokens.key_positions, self.table.shape[1]
+        if tokens.counted or not is_readable(positions, tokens.mask):
+            return
+        outside = (positions < 0) | (positions >= length)
+        if bool((outside if tokens.mask is None else outside & tokens.mask).any()):
+            raise UserError(f"positions must lie from 0 to {length - 1}, the places of the learned table")
+
+
+def _reference(
+    q: Tensor, k: Tensor, v: Tensor, call: PatternCall, allowed: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    return full_attention_reference(q, k, v, allowed=allowed, bias=bias, scale=call.scale, dropout_p=call.dropout_p)
+
+
+def _mixed(logits: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
+    """`softmax(logits) v` over the allowed pairs, with weights that are computed once where no row has its own."""
+    heads, queries = logits.shape[1:3]
+    shared = logits.shape[0] == 1 and (allowed is None or allowed.dim() < 4 or allowed.shape[0] == 1)
+    if heads > v.shape[1]:
+        v = v.repeat_interleave(heads // v.shape[1], dim=1)
+    if not shared:
+        logits = logits.expand(v.shape[0], -1, -1, -1)
+        return softmax_attention(logits, v, allowed=allowed, bias=None, dropout_p=0.0)
+    # all rows side by side, as components of one value
+    values = v.permute(1, 2, 0, 3)
+    mixed = softmax_attention(logits, values.flatten(2)[None], allowed=allowed, bias=None, dropout_p=0.0)
+    return mixed[0].view(heads, queries, *values.shape[2:]).permute(2, 0, 1, 3)

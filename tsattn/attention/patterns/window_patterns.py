@@ -1,22 +1,23 @@
-"""Near pairs of tokens: alone, or combined with a part that scores every pair."""
+"""Near pairs of tokens: alone, or combined with a part that scores every pair; and the caches of both."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.attention.caches import Cache, NewTokens, SplitCache, WindowCache, own_cache
-from tsattn.attention.patterns.decoding import bias_at, mix, pair_scores
+from tsattn.attention.caches import Cache, NewTokens, TokenRows, places_for
 from tsattn.attention.patterns.full_pattern import FullPattern
-from tsattn.attention.patterns.pattern import Pattern, Tokens
+from tsattn.attention.patterns.pattern import DecodingStep, Pattern, PatternCall, PatternCost, pair_scores
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.full import IMPLS as FULL_IMPLS
-from tsattn.ops.masks import window_pairs
+from tsattn.ops.masks import allowed_pairs, window_pairs
 from tsattn.ops.sliding_window import IMPLS, sliding_window_attention
 
-__all__ = ["GlobalSlidingWindowPattern", "SlidingWindowPattern"]
+__all__ = ["GlobalSlidingWindowPattern", "SlidingWindowPattern", "SplitCache", "WindowCache"]
 
 
 class SlidingWindowPattern(Pattern):
@@ -33,32 +34,21 @@ class SlidingWindowPattern(Pattern):
         self.window_size = whole_number("window_size", window_size)
 
     @override
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        tokens = call.tokens
         return sliding_window_attention(
             q,
             k,
             v,
             window_size=self.window_size,
             positions=None if tokens.by_default else tokens.key_positions,
-            causal=causal,
+            causal=call.causal,
             key_mask=tokens.mask,
             global_tokens=tokens.global_tokens,
-            bias=bias,
-            scale=scale,
-            dropout_p=dropout_p,
-            impl=impl,
+            bias=call.bias,
+            scale=call.scale,
+            dropout_p=call.dropout_p,
+            impl=call.impl,
         )
 
     @override
@@ -66,25 +56,32 @@ class SlidingWindowPattern(Pattern):
         return WindowCache(batch_size, self.window_size, max_length, rewind)
 
     @override
-    def decode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        new: NewTokens,
-        cache: Cache,
-        scale: float,
-        dropout_p: float,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        k, v, keys, sees_all = own_cache(cache, WindowCache).extend(k, v, new)
-        allowed = None
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
+        assert isinstance(step.cache, WindowCache)
+        k, v, keys, sees_all = step.cache.extend(k, v, step.new)
+        allowed, at = None, step.new.positions
         if not sees_all:
-            near = window_pairs(new.positions, keys, self.window_size)
-            allowed = near & (keys[:, None, :] <= new.positions[:, :, None])[:, None]
-        bias = bias_at(bias, keys)
-        return mix(pair_scores(q, k) * scale, v, allowed=allowed, dropout_p=dropout_p, bias=bias)
+            near = window_pairs(at, keys, self.window_size)
+            allowed = near & (keys[:, None, :] <= at[:, :, None])[:, None]
+        return step.mixed(pair_scores(q, k) * step.scale, v, allowed, _bias_at(step.bias, keys))
+
+    @override
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+        """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; w keys are kept, k - 1 more to rewind by k."""
+        window = self.window_size
+        keys = min(tokens, window if causal else 2 * window - 1)
+        return PatternCost(tokens * keys * width, min(tokens, places_for(window, rewind)) * width)
+
+    @override
+    def zones(self, call: PatternCall) -> dict[str, Tensor]:
+        queries, keys, special = call.tokens.query_positions, call.tokens.key_positions, call.tokens.global_tokens
+        near = window_pairs(queries, keys, self.window_size, global_queries=special, global_keys=special)
+        earlier = allowed_pairs(queries, keys, causal=call.causal)
+        return {f"window of {self.window_size}": (near if earlier is None else near & earlier)[:, 0]}
+
+    @override
+    def sees_all(self, tokens: int) -> bool:
+        return self.window_size >= tokens
 
 
 class GlobalSlidingWindowPattern(Pattern):
@@ -131,80 +128,57 @@ class GlobalSlidingWindowPattern(Pattern):
         self.is_local = bool(self.window_rank)
         self.component_groups = (global_rank, self.window_rank)
 
+    @property
+    def parts(self) -> list[tuple[int, Pattern]]:
+        """The components and the pattern of each part."""
+        parts: list[tuple[int, Pattern]] = [(self.global_rank, self.global_part), (self.window_rank, self.window_part)]
+        return parts if self.window_rank else parts[:1]
+
     @override
-    def __call__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        tokens: Tokens,
-        causal: bool,
-        bias: Tensor | None,
-        scale: float,
-        dropout_p: float,
-        impl: str,
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
         if q.shape[-1] != self.width:
             raise UserError(f"queries must have {self.width} components, not {q.shape[-1]}")
-
-        def part(pattern: Pattern, components: slice, rank: int) -> Tensor:
-            return pattern(
-                q[..., components],
-                k[..., components],
-                v,
-                tokens=tokens,
-                causal=causal,
-                bias=bias,
-                scale=scale * self._factor(rank),
-                dropout_p=dropout_p,
-                impl=impl,
-            )
-
-        everywhere = part(self.global_part, slice(None, self.global_rank), self.global_rank)
-        if not self.window_rank:
-            return everywhere
-        both = everywhere + part(self.window_part, slice(self.global_rank, None), self.window_rank)
-        return both / 2 if self.combine == "mean" else both
+        at, outputs = 0, []
+        for rank, pattern in self.parts:
+            part = slice(at, at + rank)
+            outputs.append(pattern(q[..., part], k[..., part], v, call.scaled(self._factor(rank))))
+            at += rank
+        return self._combined(outputs)
 
     @override
     def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> SplitCache:
         """The values of the window are kept by both parts."""
-        everywhere = self.global_part.new_cache(batch_size, max_length, rewind)
-        parts: list[tuple[int, Cache]] = [(self.global_rank, everywhere)]
-        if self.window_rank:
-            parts.append((self.window_rank, self.window_part.new_cache(batch_size, max_length, rewind)))
-        return SplitCache(parts)
+        return SplitCache([(rank, part.new_cache(batch_size, max_length, rewind)) for rank, part in self.parts])
 
     @override
-    def decode(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        new: NewTokens,
-        cache: Cache,
-        scale: float,
-        dropout_p: float,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        cache = own_cache(cache, SplitCache)
-        patterns = (self.global_part, self.window_part)
-        parts = zip(patterns, cache.parts, cache.split(q), cache.split(k), strict=False)
-        outputs = [
-            pattern.decode(
-                q,
-                k,
-                v,
-                new=new,
-                cache=part,
-                scale=scale * self._factor(q.shape[-1]),
-                dropout_p=dropout_p,
-                bias=bias,
-            )
-            for pattern, part, q, k in parts
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
+        cache = step.cache
+        assert isinstance(cache, SplitCache)
+        outputs = []
+        for (rank, pattern), part, queries, keys in zip(
+            self.parts, cache.parts, cache.split(q), cache.split(k), strict=True
+        ):
+            own = DecodingStep(step.new, part, step.scale * self._factor(rank), step.dropout_p, step.bias)
+            outputs.append(pattern.decode(queries, keys, v, own))
+        return self._combined(outputs)
+
+    @override
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+        """The costs of the two parts, each of its own components."""
+        parts = [
+            part.cost(rank, tokens, causal=causal, max_length=max_length, rewind=rewind) for rank, part in self.parts
         ]
+        return PatternCost(sum(part.multiply_adds for part in parts), sum(part.cached_keys for part in parts))
+
+    @override
+    def zones(self, call: PatternCall) -> dict[str, Tensor]:
+        return self.window_part.zones(call) if self.window_rank else {}
+
+    @override
+    def sees_all(self, tokens: int) -> bool:
+        return not self.window_rank and self.scaling == "head"
+
+    def _combined(self, outputs: Sequence[Tensor]) -> Tensor:
         if len(outputs) == 1:
             return outputs[0]
         both = outputs[0] + outputs[1]
@@ -213,3 +187,101 @@ class GlobalSlidingWindowPattern(Pattern):
     def _factor(self, rank: int) -> float:
         """What the scale of all components is multiplied by for a part of `rank` of them."""
         return 8 * math.sqrt(self.width) / rank if self.scaling == "mup" else math.sqrt(self.width / rank)
+
+
+class WindowCache(Cache):
+    """The last `window_size` keys and values, in a ring: `min(T, w) W` key numbers a head.
+
+    To take back k tokens, k - 1 more are kept.
+
+    Args:
+        batch_size: B.
+        window_size: keys that a token sees, its own counted.
+        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
+        rewind: k, see `Cache`.
+    """
+
+    def __init__(self, batch_size: int, window_size: int, max_length: int | None = None, rewind: int = 0) -> None:
+        self.window_size = window_size
+        self._size = places_for(window_size, rewind)
+        self._keys, self._values = (TokenRows(self._size, max_length) for _ in range(2))
+        super().__init__(batch_size, rewind, (self._keys,), (self._values,))
+
+    @property
+    @override
+    def kind(self) -> str:
+        return f"WindowCache of {self.window_size}"
+
+    def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """Take in new tokens, and give what they may see, in the order of the ring.
+
+        Returns:
+            keys `(B, G', S, W)`, values `(B, G, S, E)` and positions `(1 | B, S)`, of which each token must leave out
+            those that are later or not in its window, unless a single one sees all, as is said last.
+        """
+        later = max(new.after)
+        if new.count == 1:
+            self.store(k, v, new)
+            keys, positions = self._keys.held(new.after, later)
+            sees_all = new.even and self._size == self.window_size
+            return keys, self._values.first(keys.shape[2]), positions, sees_all
+        # the last of the new tokens overwrite what the first of them see
+        seen = new.without_padding(k), new.without_padding(v), new.key_positions
+        if max(new.before):
+            keys, positions = self._keys.held(new.before, later)
+            positions, at = (t.expand(max(len(positions), len(seen[2])), -1) for t in (positions, seen[2]))
+            seen = (
+                torch.cat([keys, seen[0]], 2),
+                torch.cat([self._values.first(keys.shape[2]), seen[1]], 2),
+                torch.cat([positions, at], 1),
+            )
+        self.store(k, v, new)
+        return *seen, False
+
+    @override
+    def _earliest(self) -> Sequence[int]:
+        # the first token to come sees the `window_size - 1` before it
+        lost = (max(0, most - self._size) for most in self.seen.longest)
+        return [first and first + self.window_size - 1 for first in lost]
+
+
+class SplitCache(Cache):
+    """A cache for each part of the components, where each part is scored by a pattern of its own.
+
+    Args:
+        parts: the number of components and the cache of each part, in the order of the components.
+    """
+
+    def __init__(self, parts: Sequence[tuple[int, Cache]]) -> None:
+        self.widths = [width for width, _ in parts]
+        self.parts = [part for _, part in parts]
+        keys = [rows for part in self.parts for rows in part.key_rows]
+        values = [rows for part in self.parts for rows in part.value_rows]
+        super().__init__(self.parts[0].batch_size, self.parts[0].rewind, keys, values)
+        for part in self.parts:
+            part.seen = self.seen
+
+    @property
+    @override
+    def kind(self) -> str:
+        parts = zip(self.widths, self.parts, strict=True)
+        return "SplitCache of " + ", ".join(f"{width} components in a {part.kind}" for width, part in parts)
+
+    @override
+    def split(self, components: Tensor) -> Sequence[Tensor]:
+        return torch.split(components, self.widths, -1)
+
+    @override
+    def _earliest(self) -> Sequence[int]:
+        return [*map(max, zip(*(part._earliest() for part in self.parts), strict=True))]
+
+
+def _bias_at(bias: Tensor | None, keys: Tensor) -> Tensor | None:
+    """The columns of a bias, one number or `(.. n, length | 1)`, by position for keys at positions `(1 | B, S)`."""
+    if bias is None or not bias.dim() or bias.shape[-1] == 1:
+        return bias
+    keys = keys.clamp(0, bias.shape[-1] - 1)  # empty places have later positions, which no token sees
+    if len(keys) == 1:
+        return bias[..., keys[0]]
+    bias = bias.expand(len(keys), *([1] * (3 - bias.dim())), *bias.shape[-3 if bias.dim() > 2 else -2 :])
+    return bias.gather(-1, keys[:, None, None, :].expand(*bias.shape[:-1], -1))

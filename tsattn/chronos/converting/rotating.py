@@ -93,11 +93,8 @@ def far_errors(around: Surroundings, swapped: SwappedAttention, moments: InputMo
 def _shared_by_all(pattern: MultiLevelPattern, around: Surroundings) -> int:
     """Components of the levels that have all tokens of the longest context in one block."""
     tokens = around.max_tokens if around.layout is None else around.layout.context_tokens
-    if pattern.numbers is not None:
-        whole = [number == 1 for number in pattern.numbers]
-    else:
-        whole = [length >= tokens for length in pattern.lengths or ()]
-    return sum(rank for rank, is_whole in zip(pattern.ranks, whole, strict=True) if is_whole)
+    levels = zip(pattern.ranks, pattern.whole_levels(tokens), strict=True)
+    return sum(rank for rank, is_whole in levels if is_whole)
 
 
 def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tsattn.attention import Attention, attention_class, build_attention
-from tsattn.attention.patterns import (
-    FullPattern,
-    GlobalSlidingWindowPattern,
-    MultiLevelPattern,
-    SlidingWindowPattern,
-)
+from tsattn.attention import attention_class, build_attention
+from tsattn.attention.patterns import FullPattern
 from tsattn.attention.projections import LowRankProjection
 from tsattn.chronos.bolt.t5_layers import without_biases
 from tsattn.chronos.models.families import AttentionSite, ChronosFamily
@@ -123,7 +118,7 @@ def build_swapped(
             attention.rotary = PairRotation(order.clone(), around.rope_base)  # type: ignore[assignment]
         else:
             attention.rotary.base = around.rope_base
-    is_full = isinstance(attention.projection, LowRankProjection) and _sees_all(attention, around.max_tokens)
+    is_full = isinstance(attention.projection, LowRankProjection) and attention.pattern.sees_all(around.max_tokens)
     if is_full:
         # the same pairs with the same components: computed as the original computes them
         attention.pattern = FullPattern()
@@ -170,21 +165,3 @@ def _block_length(kind: str, around: Surroundings) -> int:
     if kind == "mlr" and around.layout is not None:
         return around.layout.context_tokens
     return around.max_tokens
-
-
-def _sees_all(attention: Attention, tokens: int) -> bool:
-    """Whether every pair of at most so many tokens is scored with all components, once."""
-    pattern = attention.pattern
-    if isinstance(pattern, SlidingWindowPattern):
-        return pattern.window_size >= tokens
-    if isinstance(pattern, MultiLevelPattern):
-        if pattern.numbers is not None:
-            in_one_block = all(number == 1 for number in pattern.numbers)
-        else:
-            in_one_block = all(length >= tokens for length in pattern.lengths or ())
-        if len(pattern.ranks) == 1:
-            return in_one_block and pattern.scaling != "mup"
-        return in_one_block and pattern.scaling == "head" and pattern.divide_by == "none"
-    if isinstance(pattern, GlobalSlidingWindowPattern):
-        return not pattern.window_rank and pattern.scaling == "head"
-    return type(pattern) is FullPattern

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.multilevel_kernels.jit import is_interpreted, triton
-from tsattn.ops.multilevel_kernels.problem import Problem, batch_stride
-from tsattn.ops.multilevel_kernels.sizes import TileSizes, chunk_widths
+from tsattn.ops.multilevel_kernels.problem import Problem, TileSizes, batch_stride, chunk_widths
 from tsattn.ops.multilevel_kernels.tile import dot
 from tsattn.ops.multilevel_kernels.walk_plan import PACK, WalkPlan
 

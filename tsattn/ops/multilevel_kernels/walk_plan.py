@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops.multilevel_kernels.jit import jit, tl, triton
-from tsattn.ops.multilevel_kernels.problem import Problem, batch_stride
-from tsattn.ops.multilevel_kernels.sizes import TileSizes, chunk_widths
+from tsattn.ops.multilevel_kernels.problem import Problem, TileSizes, batch_stride, chunk_widths
 
 __all__ = ["PACK", "WalkPlan", "plan_walk"]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 
 import torch
 from torch import Tensor
 
-__all__ = ["DropoutProblem", "KernelProblem", "StridedTensor", "numbers", "strided"]
+__all__ = ["DropoutProblem", "KernelProblem", "StridedTensor", "numbers", "openmp_team", "strided"]
 
 
 class StridedTensor(ctypes.Structure):
@@ -79,3 +80,15 @@ def strided(tensor: Tensor) -> StridedTensor:
     if tensor.dtype not in (torch.float32, torch.bfloat16) or tensor.device.type != "cpu":
         raise TypeError(f"the kernel takes float32 and bfloat16 on a CPU, not {tensor.dtype} on {tensor.device}")
     return StridedTensor(tensor.data_ptr(), *tensor.stride()[:3])
+
+
+@functools.cache
+def openmp_team() -> int | None:
+    """The address of `GOMP_parallel` of the OpenMP library that PyTorch has loaded; None where it has another.
+
+    A pool of threads of the kernel's own would compete with those of PyTorch, which wait in a loop for some time.
+    """
+    try:
+        return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
+    except (AttributeError, OSError, TypeError):  # TypeError: a system without a library of the whole program
+        return None

@@ -1,23 +1,31 @@
-"""Attention by the native kernel, and when it cannot be had."""
+"""Attention by the native kernel: when it can be had, its derivatives, and what it computes written out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from tsattn.ops.modes import is_readable, is_vmapped
-from tsattn.ops.native.derivatives import differentiable_attention
+from tsattn.ops.modes import is_readable, is_vmapped, needs_plain_gradients, plain_gradients
 from tsattn.ops.native.library import why_no_kernels
-from tsattn.ops.native.operators import takes_bfloat16
+from tsattn.ops.native.operators import backward_operator, empty_results, forward_operator, takes_bfloat16
 from tsattn.ops.native.query_intervals import Intervals
-from tsattn.ops.native.traced import traced_attention
-from tsattn.ops.softmax import finite_as
+from tsattn.ops.softmax import expand_heads, finite_as, softmax_attention, wide
 
-__all__ = ["UNREADABLE", "is_worth_native", "native_attention", "why_not_native"]
+__all__ = [
+    "UNREADABLE",
+    "differentiable_attention",
+    "dropout_factors",
+    "is_worth_native",
+    "native_attention",
+    "plain_attention",
+    "why_not_native",
+]
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -64,7 +72,7 @@ def why_not_native(
     if forward_ad._current_level >= 0:
         return "it has no derivative in forward mode, which reference has"
     traced = torch.compiler.is_compiling()
-    if is_vmapped() if traced else not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v)):
+    if is_vmapped() if traced else not all(isinstance(t, FakeTensor) or is_readable(t) for t in (q, k, v, bias)):
         return "it cannot run under torch.vmap, which reference can"
     if not is_readable(*hidden):
         return UNREADABLE
@@ -142,3 +150,168 @@ def _take(t: Tensor, order: Tensor) -> Tensor:
     if len(order) == 1:
         return t.index_select(2, order[0])
     return t.gather(2, order[:, None, :, None].expand(-1, t.shape[1], -1, t.shape[3]))
+
+
+def differentiable_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    intervals: Intervals,
+    ranks: Sequence[int],
+    scale: float,
+    level_factors: Sequence[float],
+    dropout_p: float,
+) -> Tensor:
+    """The outputs of `forward_operator`, which describes the arguments."""
+    numbers = (list(ranks), scale, list(level_factors) or None, dropout_p)
+    out: Tensor = _NativeAttention.apply(q, k, v, bias, seed, numbers, *intervals.tensors)[0]  # type: ignore[no-untyped-call]
+    return out
+
+
+class _NativeAttention(torch.autograd.Function):
+    """The outputs, and of each query the largest logit and one over the sum of its weights, which have no gradients.
+
+    Gradients of which a graph is made, or that are asked for in batches, come from the plain form, with all logits.
+    """
+
+    @staticmethod
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, numbers: Any, *intervals: Tensor
+    ) -> Any:
+        return forward_operator(q, k, v, bias, [*intervals], *numbers, seed)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        q, k, v, bias, seed, ctx.numbers, *intervals = inputs
+        ctx.mark_non_differentiable(output[1], output[2])
+        ctx.save_for_backward(q, k, v, bias, seed, *output, *intervals)
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        wants_bias, numbers = ctx.needs_input_grad[3], ctx.numbers
+        q, k, v, bias, seed, out, peak, inverse_total, *intervals = ctx.saved_tensors
+        none = [None] * (2 + len(intervals))
+        if needs_plain_gradients(grad_out):
+
+            def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
+                ranks, scale, factors, dropout_p = numbers
+                cut, own_bias = Intervals.of_tensors(intervals), given[0] if given else bias
+                return plain_attention(q, k, v, own_bias, cut, ranks, scale, factors, dropout_p, seed)
+
+            inputs = (q, k, v, bias) if wants_bias else (q, k, v)
+            found = plain_gradients(plain, inputs, grad_out.to(v.dtype))
+            return *found, *none[: 4 - len(found)], *none
+        known = (grad_out, q, k, v, bias, out, peak, inverse_total, intervals)
+        *grads, of_bias = backward_operator(*known, *numbers, seed, wants_bias)
+        return *(grad.to(q.dtype) for grad in grads), of_bias if wants_bias else None, *none
+
+
+@torch.library.custom_op("tsattn::native_attention_traced", mutates_args=(), device_types="cpu")
+def traced_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    intervals: list[Tensor],
+    ranks: list[int],
+    scale: float,
+    level_factors: list[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`forward_operator`, which takes the same, with its first derivative; `torch.compile` asks for no others."""
+    results: tuple[Tensor, Tensor, Tensor] = forward_operator(
+        q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed
+    )
+    return results
+
+
+@traced_attention.register_fake
+def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  # type: ignore[no-untyped-def]
+    return empty_results(q, v)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, bias, intervals, *ctx.given = inputs
+    ctx.wants_bias = bias is not None and bias.requires_grad
+    ctx.save_for_backward(q, k, v, bias, *output, *intervals)
+
+
+def _backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Any, ...]:
+    q, *tensors = ctx.saved_tensors
+    saved, intervals = tensors[:6], [*tensors[6:]]
+    *grads, of_bias = backward_operator(grad_out, q, *saved, intervals, *ctx.given, ctx.wants_bias)
+    of_bias = of_bias if ctx.wants_bias else None
+    return *(grad.to(q.dtype) for grad in grads), of_bias, [None] * len(intervals), *[None] * len(ctx.given)
+
+
+traced_attention.register_autograd(_backward, setup_context=_save)
+
+
+def plain_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    intervals: Intervals,
+    ranks: Sequence[int],
+    scale: float,
+    level_factors: Sequence[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> Tensor:
+    """`(B, H, N, E)`, from queries, keys and values in the order of the intervals; see `native_attention`."""
+    q, k, v = expand_heads(q, k, v)
+    N, S = q.shape[2], k.shape[2]
+    rows = intervals.layout_of_row.long()
+    query = torch.arange(N)[:, None]
+    is_global = query >= (N - intervals.global_queries.long()[rows])[:, None, None]  # (B, N, 1)
+
+    def within(first: Tensor, end: Tensor) -> Tensor:
+        return (query >= first[rows].long()[:, None]) & (query < end[rows].long()[:, None])
+
+    logits = torch.zeros((), dtype=wide(q).dtype)
+    shared = torch.zeros((), dtype=torch.long)
+    levels = zip(*(torch.split(wide(t), list(ranks), -1) for t in (q, k)), strict=True)
+    for level, (q_level, k_level) in enumerate(levels):
+        same = within(intervals.block_first[:, level], intervals.block_end[:, level]) | is_global
+        logits = logits + (q_level @ k_level.transpose(-1, -2)).masked_fill(~same[:, None], 0.0)
+        shared = shared + same
+    if level_factors:
+        logits = logits * torch.tensor(level_factors, dtype=logits.dtype)[shared][:, None]
+    ordinary, everywhere = (within(intervals.seen_first[:, part], intervals.seen_end[:, part]) for part in (0, 1))
+    allowed = torch.where(is_global, everywhere, ordinary)[:, None]
+    factors = None
+    if seed is not None:
+        factors = dropout_factors(len(q) * q.shape[1], N, S, dropout_p, int(seed)).view(*q.shape[:2], N, S)
+    return softmax_attention(logits * scale, v, allowed=allowed, bias=bias, dropout_p=0.0, factors=factors)
+
+
+def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed: int) -> Tensor:
+    """What the kernel multiplies weights by, `(heads, queries, keys)`: 0 where one is dropped. See source/scores.h."""
+    narrow, wide_bits = 2**32 - 1, 2**64 - 1
+    single = np.float32(dropout_p)  # as the kernel is given it
+
+    def mixed(head: int) -> int:
+        x = (seed + 0x9E3779B97F4A7C15 * (head + 1)) & wide_bits
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & wide_bits
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & wide_bits
+        return (x ^ (x >> 31)) & narrow
+
+    def times(x: Tensor, factor: int) -> Tensor:
+        """The product of numbers of 32 bits, of which 32 bits are kept; in halves, so that 64 suffice."""
+        high, low = x >> 16, x & 0xFFFF
+        return (((high * factor & 0xFFFF) << 16) + low * factor) & narrow
+
+    of_head = torch.tensor([mixed(head) for head in range(heads)])[:, None, None]
+    x = (times(torch.arange(keys), 0x9E3779B1) + of_head) & narrow
+    x = times(x ^ (x >> 16), 0x85EBCA6B)
+    x = times(torch.arange(queries)[:, None], 0xC2B2AE35) ^ x
+    x = times(x ^ (x >> 16), 0x7FEB352D)
+    x = times(x ^ (x >> 15), 0x846CA68B)
+    x = x ^ (x >> 16)
+    kept = (x >> 8) >= int(float(single) * 2**24)
+    one = np.float32(1)
+    return kept.to(torch.float32) * float(one / (one - single))

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from tsattn.ops.modes import as_if_alone
 from tsattn.ops.native.chunking import chunk_sizes, key_parts
-from tsattn.ops.native.kernel_problem import KernelProblem, numbers, strided
+from tsattn.ops.native.kernel_problem import KernelProblem, numbers, openmp_team, strided
 from tsattn.ops.native.library import load_kernels, why_no_kernels
-from tsattn.ops.native.openmp import openmp_team
 
 __all__ = ["FLOP_FORMULAS", "backward_operator", "empty_results", "forward_operator", "takes_bfloat16"]
 

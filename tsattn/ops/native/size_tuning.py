@@ -16,7 +16,7 @@ import torch
 from tsattn.errors import UserError
 from tsattn.ops.native.chunking import ChunkSizes, forget_sizes, sizes_by_caches, sizes_taken, tuned_file
 from tsattn.ops.native.native_attention import native_attention
-from tsattn.ops.native.pairs import pair_intervals
+from tsattn.ops.native.query_intervals import pair_intervals
 
 __all__ = ["tune_sizes"]
 

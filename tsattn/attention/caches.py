@@ -1,0 +1,409 @@
+"""What attention keeps of the tokens it has seen, so that the next one is computed without them.
+
+Keys are kept as they are scored (after normalisation and rotation), and no longer than the pattern can score them:
+whole, over a window, or level by level over the running block (Kuang et al., section 4). The cache of a pattern stands
+beside the pattern. Sequences of a batch may differ in length; padding is never stored.
+
+Shape letters as in `tsattn.attention.base`; G' the heads of a key (1 where all heads share it), W its components, E
+those of a value, n new tokens.
+"""
+
+from __future__ import annotations
+
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tsattn.errors import UserError, is_whole_number
+
+__all__ = ["Cache", "NewTokens", "TokenRows", "places_for"]
+
+FIRST_ROWS = 16  # rows of a new storage
+
+
+@dataclass
+class Seen:
+    """Tokens of each sequence of a cache.
+
+    Attributes:
+        lengths: seen until now.
+        longest: the most that there have been: what a later token has overwritten stays lost after a crop.
+    """
+
+    lengths: tuple[int, ...]
+    longest: tuple[int, ...]
+
+
+class Cache(ABC):
+    """Keys and values of the tokens seen so far. Made by `Attention.new_cache`, filled by `Attention.forward`.
+
+    The sequences of a batch may differ in length; padding is never stored. Storage is taken when tokens come, doubled
+    when it is full, and never beyond what the pattern can use.
+
+    Args:
+        batch_size: B, changed by `reorder`.
+        rewind: tokens that `crop` can take back from the furthest that a sequence has been.
+        key_rows: storage for each part of a key, see `split`.
+        value_rows: storage for values.
+    """
+
+    def __init__(
+        self, batch_size: int, rewind: int, key_rows: Sequence[TokenRows], value_rows: Sequence[TokenRows]
+    ) -> None:
+        self.rewind = rewind
+        self.seen = Seen((0,) * batch_size, (0,) * batch_size)
+        self.key_rows, self.value_rows = key_rows, value_rows
+        self._owner: weakref.ref[nn.Module] | None = None
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return len(self.seen.lengths)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens seen of each sequence, padding left out; its next one has this position."""
+        return self.seen.lengths
+
+    @property
+    def length(self) -> int:
+        """Tokens seen of the longest sequence."""
+        return max(self.lengths)
+
+    @property
+    def kind(self) -> str:
+        """The class and what it was made with, in words: caches of one kind serve the same pattern."""
+        return type(self).__name__
+
+    @property
+    def croppable(self) -> tuple[int, ...]:
+        """How many tokens `crop` can take back of each sequence now.
+
+        `rewind` of them from the furthest that the sequence has been, or more if they are held.
+        """
+        return tuple(now - first for now, first in zip(self.lengths, self._earliest(), strict=True))
+
+    def belongs_to(self, attention: nn.Module) -> bool:
+        """Whether it was made by this attention; one that was loaded from a file belongs to the first that asks."""
+        if self._owner is None:
+            self._owner = weakref.ref(attention)
+        return self._owner() is attention
+
+    def new_tokens(self, count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
+        """Positions of the next `count` tokens of each sequence, of those of `mask (B, count)` if it is given."""
+        return NewTokens.of(self.lengths, count, mask, device)
+
+    def append(self, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
+        """Take in the next tokens.
+
+        Args:
+            k: their keys `(B, G', n, W)`.
+            v: their values `(B, G, n, E)`.
+            mask: `(B, n)` bool, True at real tokens; the others are left out.
+
+        Raises:
+            UserError: if they do not look like those held.
+        """
+        self.store(k, v, self.new_tokens(k.shape[2], mask, k.device))
+
+    def store(self, k: Tensor, v: Tensor, new: NewTokens) -> None:
+        """Take in the next tokens, see `append`; `new` is what `new_tokens` gave for them."""
+        for rows, part in zip(self.key_rows, self.split(k), strict=True):
+            rows.put(part, new)
+        for rows in self.value_rows:
+            rows.put(v, new)
+        self.seen.lengths = new.after
+        self.seen.longest = tuple(map(max, self.seen.longest, new.after))
+
+    def reorder(self, indices: Sequence[int] | Tensor) -> None:
+        """Sequence i becomes what sequence `indices[i]` was, as beam search needs it.
+
+        Args:
+            indices: any number of them, which becomes the batch size: a sequence may be copied or dropped.
+
+        Raises:
+            UserError: an index of no sequence, or none at all.
+        """
+        given = indices.tolist() if isinstance(indices, Tensor | np.ndarray) else indices
+        rows = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+        if not rows or not all(is_whole_number(row) and 0 <= row < self.batch_size for row in rows):
+            last = self.batch_size - 1
+            raise UserError(f"a cache is reordered by a list of sequences, from 0 to {last}, not by {given!r}")
+        places = indices.long() if isinstance(indices, Tensor) else torch.tensor(rows)
+        for storage in (*self.key_rows, *self.value_rows):
+            storage.reorder(places)
+        self.seen.lengths = tuple(self.seen.lengths[row] for row in rows)
+        self.seen.longest = tuple(self.seen.longest[row] for row in rows)
+
+    def crop(self, lengths: int | Sequence[int] | Tensor) -> None:
+        """Forget the last tokens, as speculative decoding needs it: the next ones take their positions.
+
+        Args:
+            lengths: the tokens to keep, of all sequences or of each, `(B,)`. A single negative number says how many to
+                take back of each sequence instead.
+
+        Raises:
+            UserError: more tokens than a sequence has, or so few that what they see is no longer held.
+        """
+        given: Any = lengths.tolist() if isinstance(lengths, Tensor | np.ndarray) else lengths
+        if is_whole_number(given):
+            kept = [given] * self.batch_size if given >= 0 else [now + given for now in self.lengths]
+        else:
+            kept = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
+        fits = all(map(is_whole_number, kept)) and len(kept) == self.batch_size
+        if not fits or not all(0 <= then <= now for then, now in zip(kept, self.lengths, strict=True)):
+            held = self.length if len(set(self.lengths)) == 1 else list(self.lengths)
+            raise UserError(
+                f"a cache is cropped to a number of tokens, or to one for each of its {self.batch_size} sequences, of "
+                f"the {held} that it holds, not to {given!r}"
+            )
+        dropped = [now - then for now, then in zip(self.lengths, kept, strict=True)]
+        for now, gone, most, longest in zip(self.lengths, dropped, self.croppable, self.seen.longest, strict=True):
+            if gone > most:
+                raise UserError(
+                    f"this cache can take back {most} of its {now} tokens, not {gone}: "
+                    f"new_cache(..., rewind={longest - now + gone}) keeps what that needs"
+                )
+        if max(dropped):
+            # zeros, as a number that is not finite would spoil even what it is multiplied by a weight of zero for
+            storage = [*self.key_rows, *self.value_rows]
+            device = storage[0].first(0).device
+            mask = torch.arange(max(dropped), device=device) < torch.tensor(dropped, device=device)[:, None]
+            forgotten = NewTokens.of(kept, max(dropped), mask, device)
+            for rows in storage:
+                rows.clear(forgotten)
+        self.seen.lengths = tuple(kept)
+
+    @abstractmethod
+    def _earliest(self) -> Sequence[int]:
+        """The shortest length that each sequence can be cropped to."""
+
+    def split(self, components: Tensor) -> Sequence[Tensor]:
+        """The parts of keys or queries `(B, heads, n, W)` that are stored apart."""
+        return (components,)
+
+    @property
+    def key_nbytes(self) -> int:
+        """Bytes of storage held for keys, filled or not."""
+        return sum(rows.nbytes for rows in self.key_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of storage held, filled or not."""
+        return self.key_nbytes + sum(rows.nbytes for rows in self.value_rows)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__dict__.update({name: deepcopy(value, memo) for name, value in self.__dict__.items()})
+        owner = None if self._owner is None else self._owner()
+        if id(owner) in memo:  # copied together with its attention
+            other._owner = weakref.ref(memo[id(owner)])
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_owner": None}  # no attention outlives its process
+
+
+def places_for(seen: int, rewind: int) -> int:
+    """Places for the keys of the last tokens, where a token sees up to `seen`, its own counted.
+
+    A new token overwrites the oldest key. It does not see that key itself, but an earlier token may.
+    """
+    return seen + max(rewind - 1, 0)
+
+
+@dataclass(frozen=True)
+class NewTokens:
+    """The tokens of one call, by where they stand in their sequences.
+
+    Attributes:
+        before: of each of the B sequences, the tokens before.
+        after: of each sequence, the tokens with these.
+        positions: `(1 | B, n)` int64. A padded token has that of the real one before it, -1 where there is none.
+        mask: `(B, n)` bool, True at real tokens; None where all are real.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    positions: Tensor
+    mask: Tensor | None
+
+    @classmethod
+    def of(cls, before: Sequence[int], count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
+        """`count` tokens of each sequence, those of `mask (B, count)` where it is given."""
+        counts = [count] * len(before) if mask is None else mask.sum(-1).tolist()
+        after = tuple(old + new for old, new in zip(before, counts, strict=True))
+        if min(counts) == count:
+            mask = None
+        places = torch.arange(count, device=device) if mask is None else mask.long().cumsum(-1) - 1
+        return cls(tuple(before), after, positions_from(before, device) + places, mask)
+
+    @property
+    def even(self) -> bool:
+        """Whether all sequences go on from the same position, without padding."""
+        return self.mask is None and len(set(self.before)) == 1
+
+    @property
+    def count(self) -> int:
+        """n."""
+        return self.positions.shape[1]
+
+    @property
+    def key_positions(self) -> Tensor:
+        """`(1 | B, n)`: the positions, that of a padded token being later than every real one."""
+        return self.positions if self.mask is None else self.positions.masked_fill(~self.mask, max(self.after))
+
+    def without_padding(self, rows: Tensor) -> Tensor:
+        """`(B, heads, n, width)` with zeros at padded tokens, whatever they hold."""
+        return rows if self.mask is None else rows.masked_fill(~self.mask[:, None, :, None], 0.0)
+
+
+def positions_from(lengths: Sequence[int], device: torch.device) -> Tensor:
+    """The position that follows each sequence: `(B, 1)` int64, `(1, 1)` where all are of one length."""
+    if len(set(lengths)) == 1:
+        return torch.full((1, 1), lengths[0], dtype=torch.int64, device=device)  # no copy from the host
+    return torch.tensor(lengths, dtype=torch.int64, device=device)[:, None]
+
+
+class TokenRows:
+    """Growing storage of a row for each token: `(B, heads, capacity, width)`, of the first rows' type and device.
+
+    Storage is doubled when it is full. While gradients are recorded, every write goes into a copy, so that a backward
+    pass finds what its step saw.
+
+    Args:
+        size: position p lies in place `p % size`, so that the last `size` positions are held; None for all of them.
+        max_length: while there are no more positions than this, the capacity is not doubled past it.
+    """
+
+    def __init__(self, size: int | None = None, max_length: int | None = None) -> None:
+        self.size = size
+        self._limits = sorted(limit for limit in (size, max_length) if limit is not None)
+        self._data: Tensor | None = None
+        self._recorded = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of storage held."""
+        return 0 if self._data is None else self._data.untyped_storage().nbytes()
+
+    def first(self, count: int) -> Tensor:
+        """A view of the first places, `(B, heads, count, width)`."""
+        assert self._data is not None, "nothing has been put here"
+        return self._data[:, :, :count]
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # growing storage would be compiled at every size
+    def put(self, rows: Tensor, new: NewTokens) -> None:
+        """Write the rows `(B, heads, n, width)` of new tokens, those of padded ones left out.
+
+        Raises:
+            UserError: if they differ from those held in more than their number.
+        """
+        data = self._writable(rows, self._places(max(new.after)))
+        if new.even:
+            # slices, as a step has one place and a prompt at most two runs of them
+            count = rows.shape[2] if self.size is None else min(rows.shape[2], self.size)
+            rows = rows[:, :, rows.shape[2] - count :]
+            at = self._place(new.after[0] - count)
+            before_the_end = count if self.size is None else min(count, self.size - at)
+            data[:, :, at : at + before_the_end] = rows[:, :, :before_the_end]
+            if before_the_end < count:
+                data[:, :, : count - before_the_end] = rows[:, :, before_the_end:]
+        else:
+            keep, positions = new.mask, new.positions
+            places = positions if self.size is None else positions % self.size
+            if self.size is not None and new.count > self.size:
+                last = positions >= positions_from(new.after, rows.device) - self.size
+                keep = last if keep is None else keep & last
+            if keep is None:
+                sequence = torch.arange(len(rows), device=rows.device)[:, None]
+                data[sequence, :, places] = rows.transpose(1, 2)
+            else:
+                sequence, token = keep.nonzero(as_tuple=True)
+                data[sequence, :, places[sequence, token]] = rows[sequence, :, token]
+        self._data, self._recorded = data, torch.is_grad_enabled()
+
+    def span(self, start: int, end: int) -> Tensor:
+        """The rows of positions `start` to `end - 1`, `(B, heads, end - start, width)`, of sequences of one length.
+
+        A view, except where the run continues at the first place.
+        """
+        at = self._place(start)
+        if self.size is None or at + end - start <= self.size:
+            return self.first(at + end - start)[:, :, at:]
+        return torch.cat([self.first(self.size)[:, :, at:], self.first(at + end - start - self.size)], 2)
+
+    def held(self, lengths: Sequence[int], later: int) -> tuple[Tensor, Tensor]:
+        """Everything held, in the order of the places.
+
+        Args:
+            lengths: of each sequence, the tokens seen.
+            later: the position to give for an empty place.
+
+        Returns:
+            `(B, heads, S, width)` and positions `(1 | B, S)`.
+        """
+        rows = self.first(self._places(max(lengths)))
+        last = positions_from(lengths, rows.device) - 1
+        places = torch.arange(rows.shape[2], device=rows.device)[None]
+        positions = last - (last - places) % (self.size or max(1, *lengths))
+        return rows, positions.masked_fill(positions < 0, later)
+
+    def clear(self, new: NewTokens) -> None:
+        """Write zeros in place of tokens, so that none of their numbers is read again."""
+        if self._data is not None:
+            zeros = self._data.new_zeros(()).expand(*self._data.shape[:2], new.count, self._data.shape[-1])
+            self.put(zeros, new)
+
+    def reorder(self, indices: Tensor) -> None:
+        """Sequence i becomes a copy of what was sequence `indices[i]`."""
+        if self._data is not None:
+            self._data, self._recorded = self._data.index_select(0, indices.to(self._data.device)), False
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # a tensor that has a history cannot be copied otherwise
+        other = type(self)()
+        memo[id(self)] = other
+        other.__dict__.update(self.__dict__)
+        other._data = None if self._data is None else self._data.clone()
+        return other
+
+    def _place(self, position: int) -> int:
+        return position if self.size is None else position % self.size
+
+    def _places(self, length: int) -> int:
+        """Places that `length` tokens take."""
+        return length if self.size is None else min(length, self.size)
+
+    def _writable(self, rows: Tensor, places: int) -> Tensor:
+        """Storage of at least so many places, which nothing else reads."""
+        data = self._data
+        if data is None:
+            return rows.new_zeros((*rows.shape[:2], self._capacity(places), rows.shape[-1]))
+        if _looks(data) != _looks(rows):
+            raise UserError(
+                f"this cache holds {_looks(data)}, not {_looks(rows)}: make a new one when the attention has changed"
+            )
+        if places > data.shape[2]:
+            more = self._capacity(places) - data.shape[2]
+            return torch.cat([data, data.new_zeros((*data.shape[:2], more, data.shape[-1]))], 2)
+        if self._recorded or (data.is_inference() and not torch.is_inference_mode_enabled()):
+            return data.clone()
+        return data
+
+    def _capacity(self, needed: int) -> int:
+        roomy = max(needed, FIRST_ROWS if self._data is None else 2 * self._data.shape[2])
+        return min([roomy, *(limit for limit in self._limits if limit >= needed)])
+
+
+def _looks(rows: Tensor) -> str:
+    B, heads, _, width = rows.shape
+    return f"{B} x {heads} heads of {width} {str(rows.dtype).removeprefix('torch.')} on {rows.device}"
