@@ -87,7 +87,7 @@ def test_two_runs_with_one_seed_are_identical(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_embedded_default_beats_seasonal_naive(tmp_path: Path) -> None:
     # its training starts from the ridge
-    steps = ["--trainer.max_epochs=null", "--trainer.max_steps=20", "--trainer.val_check_interval=20"]
+    steps = ["--trainer.max_epochs=null", "--trainer.max_steps=80", "--trainer.val_check_interval=80"]
     assert main(["fit", "--config", "co2_mlr.yaml", "--run", str(tmp_path / "run"), *steps]) == 0
     test = json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
     assert test["transformer_mlr"]["mse_scaled"] < 0.5 * test["seasonal naive (52 steps)"]["mse_scaled"]

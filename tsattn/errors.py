@@ -62,7 +62,7 @@ def rounded(value: float) -> str:
 def duration(seconds: float) -> str:
     """``40 s``, ``3 min``, ``2.5 h``: rounded, for estimates."""
     if seconds < 90:
-        return f"{max(1, round(seconds))} s"
+        return f"{round(seconds) or int(seconds > 0)} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 

@@ -277,7 +277,7 @@ TINY = ["--trainer.max_steps=4", "--trainer.val_check_interval=2", "--trainer.ac
 def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     assert main([*CO2, *TINY, "--model.quantiles", "[0.1, 0.5, 0.9]", "--run", str(run)]) == 0
-    assert "WQL" in capsys.readouterr().out
+    assert "CRPS" in capsys.readouterr().out
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["model"]["quantiles"] == [0.1, 0.5, 0.9]
     test = json.loads((run / "metrics.json").read_text())["test"]
@@ -286,7 +286,7 @@ def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "val_wql" in pd.read_csv(run / "metrics.csv").columns
     for command in ("test", "validate"):
         assert main([command, "--run", str(run)]) == 0
-        assert "WQL" in capsys.readouterr().out
+        assert "CRPS" in capsys.readouterr().out
     assert main(["predict", "--run", str(run)]) == 0
     frame = pd.read_csv(run / "forecast.csv")
     assert list(frame.columns) == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
