@@ -102,7 +102,7 @@ class Comparison:
         """Differences from the first model, with their 95 % intervals."""
         columns = self.table.loc[[*self.models[1:]], ["difference", "low", "high"]]
         rows = {str(name): [Mark("MSE", *ends)] for name, *ends in columns.astype(float).itertuples()}
-        axis = f"MSE compared with {self.models[0]}, % (left is better)"
+        axis = f"MSE compared with {self.models[0]}, %\n(left is better)"
         return forest(rows, title=self._title, axis=axis)
 
     @property
