@@ -1,14 +1,11 @@
 # make fit        train on embedded real data, test, draw a picture
 # make test       style, types, and the whole test suite
 # make test-fast  the daily loop: everything that takes no more than seconds
-# make wheel      a wheel in dist/, with the kernels compiled for this machine's architecture where there is a compiler
 # make dist       what a release is: the source distribution, the wheel made of it, and twine's check of both
-# make audit      known weaknesses and licences of the packages that constraints.txt pins
-# make hashes     the sha256 of these packages, after a change to constraints.txt or pandas2-constraints.txt
-# make test-extras  each extra installed and imported in an environment of its own; takes minutes and gigabytes
+# make audit      known weaknesses and licences of the packages that requirements/constraints.txt pins
+# make hashes     the sha256 of these packages, after a change to requirements/
 # make test-pandas2  the data tests under pandas 2.3
 # make docs       the documentation site in build/site, which needs no network; any warning is an error
-# make cards      data/README.md of the cards in tsattn/data/public/cards.toml
 # make paper      the experiments of the paper at their small size, two runs at once; run it again to go on
 # make peers      an environment of its own, .venv-peers, for neuralforecast and statsforecast, which `fit` and the tests
 #                 then find; it takes minutes and 2 GB
@@ -24,25 +21,21 @@ STAMP_PEERS := $(VENV_PEERS)/.installed
 VENV_HASHES := .venv-hashes
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: install fit lint test test-fast test-pandas2 audit cards dist docs hashes paper peers test-extras wheel clean
+.PHONY: install fit lint test test-fast test-pandas2 audit dist docs hashes paper peers
 
 install: $(STAMP)
 
-$(STAMP): pyproject.toml constraints.txt hashed-requirements.txt
+$(STAMP): pyproject.toml requirements/constraints.txt requirements/hashed.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement hashed-requirements.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/hashed.txt
+	$(BIN)/python -m pip install --quiet --constraint requirements/constraints.txt --no-build-isolation --editable '.[dev]'
 	touch $@
 
 fit: $(STAMP)
 	$(BIN)/python -m tsattn fit --config co2_mlr.yaml
 
-cards: $(STAMP)
-	$(BIN)/python -c "from pathlib import Path; from tsattn.data.public.cards import with_cards; \
-	page = Path('data/README.md'); page.write_text(with_cards(page.read_text('utf-8')), 'utf-8')"
-
 docs: $(STAMP)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --config-file docs/site/mkdocs.yml
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -56,9 +49,6 @@ test: lint
 test-fast: lint
 	$(PYTEST) -m "not slow"
 
-wheel: $(STAMP)
-	$(BIN)/python -m hatchling build --target wheel --directory dist
-
 dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m hatchling build --target sdist --directory dist
@@ -70,11 +60,6 @@ dist: $(STAMP)
 audit: $(STAMP)
 	$(BIN)/python .ci/audit.py
 
-test-extras: $(STAMP)
-	rm -rf build/for_extras
-	$(BIN)/python -m hatchling build --target wheel --directory build/for_extras
-	$(BIN)/python .ci/extras.py build/for_extras/tsattn-*.whl
-
 # torch is left out: its wheel for a CPU has a version of its own (+cpu) and another origin than the one for CUDA, which
 # draws in gigabytes; which of the two is right depends on the machine, so that no sum would hold on all of them
 HASH = $(VENV_HASHES)/bin/uv pip compile --quiet --no-deps --universal --python-version 3.11.5 --generate-hashes --no-header \
@@ -82,8 +67,8 @@ HASH = $(VENV_HASHES)/bin/uv pip compile --quiet --no-deps --universal --python-
 hashes:
 	$(PYTHON) -m venv $(VENV_HASHES)
 	$(VENV_HASHES)/bin/python -m pip install --quiet uv==0.13.9
-	$(HASH) --output-file hashed-requirements.txt constraints.txt > /dev/null
-	$(HASH) --output-file pandas2-hashed-requirements.txt pandas2-constraints.txt > /dev/null
+	$(HASH) --output-file requirements/hashed.txt requirements/constraints.txt > /dev/null
+	$(HASH) --output-file requirements/pandas2-hashed.txt requirements/pandas2-constraints.txt > /dev/null
 
 paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/mup_transfer.py --jobs 2
@@ -98,9 +83,9 @@ paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/overview.py
 
 # it finds in the environment of all tests what is not installed in its own
-$(STAMP2): $(STAMP) pandas2-hashed-requirements.txt
+$(STAMP2): $(STAMP) requirements/pandas2-hashed.txt
 	$(PYTHON) -m venv --clear $(VENV2)
-	$(VENV2)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement pandas2-hashed-requirements.txt
+	$(VENV2)/bin/python -m pip install --quiet --no-deps --require-hashes --requirement requirements/pandas2-hashed.txt
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > `echo $(VENV2)/lib/python*/site-packages`/beside.pth
 	touch $@
 
@@ -109,12 +94,9 @@ test-pandas2: $(STAMP2)
 	OMP_NUM_THREADS=1 $(VENV2)/bin/python -m pytest -n 2 tests/data
 
 # statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
-$(STAMP_PEERS): peers-constraints.txt
+$(STAMP_PEERS): requirements/peers-constraints.txt
 	$(PYTHON) -m venv $(VENV_PEERS)
-	$(VENV_PEERS)/bin/python -m pip install --quiet --constraint peers-constraints.txt 'neuralforecast>=3,<4' 'statsforecast>=2,<3' torch==2.13.0 pyarrow
+	$(VENV_PEERS)/bin/python -m pip install --quiet --constraint requirements/peers-constraints.txt 'neuralforecast>=3,<4' 'statsforecast>=2,<3' torch==2.13.0 pyarrow
 	touch $@
 
 peers: $(STAMP_PEERS)
-
-clean:
-	rm -rf $(VENV) $(VENV2) $(VENV_PEERS) $(VENV_HASHES) .venv-extras .mypy_cache .pytest_cache .ruff_cache build dist

@@ -1,4 +1,4 @@
-"""Known weaknesses and the licences of what constraints.txt pins: `make audit`.
+"""Known weaknesses and the licences of what `requirements/constraints.txt` pins: `make audit`.
 
 Fails for a weakness that is not in `ACCEPTED` and for a licence that is not in `LICENCES`. Where the registry cannot be
 reached, or does not know a package, that is said in one line, and is no failure.
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PINS = Path(__file__).parents[1] / "constraints.txt"
+PINS = Path(__file__).parents[1] / "requirements" / "constraints.txt"
 
 ACCEPTED: dict[str, str] = {}
 """Why a weakness does not concern us, by its id."""

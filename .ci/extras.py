@@ -1,6 +1,6 @@
-"""Install each extra beside the core in an environment of its own, and import what it brings: `make test-extras`.
+"""Install each extra beside the core in an environment of its own, and import what it brings.
 
-    python .ci/extras.py WHEEL [EXTRA ...]
+    python .ci/extras.py [EXTRA ...]
 
 The core is installed once; the environment of an extra looks into that one and holds what it adds. Takes minutes and
 gigabytes, in `.venv-extras`. `benchmarks/results/extras.json` gets the last try of each; a failed import is a failure.
@@ -55,10 +55,9 @@ print(json.dumps(sorted(done)))
 
 def main(words: list[str]) -> int:
     """Try the extras named, or all; 1 if one cannot be installed or imported."""
-    wheel, *named = words
-    path = Path(wheel).resolve()
+    path, named = wheel(), words
     about: dict[str, Any] = {
-        "command": "make test-extras",
+        "command": "python .ci/extras.py",
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "extras": json.loads(LOG.read_text())["extras"] if named and LOG.exists() else {},
@@ -94,6 +93,16 @@ def main(words: list[str]) -> int:
     return int(failed)
 
 
+def wheel() -> Path:
+    """Build the wheel to install."""
+    folder = PLACE / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("tsattn-*.whl")
+    return path
+
+
 def extras_of(wheel: Path) -> list[str]:
     """The names of the extras of a wheel, in its own order."""
     with ZipFile(wheel) as file:
@@ -113,7 +122,7 @@ def environment(name: str, beside: Path | None = None) -> Path:
 def install(folder: Path, what: str) -> float:
     """Install by the constraints; the seconds that it took."""
     start = time.monotonic()
-    constraints = ["--constraint", str(ROOT / "constraints.txt")]
+    constraints = ["--constraint", str(ROOT / "requirements" / "constraints.txt")]
     run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *constraints, what])
     return time.monotonic() - start
 

@@ -2,7 +2,7 @@
 
     python benchmarks/start.py [--environment DIR] [--repeats 3] [--output benchmarks/results]
 
-Builds a wheel and installs it with what it needs, and no more, into a new environment (by constraints.txt; minutes), or
+Builds a wheel and installs it with what it needs, and no more, into a new environment (minutes), or
 measures one that has it already (`--environment`). Each command is run anew in an empty folder; the median is reported,
 as seconds on the clock and of the processor. Writes `start.json` with the machine and how busy it was.
 """
@@ -98,7 +98,7 @@ def installed(folder: Path) -> Path:
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels], cwd=ROOT, check=True
     )
     (wheel,) = wheels.iterdir()
-    constraints = ["--quiet", "--constraint", ROOT / "constraints.txt"]
+    constraints = ["--quiet", "--constraint", ROOT / "requirements" / "constraints.txt"]
     subprocess.run([folder / "bin" / "python", "-m", "pip", "install", *constraints, wheel], cwd=folder, check=True)
     return folder
 

@@ -24,9 +24,9 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from docs_site.missing_docstrings import undocumented
-from docs_site.repository_links import relinked
-from docs_site.result_pages import result_nav
+from docs.site.missing_docstrings import undocumented
+from docs.site.repository_links import relinked
+from docs.site.result_pages import result_nav
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
@@ -51,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     done = folder.with_suffix(".done")
     with FileLock(folder.with_suffix(".lock")):
         if not done.exists():
-            build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder)))
+            build(load_config(str(ROOT / "docs/site/mkdocs.yml"), site_dir=str(folder)))
             done.touch()
     return folder
 
@@ -343,7 +343,7 @@ def test_a_strict_build_refuses(what: str, tmp_path: Path, caplog: pytest.LogCap
     (tmp_path / "docs" / "other.md").write_text("# Other\n")
     nav = ["index.md"] if "menu" in what else ["index.md", "other.md"]
     only = {"docs_dir": str(tmp_path / "docs"), "site_dir": str(tmp_path / "site"), "nav": nav, "extra_css": []}
-    config = load_config(str(ROOT / "mkdocs.yml"), hooks=[], plugins=[], **only)
+    config = load_config(str(ROOT / "docs/site/mkdocs.yml"), hooks=[], plugins=[], **only)
     with caplog.at_level(logging.WARNING, "mkdocs"), pytest.raises(Abort, match="strict mode"):
         build(config)
     assert complaint in caplog.text

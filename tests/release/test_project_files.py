@@ -23,7 +23,7 @@ def plain(name: str) -> str:
 
 def pins(name: str) -> dict[str, str]:
     """Versions by package, of a file of pins or of one with sums."""
-    lines = re.findall(r"^([\w.-]+)==([^\s;\\]+)", (ROOT / name).read_text(), re.MULTILINE)
+    lines = re.findall(r"^([\w.-]+)==([^\s;\\]+)", (ROOT / "requirements" / name).read_text(), re.MULTILINE)
     found = {plain(package): version for package, version in lines}
     assert len(found) == len(lines), "a package is there twice"
     return found
@@ -32,18 +32,18 @@ def pins(name: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("pinned", "hashed", "without"),
     [
-        ("constraints.txt", "hashed-requirements.txt", {"torch"}),
-        ("pandas2-constraints.txt", "pandas2-hashed-requirements.txt", set()),
+        ("constraints.txt", "hashed.txt", {"torch"}),
+        ("pandas2-constraints.txt", "pandas2-hashed.txt", set()),
     ],
 )
 def test_every_pin_has_its_sums(pinned: str, hashed: str, without: set[str]) -> None:
     expected = {name: version for name, version in pins(pinned).items() if name not in without}
     assert pins(hashed) == expected, "`make hashes` writes them"
-    entries = re.split(r"^(?=\S)", (ROOT / hashed).read_text(), flags=re.MULTILINE)[1:]
+    entries = re.split(r"^(?=\S)", (ROOT / "requirements" / hashed).read_text(), flags=re.MULTILINE)[1:]
     assert len(entries) == len(expected)
     for entry in entries:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry.splitlines()[0]
-    assert "://" not in (ROOT / hashed).read_text()
+    assert "://" not in (ROOT / "requirements" / hashed).read_text()
 
 
 def test_what_is_needed_is_pinned() -> None:

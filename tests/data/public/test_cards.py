@@ -31,7 +31,7 @@ def test_all_the_data_sets_are_there() -> None:
 
 
 def test_the_readme_is_made_of_the_cards() -> None:
-    assert with_cards(README) == README, "make cards"
+    assert with_cards(README) == README, "python .ci/cards.py"
     changed = README.replace("Zhou et al.", "Nobody")
     assert with_cards(changed) == README != changed
     assert with_cards(README.replace("\n## co2\n", "\n## co3\n")) == README

@@ -37,8 +37,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "benchmarks").mkdir()
     shutil.copy(ROOT / "benchmarks" / "published.toml", folder / "benchmarks")
-    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
+    (folder / ".ci").mkdir()
+    for name in ("pyproject.toml", ".ci/hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
     return folder
 
 
@@ -125,7 +126,7 @@ def test_sources_and_the_build_are_in_the_source_distribution(tree: Path, tmp_pa
     path, _ = build(tree, tmp_path / "dist", "sdist")
     shutil.unpack_archive(path, tmp_path)
     (folder,) = tmp_path.glob("tsattn-*")
-    assert (folder / "hatch_build.py").is_file()
+    assert (folder / ".ci" / "hatch_build.py").is_file()
     there = {file.name for file in (folder / "tsattn/ops/native/source").iterdir()}
     assert there == {file.name for file in (ROOT / "tsattn/ops/native/source").iterdir()}
     assert (folder / "tsattn/chronos/bolt/weights/chronos-tiny.safetensors").is_file()
@@ -134,7 +135,7 @@ def test_sources_and_the_build_are_in_the_source_distribution(tree: Path, tmp_pa
 
 
 def test_an_editable_install_compiles_when_they_are_used(tmp_path: Path) -> None:
-    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["KernelBuildHook"]
+    hook = runpy.run_path(str(ROOT / ".ci" / "hatch_build.py"))["KernelBuildHook"]
     before: dict[str, object] = {"force_include": {}, "pure_python": True}
     given = copy.deepcopy(before)
     hook(str(ROOT), {}, None, None, str(tmp_path), "wheel").initialize("editable", given)

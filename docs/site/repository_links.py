@@ -14,8 +14,12 @@ from posixpath import normpath, relpath
 __all__ = ["relinked", "repository_path", "site_path"]
 
 # of the pages of the site, those that are files outside of `docs/`
-_RENAMED = {"data/README.md": "data/cards.md"}  # a README would be the index of what stands beside it
-_ROOT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_RENAMED = {
+    "data/README.md": "data/cards.md",  # a README would be the index of what stands beside it
+    ".github/CONTRIBUTING.md": "CONTRIBUTING.md",
+    ".github/SECURITY.md": "SECURITY.md",
+}
+_ROOT_PAGES = ("CHANGELOG.md",)
 _ROOT_FOLDERS = ("benchmarks/", "notebooks/")
 
 _LINK = re.compile(r"(?P<start>\]\()(?P<target>[^)#\s]+)(?P<end>(?:#[^)\s]*)?(?: \"[^\"]*\")?\))")

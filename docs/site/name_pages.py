@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import tsattn
-from docs_site.markdown_parts import prose, table
+from docs.site.markdown_parts import prose, table
 from tsattn.attention import KINDS
 from tsattn.backbones import BACKBONES
 from tsattn.predictors import PREDICTORS

@@ -12,18 +12,18 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import tsattn
-from docs_site.command_pages import command_pages
-from docs_site.key_pages import configuration_page, search_page, suite_page
-from docs_site.kind_pages import attention_page, predictor_page
-from docs_site.missing_docstrings import undocumented
-from docs_site.name_pages import name_pages
-from docs_site.notebook_pages import notebook_page
-from docs_site.repository_links import relinked, repository_path, site_path
-from docs_site.result_pages import result_files, result_nav
+from docs.site.command_pages import command_pages
+from docs.site.key_pages import configuration_page, search_page, suite_page
+from docs.site.kind_pages import attention_page, predictor_page
+from docs.site.missing_docstrings import undocumented
+from docs.site.name_pages import name_pages
+from docs.site.notebook_pages import notebook_page
+from docs.site.repository_links import relinked, repository_path, site_path
+from docs.site.result_pages import result_files, result_nav
 
 LOG = logging.getLogger("mkdocs.hooks.tsattn")
-ROOT = Path(__file__).parents[1]
-REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+ROOT = Path(__file__).parents[2]
+REPOSITORY_PAGES = ("data/README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", ".github/SECURITY.md")
 TEST_COMMENT = re.compile(r"^ *<!-- (run|in tests:|not run:).*?-->\n?", re.MULTILINE | re.DOTALL)
 SETTINGS: dict[str, dict[str, Any]] = {
     "index.md": {"hide": ["navigation"], "search": {"boost": 2}},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from docs_site.arguments import described, text_of
-from docs_site.markdown_parts import Entry, code_block, definitions
+from docs.site.arguments import described, text_of
+from docs.site.markdown_parts import Entry, code_block, definitions
 from tsattn.attention import KINDS, Attention, AttentionOptions, attention_arguments, attention_class
 from tsattn.backbones import BACKBONES, PRETRAINED_NETWORKS, backbone_class
 from tsattn.descriptions import imported, keyword_arguments

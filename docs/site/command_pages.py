@@ -6,7 +6,7 @@ import argparse
 import importlib
 from typing import Any
 
-from docs_site.markdown_parts import Entry, code_block, definitions, prose, type_words, yaml_value
+from docs.site.markdown_parts import Entry, code_block, definitions, prose, type_words, yaml_value
 from tsattn.cli import _COMMANDS, _OWN_WORDS
 from tsattn.cli.help_table import GROUPS, USAGES, Option
 from tsattn.cli.parsing import command_parser

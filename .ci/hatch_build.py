@@ -16,7 +16,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path(__file__).parent / "tsattn" / "ops" / "native"
+NATIVE = Path(__file__).parents[1] / "tsattn" / "ops" / "native"
 
 
 class KernelBuildHook(BuildHookInterface):

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 import griffe
 
-from docs_site.markdown_parts import Entry, type_words, yaml_value
+from docs.site.markdown_parts import Entry, type_words, yaml_value
 
 __all__ = ["described", "text_of"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from docs_site.markdown_parts import Entry, code_block, definitions, table, type_words, yaml_value
+from docs.site.markdown_parts import Entry, code_block, definitions, table, type_words, yaml_value
 from tsattn.data import DATA_MODULES
 from tsattn.descriptions import imported
 from tsattn.experiments.configs import config_names, find_config
