@@ -1,0 +1,133 @@
+"""Time and memory of this checkout over those of another one: training step, prediction, attention, reading.
+
+    git worktree add ../base COMMIT
+    python benchmarks/over_base.py ../base
+
+Both checkouts take turns, each time in a new process with one thread. Times are CPU seconds, the least of all rounds:
+what else runs on the machine only adds to them. Memory is the peak of a process that fits and forecasts. Writes
+`over_base.json` into the output folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+FIT = """
+import json, resource, statistics, time
+import numpy as np, pandas as pd
+from lightning.pytorch import Callback
+from tsattn import Forecaster
+
+class Steps(Callback):
+    def __init__(self): self.ends = []
+    def on_train_batch_end(self, *given): self.ends.append(time.process_time())
+
+rng = np.random.default_rng(0)
+index = pd.date_range("2020-01-01", periods=4000, freq="h", name="ds")
+frame = pd.DataFrame(rng.normal(size=(4000, 7)).cumsum(axis=0), index, [f"c{i}" for i in range(7)])
+steps = Steps()
+model = Forecaster("patchtst", attention="ATTENTION", context_length=336, prediction_length=96, max_steps=60,
+                   callbacks=[steps], progress=False, accelerator="cpu").fit(frame)
+took = []
+for _ in range(5):
+    start = time.process_time()
+    model.predict(frame)
+    took.append(time.process_time() - start)
+print(json.dumps({"training step, ATTENTION": min(np.diff(steps.ends)[5:]), "prediction, ATTENTION": min(took),
+                  "peak memory, ATTENTION": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+"""
+LAYERS = """
+import json, time
+import torch
+from tsattn.attention import build_attention
+torch.manual_seed(0)
+x = torch.randn(2, 777, 128)
+found = {}
+for kind in ("standard", "swa", "global_swa", "btt", "bilinear_mlr", "mlbtc", "mlr"):
+    layer, took = build_attention(kind, d_model=128, num_heads=4, max_length=777), []
+    for _ in range(7):
+        start = time.process_time()
+        layer(x).square().mean().backward()
+        took.append(time.process_time() - start)
+    found[f"attention, {kind}"] = min(took)
+print(json.dumps(found))
+"""
+READ = """
+import json, time
+from pathlib import Path
+from tsattn.data import panel_from_frame
+took = []
+for _ in range(3):
+    start = time.process_time()
+    panel_from_frame(Path("long.csv"))
+    took.append(time.process_time() - start)
+print(json.dumps({"reading a long CSV": min(took)}))
+"""
+PARTS = [FIT.replace("ATTENTION", "standard"), FIT.replace("ATTENTION", "mlr"), LAYERS, READ]
+
+
+def measured(tree: Path, script: str, folder: Path) -> dict[str, float]:
+    """Run a script on the package of a checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("base", type=Path, help="the other checkout")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder to write into")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--at-most", type=float, default=1.03, help="the limit of each ratio")
+    options = parser.parse_args()
+    trees = {"base": options.base.resolve(), "here": ROOT}
+    found: dict[str, dict[str, float]] = {name: {} for name in trees}
+    with tempfile.TemporaryDirectory() as folder:
+        write_long(Path(folder) / "long.csv")
+        for number in range(options.rounds):
+            for script in PARTS:
+                for name in [*trees][:: 1 if number % 2 else -1]:
+                    for what, value in measured(trees[name], script, Path(folder)).items():
+                        found[name][what] = min(value, found[name].get(what, value))
+    ratios = {what: found["here"][what] / base for what, base in found["base"].items()}
+    for what, ratio in ratios.items():
+        print(f"{what:32} {ratio:.3f}{'' if ratio <= options.at_most else '  above the limit'}")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=options.base, capture_output=True, text=True, check=True)
+    about: dict[str, Any] = {
+        "command": "python benchmarks/over_base.py",
+        "base": commit.stdout.strip(),
+        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "threads": 1},
+        "versions": {name: version(name) for name in ("torch", "lightning", "numpy", "pandas")},
+    }
+    rows = {what: {"base": found["base"][what], "here": found["here"][what], "ratio": ratios[what]} for what in ratios}
+    (options.out / "over_base.json").write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
+    return int(any(ratio > options.at_most for ratio in ratios.values()))
+
+
+def write_long(path: Path, series: int = 300, length: int = 1000) -> None:
+    """Write hourly series end to end, as ``unique_id, ds, y``."""
+    import numpy as np
+    import pandas as pd
+
+    stamps = pd.date_range("2020-01-01", periods=length, freq="h").strftime("%Y-%m-%d %H:%M:%S").to_numpy()
+    ids = np.repeat([f"series_{number:04d}" for number in range(series)], length)
+    y = np.random.default_rng(0).normal(100, 20, series * length).round(4)
+    pd.DataFrame({"unique_id": ids, "ds": np.tile(stamps, series), "y": y}).to_csv(path, index=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
