@@ -21,13 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.avx2 import AVX2_PARTS
 from attention_speed.contenders import CONTENDERS, TOLERANCES, Problem, check
-from attention_speed.machine import describe, slug_of
-from attention_speed.page import FOLDER, PAGE, with_section
-from attention_speed.plan import Plan, cpu_plan, gpu_plan, parts_of
-from attention_speed.results import Results
-from attention_speed.targets import cpu_targets, gpu_targets, reached
+from attention_speed.parts import AVX2_PARTS, Plan, cpu_plan, gpu_plan, parts_of
+from attention_speed.report import FOLDER, PAGE, Results, cpu_targets, gpu_targets, reached, with_section
+from measuring import describe, slug_of
 
 from tsattn.ops.native.instruction_sets import sets_of_this_cpu
 from tsattn.ops.native.library import why_no_kernels

@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe, this_command
 from conversion.arms import FINE_TUNED, ORIGINAL, SIZES, TOY, ZERO_SHOT, Sizes
 from conversion.markdown import report
 from conversion.runs import attention_flops, fine_tuned, structure_errors, trained_on, zero_shot
 from conversion.summary import summary
+from measuring import describe, this_command
 from random_chronos import save_random
 
 from tsattn.checksums import sha256

@@ -27,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe, slug_of, this_command
-from attention_speed.timing import Timing, cpu_clock, take_turns
+from measuring import Timing, cpu_clock, describe, slug_of, take_turns, this_command
 from random_chronos import random_t5, save_random
 from transformers import DynamicCache, EncoderDecoderCache
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 import yaml
-from attention_speed.machine import describe, this_command
+from measuring import describe, this_command
 
 from tsattn.checksums import sha256
 from tsattn.chronos.bolt.bolt_file import BoltModel, find_weights, read_model, save_bolt, shipped_names

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe, this_command
 from defaults import CASES, FOLDER, SEASONAL, frame_of, known, measured
+from measuring import describe, this_command
 from peer_speed.tables import row_of
 
 from tsattn.descriptions import DEFAULT_BACKBONE

@@ -30,7 +30,7 @@ from typing import Any
 import pandas as pd
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import torch
-from attention_speed.machine import describe, slug_of, this_command
+from measuring import describe, slug_of, this_command
 from peer_speed.tables import row_of
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe
-from attention_speed.timing import Timing, cpu_clock, peak_memory, take_turns
-from attention_speed.training_step import step
+from attention_speed.parts import step
+from measuring import Timing, cpu_clock, describe, peak_memory, take_turns
 
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speed.machine import describe, slug_of
+from measuring import describe, slug_of
 from peer_speed.contest import OURS, THEIRS, Course, contest
 from peer_speed.recipes import RECIPES, Recipe, small
 from peer_speed.tables import best_of, tables

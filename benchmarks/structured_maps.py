@@ -22,9 +22,8 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from attention_speed.machine import describe
-from attention_speed.timing import Timing, cpu_clock, take_turns
-from attention_speed.training_step import step
+from attention_speed.parts import step
+from measuring import Timing, cpu_clock, describe, take_turns
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -201,7 +201,7 @@ def test_the_levels_fit_the_heads() -> None:
 
 
 def test_the_worst_row_counts() -> None:
-    targets = part("targets")
+    targets = part("report")
     rows = pd.DataFrame({"part": ["avx2", "avx2", "bare"], "ratio": [0.5, 0.97, 2.0]})
     target = targets.Target("one", 0.95, 0.8, {"part": "avx2"})
     assert targets.reached([target, targets.Target("two", 1, None, {"part": "other"})], rows) == [
@@ -211,7 +211,7 @@ def test_the_worst_row_counts() -> None:
 
 def test_bfloat16_must_pay_where_the_cpu_has_it() -> None:
     bounds = [
-        {target.at_most for target in part("targets").cpu_targets({"flags": flags}) if "bfloat16" in target.name}
+        {target.at_most for target in part("report").cpu_targets({"flags": flags}) if "bfloat16" in target.name}
         for flags in (["avx2"], ["avx2", "avx512_bf16"])
     ]
     assert bounds == [{1.05}, {0.8}]
@@ -227,11 +227,11 @@ def test_bfloat16_must_pay_where_the_cpu_has_it() -> None:
     ],
 )
 def test_results_are_named_after_the_machine(about: dict[str, Any], slug: str) -> None:
-    assert part("machine").slug_of(about) == slug
+    assert importlib.import_module("measuring").slug_of(about) == slug
 
 
 def test_every_machine_has_all_its_files() -> None:
-    folder = part("page").FOLDER
+    folder = part("report").FOLDER
     for machine in {path.stem for path in folder.iterdir()}:
         assert {path.suffix for path in folder.glob(f"{machine}.*")} == {".csv", ".json", ".png"}, machine
 

@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.attention_speed.timing import Timing, cpu_clock, take_turns
+from benchmarks.measuring import Timing, cpu_clock, take_turns
 from benchmarks.paper.character_transformer import CharacterTransformer
 from benchmarks.paper.claims import Claim, PaperReport, paragraph
 from benchmarks.paper.language import NAMES

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pandas as pd
 import torch
 
-from benchmarks.attention_speed.machine import describe, slug_of
+from benchmarks.measuring import describe, slug_of
 from tsattn.saved_folders import write_text
 
 __all__ = ["MachineFiles", "all_machines", "how_measured"]

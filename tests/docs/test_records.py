@@ -157,9 +157,9 @@ def test_the_first_minutes_take_what_was_measured() -> None:
 
 def test_the_speed_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    parts: Any = importlib.import_module("attention_speed.page")
+    parts: Any = importlib.import_module("attention_speed.report")
     page = parts.PAGE.read_text("utf-8")
-    results = importlib.import_module("attention_speed.results").Results(parts.FOLDER, parts.shown_machine(page))
+    results = parts.Results(parts.FOLDER, parts.shown_machine(page))
     assert parts.with_section(page, results) == page, "python benchmarks/attention.py --page"
     rows = results.rows()
     of_table = (rows["part"] == "attention") & (rows["width"] == 64) & (rows["T"] >= 512)

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks.attention_speed.timing import Timing
+from benchmarks.measuring import Timing
 from benchmarks.paper import generation, wall_clock
 from benchmarks.paper.machine_files import MachineFiles, all_machines
 from tsattn.attention.patterns import MultiLevelPattern, SlidingWindowPattern
