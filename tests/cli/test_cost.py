@@ -63,12 +63,6 @@ def test_the_cache_is_measured_where_there_is_one(capsys: pytest.CaptureFixture[
         assert said.endswith(reason)
 
 
-def test_the_note_says_what_the_reference_does_where_it_does_more(capsys: pytest.CaptureFixture[str]) -> None:
-    for kind, said in {"swa": True, "mlr": True, "standard": False, "btt": False}.items():
-        assert main(["cost", "--attention", kind, *SIZES]) == 0
-        assert ("are measured on the plain reference" in capsys.readouterr().out) is said
-
-
 @pytest.mark.parametrize(
     "words",
     [

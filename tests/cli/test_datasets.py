@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -133,21 +132,3 @@ def test_it_starts_at_once() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "datasets", "info", "weather"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.real_data
-@pytest.mark.usefixtures("short_ridge")
-@pytest.mark.parametrize(("name", "horizon", "windows"), [("ETTh2", 96, 2785), ("national_illness", 24, 170)])
-def test_a_tiny_model_fits_each(name: str, horizon: int, windows: int, tmp_path: Path) -> None:
-    words = ["fit", "--data=PublicDataModule", f"--data.name={name}", f"--run={tmp_path / 'run'}"]
-    sizes = ["--data.context_length=24", f"--data.prediction_length={horizon}", "--data.eval_batch_size=1024"]
-    model = ["--model.backbone.d_model=8", "--model.backbone.num_heads=1", "--model.backbone.num_layers=1"]
-    trainer = [
-        "--trainer.max_steps=2",
-        "--trainer.val_check_interval=2",
-        "--trainer.limit_val_batches=1",
-        "--trainer.accelerator=cpu",
-    ]
-    assert main([*words, *sizes, *model, *trainer]) == 0
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert (metrics["data"], metrics["test_windows"]) == (name, windows)
