@@ -82,20 +82,6 @@ def test_the_default_changes_for_what_is_better_than_the_spread_of_seeds(
     assert first.startswith(f"| {best} | ")
 
 
-def test_what_does_not_apply_everywhere_is_not_chosen(choice: Any) -> None:
-    found = made_up(present=PRESENT, other=[[0.1, 0.1], [0.1, 0.1]])
-    found = [
-        one if (one["data"], one["candidate"]) != ("b", "other") else {**one, "reason": "one channel"} for one in found
-    ]
-    scores = choice.scores(found)
-    assert scores["other"]["score"] is None
-    assert choice.verdict(scores)[0] == BEST
-    about = {"command": "", "machine": {"cpu": "", "torch": ""}, "max_steps": 0}
-    page = choice.table({**about, "fits": found})
-    assert "| other | 0.050 (0.000) | does not apply | does not apply |" in page
-    assert "- other: one channel" in page
-
-
 def test_a_run_that_is_killed_goes_on_where_it_was(
     choice: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,44 +150,6 @@ def test_the_test_part_is_not_read(choice: Any, defaults: Any, tmp_path: Path, m
     assert "- iTransformer from the ridge: " in page
     assert "channel" in page
     assert "| iTransformer from the ridge | does not apply | does not apply |" in page
-
-
-def test_time_that_is_not_equal_is_said(defaults: Any) -> None:
-    def run(seconds: float) -> dict[str, Any]:
-        own = {"mase": 1.0, "seasonal naive": 2.0, "context_length": 96, "steps": 3}
-        return {**own, "cpu_seconds": seconds}
-
-    runs = {
-        "Forecaster()": [run(10.0), run(20.0), run(9.0)],
-        "NHITS": [run(9.1), run(1.0), run(12.0)],
-        "PatchTST": [run(8.9)] * 3,
-    }
-    assert defaults.times_ours(runs) == pytest.approx({"NHITS": 0.91, "PatchTST": 0.89})
-    record = {"machine": {"cpu": "AMD EPYC"}, "seeds": 3, "data": {"CO2": {"horizon": 52, "runs": runs}}}
-    (row,) = [line for line in defaults.table(record).splitlines() if line.startswith("| CO2 ")]
-    assert (
-        "| 1.000 (0.000) | 1.000 (0.000) | 1.000 (0.000), not at equal time | 10.0 / 9.1 / 8.9 | 0.91 / 0.89 |" in row
-    )
-    alone = {**record, "data": {"CO2": {"horizon": 52, "runs": {"Forecaster()": runs["Forecaster()"]}}}}
-    assert "not at equal time" not in defaults.table(alone).splitlines()[-1]
-
-
-def test_the_steps_that_took_nearest_are_taken(defaults: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start that costs as much as 40 steps, and a machine on which nothing takes twice as long twice."""
-    asked: list[int] = []
-
-    def fitted(name: str, frame: Any, backbone: Any, max_steps: int, context_length: int) -> tuple[None, float]:
-        asked.append(max_steps)
-        return None, (max_steps + 40) * (1.25 if len(asked) % 2 else 0.75)
-
-    monkeypatch.setattr(defaults, "fitted", fitted)
-    steps = defaults.steps_in(300.0, "CO2", None, "NHITS", 96)
-    taken = {one: (one + 40) * (0.75 if number % 2 else 1.25) for number, one in enumerate(asked[1:], 1)}
-    assert len(taken) == defaults.GUESSES
-    assert steps == min(taken, key=lambda one: abs(math.log(taken[one] / 300)))
-    monkeypatch.setattr(defaults, "fitted", lambda *others, max_steps, context_length: (None, float(max_steps + 40)))
-    steps = defaults.steps_in(300.0, "CO2", None, "NHITS", 96)
-    assert defaults.is_equal((steps + 40) / 300)
 
 
 def test_the_committed_table_is_that_of_its_record(defaults: Any) -> None:

@@ -66,24 +66,6 @@ def test_fit_then_predict_beyond_a_shorter_file(tmp_path: Path) -> None:
         assert channel.date.diff().dropna().eq(pd.Timedelta(hours=1)).all()
 
 
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-@pytest.mark.parametrize("kind", ["standard", "swa", "btt"])
-def test_the_same_configuration_runs_with_the_attention_flag(kind: str, tmp_path: Path) -> None:
-    words = ["fit", "--config", "etth1_mlr.yaml", "--run", str(tmp_path / "run"), *TINY, "--attention", kind]
-    assert main(words) == 0
-    assert f"transformer_{kind}" in json.loads((tmp_path / "run" / "metrics.json").read_text())["test"]
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_two_runs_with_one_seed_are_identical(tmp_path: Path) -> None:
-    figures = []
-    for name in ("one", "two"):
-        assert main(["fit", "--config", "etth1_mlr.yaml", "--run", str(tmp_path / name), *TINY]) == 0
-        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
-        figures.append({key: value for key, value in metrics.items() if key != "training"})
-    assert figures[0] == figures[1]
-
-
 @pytest.mark.slow
 def test_the_embedded_default_beats_seasonal_naive(tmp_path: Path) -> None:
     # its training starts from the ridge

@@ -71,7 +71,6 @@ def test_a_window_of_a_part_is_that_of_its_rows(run: Path) -> None:
             "window must be from 0 to 108, or from -109 for the first to -1 for the last, of the 109",
         ),
         (["--layer", "0;1"], "--layer must be all, or numbers as 0,2, not 0;1"),
-        (["--part", "train"], "--part must be test or val, not train"),
         (["--series", "x"], "there is no series x; valid: series"),
         (["--window", "0", "--input", "new.csv"], "leave --input and --series out"),
         (["--output", "map.txt"], "map.txt must end in .png or .pdf or .svg or .csv or .parquet"),
@@ -101,26 +100,3 @@ def test_an_exported_run_forecasts_without_this_package(run: Path, capsys: pytes
     for row, history in enumerate((table, table[:-12])):
         expected = forecaster.predict(history)["predictions"].to_numpy().reshape(2, 12).T
         np.testing.assert_allclose(np.load("out.npy")[row], expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--format", "tf"], "format must be one of torch, onnx, not 'tf'"),
-        (["--output", "model.bin"], "the file must end in .pt2 or .onnx, not .bin"),
-        (["--output", "model.onnx", "--format", "torch"], "the file must end in .pt2, not .onnx"),
-        (["--output", "no/such/model.pt2"], "the folder no/such of model.pt2 is not there"),
-    ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
-)
-def test_what_export_refuses(run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refusal(["export", "--run", str(run), *words], capsys)
-
-
-def test_what_does_not_attend_is_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--data=CSVDataModule", "--data.path=new.csv", "--data.context_length=48", "--data.prediction_length=12"]
-    assert main(["fit", *words, "--model.backbone=ridge", "--run=ridge", "--trainer.accelerator=cpu"]) == 0
-    capsys.readouterr()
-    assert "ridge has no attention to look at; valid are transformer" in refusal(
-        ["attention", "--run", "ridge"], capsys
-    )

@@ -51,10 +51,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (["test"], "test needs a trained model: --run DIR"),
         (["test", "--run", "no/such"], "the run folder no/such is not there"),
-        (["predict", "--run", "no/such"], "the run folder no/such is not there"),
-        (["attention"], "attention needs a trained model: --run DIR"),
-        (["attention", "--run", "no/such"], "the run folder no/such is not there"),
-        (["export"], "export needs a trained model: --run DIR"),
         (["export", "--run", "no/such"], "the run folder no/such is not there"),
         (["export", "--run", "x", "--fromat", "onnx"], "unknown argument --fromat"),
         (
@@ -62,7 +58,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             "unknown attention 'mrl' (did you mean mlr?); valid",
         ),
         (["predict", "--run", "x", "new.csv"], "the run folder x is not there"),
-        (["fit", "--config", "co2_mlr.yaml", "--attention", "fast"], "unknown attention 'fast'; valid: standard, swa"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.ranks", "[4, 1]"], "ranks [4, 1] sum to 5, but must sum to"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.window", "4"], "mlr has no argument 'window'; valid: ranks"),
         (["fit", "--config", "co2_mlr.yaml", "--attention.kind=swa", "--attention.ranks=[4]"], "swa has no argument"),
@@ -73,7 +68,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             ["fit", "--config", "co2_mlr.yaml", "--model.backbone.d_model", "big"],
             "d_model must be a whole number, not 'big'",
         ),
-        (["fit", "--config", "co2_mlr.yaml", "--model.lerning_rate", "1"], "did you mean --model.learning_rate?"),
         (["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "x"], "must be a number, not x"),
         (["fit", "--config", "co2_mlr.yaml", "--model.learning_rate", "-1"], "learning_rate must be above 0, not -1.0"),
         (["fit", "--config", "co2_mlr.yaml", "--model.loss", "sum"], "unknown loss 'sum'; valid: mse, mae, huber"),
@@ -87,11 +81,9 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--data.context_length=1600"], "need 1652 rows, but the training part"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs", "x"], "trainer.max_epochs must be a whole number"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.limit_test_batches=2"], "always over all windows"),
-        (["fit", "--config", "co2_mlr.yaml", "--trainer.overfit_batches=1"], "always over all windows"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.limit_val_batches=0"], "validation chooses the checkpoint"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.max_epochs=0"], "there is nothing to train"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.accelerator=tpux"], "the trainer cannot be made: "),
-        (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "--trainer.precision must be one of 64, 32"),
         (["fit", "--config", "co2_mlr.yaml", "--trainer.precision=8"], "16-mixed, bf16-true, bf16-mixed, 32-true"),
         (["fit", "--config", "co2_mlr.yaml", "--model.backbone=foo"], "unknown predictor 'foo'; valid: transformer"),
         (
@@ -99,7 +91,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
             "accumulate_grad_batches must be at least 1, not 0",
         ),
         (["fit", "--config", "co2_mlr.yaml", "--model.warmup_steps=-5"], "warmup_steps must be at least 0, not -5"),
-        (["fit", "--config", "co2_mlr.yaml", "--trainer.max_step=3"], "unknown argument --trainer.max_step"),
         (["fit", "--config", "co2_mlr.yaml", "--context_length=3"], "did you mean --data.context_length?)"),
         (["fit", "--data=CSVDataModule", "--data.path=x.csv", "--data.sep=;"], "(did you mean --data.separator?)"),
         (
@@ -123,7 +114,6 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--refit", "true"], "--refit takes no value, not true"),
         (["fit", "--config", "co2_mlr.yaml", "--run=a", "--run=b"], "--run is given 2 times, as a, b; give it once"),
         (["predict", "--run=r", "--input=a.csv", "--input=b.csv"], "--input is given 2 times, as a.csv, b.csv; give"),
-        (["fit", "--confg", "co2_mlr.yaml"], "unknown argument --confg (did you mean --config?)"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
         (["fit", "sales.csv"], "Did you mean: tsattn fit --data CSVDataModule --data.path sales.csv?"),
         (["fit", "co2_mlr.yaml"], "Did you mean: tsattn fit --config co2_mlr.yaml?"),
@@ -190,9 +180,7 @@ def test_wrong_files(edit: object, message: str, tmp_path: Path, capsys: pytest.
 
 
 def test_an_existing_run_folder_is_not_touched(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     csv, run = trained
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
@@ -202,9 +190,7 @@ def test_an_existing_run_folder_is_not_touched(
 
 
 def test_a_checkpoint_of_another_model_is_refused(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     csv, run = trained
     of_the_run = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
@@ -329,14 +315,9 @@ def test_fit_refuses_the_same_folder_twice(toy_csv: Path, tmp_path: Path, capsys
     ("words", "name"),
     [
         (["fit", "--config", "etth1_mlr.yaml", "--run", ""], "--run"),
-        (["fit", "--config=etth1_mlr.yaml", "--resume="], "--resume"),
-        (["fit", "--config", ""], "--config"),
         (["fit", "--data=CSVDataModule", "--data.path="], "--data.path"),
         (["predict", "--run", "run", "--output", ""], "--output"),
-        (["predict", "--run", "run", "--input="], "--input"),
         (["tune", "--config=etth1_mlr.yaml", "--search=mlr", "--study", ""], "--study"),
-        (["benchmark", "--suite", "ett", "--folder="], "--folder"),
-        (["export", "--run", "run", "--output="], "--output"),
         (["report", "run", "--output", ""], "--output"),
         (["datasets", "fetch", ""], "a word"),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -89,15 +87,3 @@ def test_a_file_without_the_comments_is_left_alone(board: Path, tmp_path: Path) 
     (tmp_path / "other.md").write_text("text\n")
     assert main(["report", str(board), "--readme", str(tmp_path / "other.md")]) == 2
     assert (tmp_path / "other.md").read_text() == "text\n"
-
-
-def test_help_needs_no_torch() -> None:
-    code = (
-        "import sys; from tsattn.cli import main\n"
-        "try: main(['report', '--help'])\n"
-        "except SystemExit as end: assert not end.code\n"
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "--readme FILE" in done.stdout

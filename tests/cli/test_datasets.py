@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -41,16 +40,16 @@ def test_list_has_a_line_for_each(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert str(tmp_path) in lines[-1]
 
 
-@pytest.mark.parametrize("name", CARDS)
-def test_info_shows_the_whole_card(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = said(["info", name, f"--root={tmp_path}"], capsys)
-    assert all(len(line) <= 100 or len(line.split()) == 2 for line in text.splitlines())  # an address is not broken
-    flat = " ".join(text.split())
-    for word, fact in CARDS[name].facts():
-        assert f"{word} {fact}" in flat
-    for oddity in CARDS[name].oddities:
-        assert f"- {oddity}" in flat
-    assert (f"here no, not in {tmp_path}" in flat) is (name != "co2")
+def test_info_shows_the_whole_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, card in CARDS.items():
+        text = said(["info", name, f"--root={tmp_path}"], capsys)
+        assert all(len(line) <= 100 or len(line.split()) == 2 for line in text.splitlines())  # an address is not broken
+        flat = " ".join(text.split())
+        for word, fact in card.facts():
+            assert f"{word} {fact}" in flat
+        for oddity in card.oddities:
+            assert f"- {oddity}" in flat
+        assert (f"here no, not in {tmp_path}" in flat) is (name != "co2")
 
 
 @pytest.mark.real_data
@@ -76,15 +75,6 @@ def test_check_tells_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert lines[-1].split() == ["co2", "ok"]
     assert sum(line.endswith("not here") for line in lines) == len(CARDS) - 2
     assert captured.err == f"error: not as on the card, or not in {tmp_path}: ETTh1\n"
-
-
-def test_a_file_that_is_asked_for_must_be_here_to_be_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["datasets", "check", "co2", "solar", "--root", str(tmp_path)]) == 2
-    captured = capsys.readouterr()
-    assert [line.split(maxsplit=1) for line in captured.out.splitlines()] == [["co2", "ok"], ["solar", "not here"]]
-    assert captured.err.endswith(": solar\n")
 
 
 def test_fetch_says_how_far_the_file_is_verified(
@@ -123,12 +113,9 @@ def test_fetch_without_a_connection_says_where_to_put_the_file(
         (["lst"], "unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose"),
         (["--root", "."], "datasets needs an action; valid: list, info, fetch, check, convert, diagnose"),
         (["info"], f"info needs the name of a data set; valid: {NAMES}"),
-        (["fetch"], f"fetch needs the name of a data set; valid: {NAMES}"),
         (["info", "etth1"], f"unknown data set 'etth1' (did you mean ETTh1?); valid: {NAMES}"),
-        (["fetch", "ETT"], f"unknown data set 'ETT' (did you mean ETTh1?); valid: {NAMES}"),
         (["check", "co2", "CO2"], f"unknown data set 'CO2' (did you mean co2?); valid: {NAMES}"),
         (["list", "--rot", "x"], "unknown argument --rot (did you mean --root?); valid: --root"),
-        (["list", "weather"], "unknown argument weather"),
         (["list", "--root"], "--root needs a value"),
         (["diagnose", "x.csv", "--prediction_length", "2.5"], "--prediction_length must be a whole number, not 2.5"),
     ],
@@ -138,49 +125,10 @@ def test_wrong_words(words: list[str], message: str, capsys: pytest.CaptureFixtu
     assert message in refusal(["datasets", *words], capsys)
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["check", "--help"]])
-def test_help_names_every_action(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["datasets", *words])
-    assert stop.value.code == 0
-    text = capsys.readouterr().out
-    for word in ("--root", "weather") if len(words) == 2 else ("list", "info", "fetch", "check", "diagnose"):
-        assert word in text
-
-
-@pytest.mark.parametrize("words", [["list"], ["info", "weather"]])
-def test_it_starts_at_once(words: list[str]) -> None:
+def test_it_starts_at_once() -> None:
     code = (
         "import sys; from tsattn.cli import main; code = main(sys.argv[1:]); "
         "heavy = {'torch', 'lightning', 'pandas', 'numpy'} & set(sys.modules); sys.exit(9 if heavy else code)"
     )
-    done = subprocess.run([sys.executable, "-c", code, "datasets", *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, "datasets", "info", "weather"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.real_data
-@pytest.mark.usefixtures("short_ridge")
-@pytest.mark.parametrize(
-    ("name", "horizon", "windows"),
-    [
-        ("ETTh2", 96, 2785),
-        pytest.param("ETTm1", 96, 11425, marks=pytest.mark.slow),
-        pytest.param("weather", 96, 10444, marks=pytest.mark.slow),
-        ("exchange_rate", 96, 1422),
-        ("national_illness", 24, 170),
-        ("vic_electricity", 48, 10474),
-    ],
-)
-def test_a_tiny_model_fits_each(name: str, horizon: int, windows: int, tmp_path: Path) -> None:
-    words = ["fit", "--data=PublicDataModule", f"--data.name={name}", f"--run={tmp_path / 'run'}"]
-    sizes = ["--data.context_length=24", f"--data.prediction_length={horizon}", "--data.eval_batch_size=1024"]
-    model = ["--model.backbone.d_model=8", "--model.backbone.num_heads=1", "--model.backbone.num_layers=1"]
-    trainer = [
-        "--trainer.max_steps=2",
-        "--trainer.val_check_interval=2",
-        "--trainer.limit_val_batches=1",
-        "--trainer.accelerator=cpu",
-    ]
-    assert main([*words, *sizes, *model, *trainer]) == 0
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    assert (metrics["data"], metrics["test_windows"]) == (name, windows)

@@ -11,32 +11,6 @@ import pytest
 from tsattn.cli import main
 
 
-def test_forecasts_are_those_of_the_same_table_in_memory(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    rng = np.random.default_rng(0)
-    parts = [
-        pd.DataFrame({"unique_id": f"s{number}", "ds": pd.date_range("2020-01-01", periods=rows, freq="h")}).assign(
-            y=100 * number + rng.standard_normal(rows).cumsum()
-        )
-        for number, rows in enumerate([90, 120])
-    ]
-    table = tmp_path / "table.parquet"
-    pd.concat(parts).to_parquet(table, index=False)
-    frames: dict[int, list[pd.DataFrame]] = {4: [], 7: []}
-    for kind in ("MappedDataModule", "CSVDataModule"):
-        run = str(tmp_path / kind)
-        data = [f"--data={kind}", f"--data.path={table}", "--data.context_length=12", "--data.prediction_length=4"]
-        assert main(["fit", *data, "--data.scaling=series", "--model.backbone=ridge", "--run", run]) == 0
-        for horizon, found in frames.items():
-            capfd.readouterr()
-            output = tmp_path / f"{kind}_{horizon}.parquet"
-            assert main(["predict", "--run", run, "--horizon", str(horizon), "--output", str(output)]) == 0
-            assert "contexts are padded" not in capfd.readouterr().err
-            found.append(pd.read_parquet(output))
-    for horizon, (mapped, in_memory) in frames.items():
-        assert len(mapped) == 2 * horizon
-        pd.testing.assert_frame_equal(mapped, in_memory, rtol=1e-5, check_dtype=False)
-
-
 def test_a_table_is_converted_and_fitted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     days = pd.date_range("2020-01-01", periods=90)

@@ -28,32 +28,22 @@ from tsattn.predictors.long_horizons import forecast_batches
     ("words", "message"),
     [
         (["--seed_everything=-1"], "--seed_everything must be from 0 to 4294967295, or true or false, not -1"),
-        (["--seed_everything=99999999999"], "--seed_everything must be from 0 to 4294967295"),
         (["--trainer.val_check_interval", "0"], "--trainer.val_check_interval must be a number of steps, at least 1"),
-        (["--trainer.val_check_interval=0.0"], "or a share of an epoch above 0 and at most 1.0, not 0.0"),
-        (["--trainer.val_check_interval=1.5"], "or a share of an epoch above 0 and at most 1.0, not 1.5"),
         (
             ["--trainer.val_check_interval=00:00:01:00"],
             "must be a number of steps or a share of an epoch, not 00:00:01",
         ),
-        (["--trainer.check_val_every_n_epoch=0"], "--trainer.check_val_every_n_epoch must be at least 1, not 0"),
         (["--trainer.max_time=00:00:00:00"], "--trainer.max_time must be above 0: there is nothing to train"),
         (["--trainer.max_steps=-7"], "--trainer.max_steps must be above 0, or -1 for no limit, not -7"),
         (["--trainer.limit_train_batches=-3"], "must be a number of batches, or a share of 0.0 to 1.0, not -3"),
-        (["--trainer.limit_val_batches=1.5"], "must be a number of batches, or a share of 0.0 to 1.0, not 1.5"),
         (["--trainer.gradient_clip_val=-1"], "--trainer.gradient_clip_val must be at least 0"),
-        (["--trainer.gradient_clip_val=.nan"], "--trainer.gradient_clip_val must be at least 0"),
-        (["--trainer.log_every_n_steps=-1"], "--trainer.log_every_n_steps must be at least 0, not -1"),
-        (["--trainer.num_nodes=0"], "--trainer.num_nodes must be at least 1, not 0"),
         (["--trainer.logger=CometLogger"], "CometLogger needs a package that is not installed: Requirement 'comet"),
-        (["--trainer.logger=MLFlowLogger"], "MLFlowLogger needs a package that is not installed: "),
         (
             ["--trainer.callbacks+=RichProgressBar"],
             "RichProgressBar needs a package that is not installed: `RichProgressBar` requires `rich`",
         ),
         (["--trainer.callbacks={class_path: Timer, init_args: {duration: x}}"], "Timer cannot be made: "),
         (["--trainer.accelerator=tpu"], "the trainer cannot be made: Requirement 'torch_xla"),
-        (["--trainer.profiler=nonsense"], "the trainer cannot be made: When passing string value for the `profiler`"),
         (["--run=/dev/null/run"], "the run folder /dev/null/run cannot be made: Not a directory"),
         ([f"--run={'x' * 300}"], "xxx: File name too long"),
     ],
@@ -143,10 +133,7 @@ def test_a_read_only_disk_is_one_sentence(
 
 
 def test_a_read_only_disk_is_found_before_anything_is_computed(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Path, "touch", read_only)
     monkeypatch.setattr("tsattn.cli.predict.reopened", lambda *args, **options: pytest.fail("it was computed"))
@@ -155,9 +142,7 @@ def test_a_read_only_disk_is_found_before_anything_is_computed(
 
 
 def test_an_output_that_is_a_folder_is_refused(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "out.csv").mkdir()
     words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv"), "--overwrite"]

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 from tests.cli.test_bad_input import refusal
 from tests.cli.toy_run import TINY
-from tsattn import load
 from tsattn.cli import main
 from tsattn.experiments.reopened import fitted_in
 from tsattn.experiments.run_folder import RunFolder
@@ -26,14 +24,10 @@ from tsattn.experiments.run_folder import RunFolder
             ["test", "--model.learning_rate", "5"],
             "--model.learning_rate would do nothing beside --run: a trained model",
         ),
-        (["validate", "--model.mup=true"], "--model.mup would do nothing beside --run"),
         (["test", "--attention", "swa"], "--attention would do nothing beside --run"),
         (["test", "--attention.ranks", "[4]"], "--attention.ranks would do nothing beside --run"),
-        (["predict", "--trainer.max_steps=5"], "--trainer.max_steps would do nothing beside --run"),
         (["test", "--trainer", "{max_steps: 5}"], "--trainer would do nothing beside --run"),
         (["test", "--seed_everything=3"], "--seed_everything would do nothing beside --run"),
-        (["test", "--data.batch_size=3"], "--data.batch_size would do nothing beside --run"),
-        (["validate", "--data.val_windows=all"], "--data.val_windows would do nothing beside --run"),
         (["predict", "--data.test_rows=50"], "--data.test_rows would do nothing beside --run"),
         (["test", "--data.init_args.context_length=24"], "context_length would do nothing beside --run"),
         (["test", "--config", "co2_mlr.yaml"], "test --run takes the configuration of the run; valid beside it are"),
@@ -41,7 +35,6 @@ from tsattn.experiments.run_folder import RunFolder
             ["predict", "--input", "x.csv", "--data.path", "y.csv"],
             "--data.path would do nothing beside --run and --inp",
         ),
-        (["test", "--data.eval_batch_siz=3"], "did you mean"),
         (["test", "--horizon=3"], "unknown argument --horizon"),
         (["predict", "--horizon=0"], "--horizon must be at least 1, not 0"),
         (["predict", "--horizon=far"], "--horizon must be a whole number, not far"),
@@ -49,17 +42,13 @@ from tsattn.experiments.run_folder import RunFolder
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
 def test_an_option_that_would_do_nothing_is_refused(
-    words: list[str],
-    message: str,
-    trained: tuple[Path, Path],
-    capsys: pytest.CaptureFixture[str],
+    words: list[str], message: str, trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert message in refusal([words[0], "--run", str(trained[1]), *words[1:]], capsys)
 
 
 def test_the_refusal_names_what_works_and_that_works(
-    trained: tuple[Path, Path],
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     csv, run = trained
     named = refusal(["test", "--run", str(run), "--model.mup=true"], capsys).split("valid are ")[1].split(", ")
@@ -71,34 +60,12 @@ def test_the_refusal_names_what_works_and_that_works(
 # a horizon
 
 
-def test_predict_takes_a_horizon_as_the_forecaster_does(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    csv, run = trained
-    for horizon in (5, 12, 30):
-        output = tmp_path / f"{horizon}.csv"
-        capfd.readouterr()
-        assert main(["predict", "--run", str(run), "--horizon", str(horizon), "--output", str(output)]) == 0
-        out, err = capfd.readouterr()
-        assert f"{horizon} steps of 2 channels" in out
-        assert ("horizon 30 is longer than the 12 steps that the model was trained for" in err) == (horizon == 30)
-        frame = pd.read_csv(output, parse_dates=["date"])
-        with pytest.warns(UserWarning, match="longer than") if horizon == 30 else np.errstate():
-            expected = load(run).predict(str(csv), horizon=horizon)
-        np.testing.assert_allclose(frame.predictions, expected.predictions, rtol=1e-4)
-        assert frame.date.tolist() == expected.date.tolist()
-
-
 # a figure
 
 
 @pytest.mark.usefixtures("drawn")
 def test_predict_draws_its_forecast_and_says_where(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv")]
     assert main(words) == 0
@@ -116,9 +83,7 @@ def test_predict_draws_its_forecast_and_says_where(
 
 
 @pytest.mark.usefixtures("drawn")  # and so unlike the empty one of fit
-def test_the_figure_of_fit_is_not_that_of_predict(
-    trained: tuple[Path, Path],
-) -> None:
+def test_the_figure_of_fit_is_not_that_of_predict(trained: tuple[Path, Path]) -> None:
     run = trained[1]
     before = (run / "forecast.png").read_bytes()
     try:
@@ -184,9 +149,7 @@ def test_an_extension_that_is_killed_goes_on(toy_csv: Path, tmp_path: Path, monk
 
 
 def test_a_training_starts_from_the_weights_and_the_scale_of_a_run(
-    trained: tuple[Path, Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     csv, first = trained
     newer = pd.read_csv(csv)

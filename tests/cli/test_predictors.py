@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def predicted(run: Path, output: Path) -> pd.DataFrame:
 # closed forms
 
 
-@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive", "persistence", "window_mean"])
+@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive"])
 def test_a_closed_form_takes_the_place_of_a_network(
     kind: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,7 +82,7 @@ def test_a_closed_form_takes_the_place_of_a_network(
     assert fit(config, run, "--model.backbone", kind) == 0
     said = capsys.readouterr().out.splitlines()
     how = f"{48 * 6} parameters, in closed form" if kind == "ridge" else "nothing to fit"
-    own = {"seasonal_naive": "24 (that of seasonal_naive)", "persistence": "1 (that of persistence)"}
+    own = {"seasonal_naive": "24 (that of seasonal_naive)"}
     assert said[:3] == [
         f"toy: 2 channels, context {own.get(kind, '48')}, horizon 6, 227 training windows",
         f"ridge (context 48): {how}" if kind == "ridge" else f"{kind}: {how}",
@@ -102,67 +101,12 @@ def test_a_closed_form_takes_the_place_of_a_network(
         assert rounded(error) in next(row for row in table.splitlines() if row.startswith(f"{kind} "))
     frame = predicted(run, tmp_path / "out.csv")
     wave = pd.read_csv(config.with_name("toy.csv"))["wave"].to_numpy()
-    expected = {"seasonal_naive": wave[-24:-18], "persistence": wave[-1:].repeat(6)}.get(kind)
+    expected = {"seasonal_naive": wave[-24:-18]}.get(kind)
     assert len(frame) == 12
     if expected is not None:
         np.testing.assert_allclose(frame[frame.unique_id == "wave"].predictions, expected, rtol=1e-5)
     else:
         assert np.abs(frame[frame.unique_id == "wave"].predictions - 10).max() < 4
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["--model.backbone", "dlinear"], "dlinear"),
-        (["--model.backbone", "{kind: nlinear, individual: true}", "--model.quantiles", "[0.1, 0.5, 0.9]"], "nlinear"),
-        (["--model.backbone", "itransformer", "--attention", "btt"], "itransformer_btt"),
-        (["--attention", "identity"], "patchtst_identity"),
-        (["--attention", "[uniform]"], "patchtst_uniform"),
-        (["--attention", "{kind: fixed_mixing, dropout: 0.1}"], "patchtst_fixed_mixing"),
-        (
-            [
-                "--model.backbone",
-                "{kind: itransformer, d_model: 16, num_heads: 2, groups: [all, {one: [wave], other: [walk]}]}",
-                "--attention={kind: mlr, ranks: [4, 4]}",
-            ],
-            "itransformer_mlr",
-        ),
-    ],
-    ids=lambda given: given if isinstance(given, str) else "",
-)
-def test_other_networks_are_trained_tested_and_forecast_with(
-    words: list[str], name: str, config: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    assert fit(config, run, *words, "--trainer.max_steps=4") == 0
-    found = metrics(run)
-    assert next(iter(found["test"])) == name
-    assert main(["test", "--run", str(run)]) == 0
-    frame = predicted(run, tmp_path / "out.csv")
-    assert np.isfinite(frame[frame.unique_id == "wave"].predictions).all()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--model.backbone", "itransformer", "--attention", "swa"],
-            "attention swa favours near tokens, and the channels",
-        ),
-        (
-            ["--model.backbone", "{kind: itransformer, groups: [[0, 1, 1]]}"],
-            "level 1 of groups lists 3 groups for 2 chan",
-        ),
-        (["--model.backbone", "dlinear", "--attention", "swa"], "backbone dlinear has no argument 'attention'"),
-        (["--model.backbone", "{kind: ridge, select: leave_block_out}"], "select: leave_block_out needs a list"),
-    ],
-)
-def test_what_means_nothing_is_refused(
-    words: list[str], message: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["fit", "--config", str(config), f"--run={tmp_path / 'run'}", *words]
-    assert message in refusal(words, capsys)
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tmp_path: Path) -> None:
@@ -173,19 +117,6 @@ def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tm
     assert fit(config, tmp_path / "ridge", f"--model.backbone={{kind: ridge, context_length: {context}}}") == 0
     own = metrics(tmp_path / "ridge")["test"]["ridge"]
     assert own == pytest.approx(beside[name], rel=1e-12)
-
-
-def test_a_ridge_says_its_context_and_penalty_in_every_table(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "--model.backbone={kind: ridge, alpha: [7], context_length: [9, 12]}"
-    assert fit(config, tmp_path / "run", words) == 0
-    row = re.compile(r"^(ridge \(.*?\)) +\d\.\d+ ", re.MULTILINE)
-    names = row.findall(capsys.readouterr().out)
-    assert len(names) == len(set(names)) == 2
-    assert names[0] in ("ridge (context 9, alpha 7)", "ridge (context 12, alpha 7)")
-    assert main(["test", "--run", str(tmp_path / "run")]) == 0
-    assert row.findall(capsys.readouterr().out) == names
 
 
 def test_a_closed_form_that_was_killed_is_fitted_again(
@@ -230,15 +161,6 @@ def test_what_means_nothing_without_a_training_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_says_how_to_compute_means_something_to_a_closed_form(config: Path, tmp_path: Path) -> None:
-    words = ["--model.backbone=ridge", "--model.selection=mae", "--trainer.precision=bf16-true"]
-    assert fit(config, tmp_path / "run", *words) == 0
-    assert fit(config, tmp_path / "plain", "--model.backbone=ridge") == 0
-    assert metrics(tmp_path / "run")["selected_by"] == "mae_scaled"
-    # a solution of equations keeps its own precision
-    assert metrics(tmp_path / "run")["test"]["ridge"] == metrics(tmp_path / "plain")["test"]["ridge"]
-
-
 # ensembles
 
 
@@ -273,15 +195,6 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     assert main(["validate", "--run", str(run)]) == 0
     row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
     assert rounded(found["validation_error"]) in row
-    # half of the ridge, and a quarter of each network
-    frame = predicted(run, tmp_path / "out.csv")
-    assert fit(config, tmp_path / "ridge", "--model.backbone=ridge") == 0
-    expected = 0.5 * predicted(tmp_path / "ridge", tmp_path / "ridge.csv").predictions
-    for seed in (0, 1):
-        words = [f"--model.backbone={MEMBER}", f"--seed_everything={1 + seed}"]
-        assert fit(config, tmp_path / f"network{seed}", *words) == 0
-        expected += 0.25 * predicted(tmp_path / f"network{seed}", tmp_path / f"network{seed}.csv").predictions
-    np.testing.assert_allclose(frame.predictions, expected, rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -52,7 +52,6 @@ def kept_of_all_rows(run: Path, step: int) -> dict[str, torch.Tensor]:
     data.setup("fit")
     whole = data.with_all_rows()
     assert len(whole.windows("train")) == 400 - 48 - 6 + 1
-    assert whole.task is not None
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(whole.task, Output(tuple(experiment.model["quantiles"])))
     options = {name: value for name, value in experiment.model.items() if name != "backbone"}
@@ -131,31 +130,3 @@ def test_a_run_that_goes_on_is_refitted_where_that_was_or_is_asked_for(
     longer = weights(later.refit)
     assert_same_weights(longer, kept_of_all_rows(later.path, found["best_step"]))
     assert not all(torch.equal(tensor, longer[name]) for name, tensor in weights(whole.refit).items())
-
-
-def test_closed_forms_and_ensembles_are_refitted(
-    config: Path,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    several = "{kind: ridge, alpha: [1000, 1], context_length: [48, 12]}"
-    backbones = {
-        "ridge": "ridge",
-        "ensemble": ENSEMBLE,
-        "several": several,
-        "chosen": f"{{kind: ensemble, members: [persistence, {several}]}}",
-    }
-    for name, backbone in backbones.items():
-        run = RunFolder(tmp_path / name)
-        assert fit(config, run.path, "--refit", "--model.backbone", backbone) == 0
-        found = metrics(run.path)
-        steps = {one["member"]: one["best_step"] for one in found["members"][1]} if name == "ensemble" else None
-        assert found["refit"] == {"rows": "all", "steps": steps}
-        assert len(predicted(run.path, tmp_path / f"{name}.csv")) == 12
-    ridge, ensemble, several, chosen = (weights(RunFolder(tmp_path / name).refit) for name in backbones)
-    found = metrics(tmp_path / "several")["chosen"]
-    assert metrics(tmp_path / "chosen")["members"][1][0]["chosen"] == found
-    assert (int(several["chosen_context"]), float(several["chosen_alpha"])) == tuple(found.values())
-    assert torch.equal(several["weight"], chosen["members.1.0.weight"])
-    assert not torch.equal(several["weight"], weights(RunFolder(tmp_path / "several").best)["weight"])
-    assert torch.equal(ridge["weight"], ensemble["members.0.0.weight"])
-    assert not torch.equal(ridge["weight"], weights(RunFolder(tmp_path / "ridge").best)["weight"])

@@ -136,7 +136,6 @@ def test_who_resumes_a_run_that_goes_on_elsewhere_is_told(
     assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={run}")) == 0
     (run / "metrics.json").unlink()  # it has not come to its end
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(run)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         capsys.readouterr()
         assert main(["fit", "--resume", str(run)]) == 2

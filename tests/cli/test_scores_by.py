@@ -60,18 +60,6 @@ def test_residuals_are_drawn_and_nothing_is_replaced_unasked(
     assert main([*words, "--overwrite"]) == 0
 
 
-def test_ids_in_a_column_of_the_name_of_a_score_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frame_of({"a": 200, "b": 200}).rename(columns={"unique_id": "windows"}).to_csv(tmp_path / "toy.csv", index=False)
-    words = ["fit", "--data", "CSVDataModule", "--data.path", str(tmp_path / "toy.csv"), "--run", str(tmp_path / "run")]
-    sizes = ["--data.context_length", "48", "--data.prediction_length", "12", "--model.backbone", "persistence"]
-    assert main([*words, *sizes, "--data.id_column", "windows"]) == 0
-    words = ["test", "--run", str(tmp_path / "run"), "--output", str(tmp_path / "by.csv"), "--by"]
-    capsys.readouterr()
-    said = refusal([*words, "series"], capsys)
-    assert "column windows of the series would be one of the scores, too: rename it" in said
-    assert main([*words, "step"]) == 0
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

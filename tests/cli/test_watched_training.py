@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import pandas as pd
-import pytest
 import yaml
 
-from tests.cli.test_bad_input import refusal
 from tests.cli.toy_run import TINY
 from tsattn.cli import main
 
@@ -27,19 +25,3 @@ def test_patience_and_loggers_by_name_reach_the_training(toy_csv: Path, tmp_path
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["trainer"]["logger"][:2] == ["csv", "tensorboard"]
     assert (config["model"]["patience"], config["model"]["min_delta"]) == (2, 1e6)
-
-
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("--trainer.logger=cake", "--trainer.logger must be one of csv, tensorboard, wandb, mlflow, not cake"),
-        ("--model.patience=0", "patience must be at least 1 validation, not 0"),
-        ("--trainer.enable_checkpointing=false", "--trainer.enable_checkpointing cannot be false"),
-    ],
-)
-def test_what_is_not_valid_is_refused_before_anything_is_written(
-    word: str, message: str, toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["fit", *TINY, f"--data.path={toy_csv}", f"--run={tmp_path / 'run'}", word]
-    assert message in refusal(words, capsys)
-    assert not (tmp_path / "run").exists()

@@ -132,8 +132,6 @@ def test_the_drawings_are_those_that_the_script_makes(tmp_path: Path, monkeypatc
     """Their names, and what the pictures of patterns are made of; pixels differ by the version of matplotlib."""
     source = ROOT / "docs" / "images" / "draw.py"
     spec = importlib.util.spec_from_file_location("draw", source)
-    assert spec is not None
-    assert spec.loader is not None
     draw = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(draw)
     assert {path.stem for path in source.parent.glob("*.svg")} == set(draw.DRAWINGS)

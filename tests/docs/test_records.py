@@ -47,7 +47,6 @@ def leaderboard() -> Analysis:
     """Of the records, in the order of README's command."""
     names = ("ett", "exchange_rate", "national_illness")
     file = shipped_numbers()
-    assert file is not None
     return Analysis(Records.read(*(LEADERBOARD / name for name in names)), read_published(file))
 
 
@@ -63,7 +62,6 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard:
 @pytest.mark.parametrize("name", ["equal_training", "earlier_windows", "peers/leaderboard"])
 def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> None:
     file = shipped_numbers()
-    assert file is not None
     write_report(Analysis(Records.read(RECORDS / name), read_published(file)), tmp_path)
     assert (RECORDS / name / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8")
 
@@ -103,7 +101,6 @@ def test_where_locality_helps_is_what_the_records_say() -> None:
             assert said in page
         else:
             (asked,) = [one for one in analysis.answers if one.question.posed_before]
-            assert asked.estimate is not None
             percent, low, high = (
                 f"{minus}{-one:.1f}" for one in (asked.estimate.percent, *asked.estimate.percent_interval())
             )
@@ -251,8 +248,6 @@ def test_published_numbers_are_the_lowest_that_are_known(leaderboard: Analysis) 
     page = (DOCS / "results.md").read_text("utf-8")
     for dataset in leaderboard.datasets:
         model, lowest = leaderboard.chosen(dataset, attention=True), leaderboard.lowest_published(dataset)
-        assert model is not None
-        assert lowest is not None
         ours = leaderboard.score(dataset, model)
         assert f"| {dataset} | {ours:.3f} | {lowest[1]:.3f} | {lowest[0].model} |\n" in page
 
@@ -261,7 +256,6 @@ def test_aims_are_what_validation_chose(leaderboard: Analysis) -> None:
     page = (DOCS / "results.md").read_text("utf-8").split("## Our aims")[1]
     for dataset in ("ETTh1", "ETTm1", "weather", "ETTh2", "ETTm2"):
         model = leaderboard.chosen(dataset, attention=True)
-        assert model is not None
         mse, mae = (leaderboard.score(dataset, model, metric) for metric in ("mse", "mae"))
         assert re.search(rf"^\| {dataset} \| [\d.]+ \| {mse:.3f} \| [\d.]+ \| {mae:.3f} \| ", page, re.MULTILINE)
 

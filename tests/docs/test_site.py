@@ -6,8 +6,6 @@ import ast
 import contextlib
 import importlib
 import inspect
-import json
-import logging
 import re
 import subprocess
 from collections.abc import Iterable
@@ -22,11 +20,9 @@ from filelock import FileLock
 from IPython.core.inputtransformer2 import TransformerManager
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
-from mkdocs.exceptions import Abort
 
 from docs.site.missing_docstrings import undocumented
 from docs.site.repository_links import relinked
-from docs.site.result_pages import result_nav
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
@@ -328,27 +324,6 @@ def test_words_of_readers_find_the_page_that_answers(words: str, site: Path) -> 
     assert not [entry for entry in entries if entry["location"].startswith(("reference/internals/", "benchmarks/"))]
 
 
-STRICT = {
-    "a link that leads nowhere": ("[to](nowhere.md)", "'nowhere.md'"),
-    "an anchor that is not there": ("[to](other.md#nowhere)", "#nowhere"),
-    "a page in no menu": ("", "not included in the"),
-}
-
-
-@pytest.mark.parametrize("what", STRICT)
-def test_a_strict_build_refuses(what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    text, complaint = STRICT[what]
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "index.md").write_text(f"# Start\n\n{text}\n")
-    (tmp_path / "docs" / "other.md").write_text("# Other\n")
-    nav = ["index.md"] if "menu" in what else ["index.md", "other.md"]
-    only = {"docs_dir": str(tmp_path / "docs"), "site_dir": str(tmp_path / "site"), "nav": nav, "extra_css": []}
-    config = load_config(str(ROOT / "docs/site/mkdocs.yml"), hooks=[], plugins=[], **only)
-    with caplog.at_level(logging.WARNING, "mkdocs"), pytest.raises(Abort, match="strict mode"):
-        build(config)
-    assert complaint in caplog.text
-
-
 def test_a_name_without_a_docstring_is_found() -> None:
     heading = '<h2 id="tsattn.{}" class="doc doc-heading">f</h2><div class="doc-signature highlight">f()</div>'
     page = f"{heading.format('a')}<div><p>What it is.</p></div>{heading.format('b')}<div> </div>"
@@ -364,9 +339,3 @@ def test_links_between_files_of_the_repository_lead_on_the_site() -> None:
     assert first == "[a](../data/cards.md#etth1) [b](../configs/co2_mlr.yaml) [c](other.md) ![d](../images/x.png)"
     assert fence == page.splitlines()[1:]
     assert found == ["data/README.md", "configs/co2_mlr.yaml"]
-
-
-def test_results_are_grouped_as_their_page_lists_them() -> None:
-    page = "# All\n\n## Accuracy\n\n- [One](../../benchmarks/results/one.md): it (`f()`).\n\n## Speed\n"
-    groups = [{"Accuracy": [{"One": "benchmarks/results/one.md"}]}, {"Speed": []}]
-    assert result_nav(page) == [*groups, "benchmarks/results/**"]

@@ -32,7 +32,6 @@ def described(path: Path, backbone: Any, trainer: dict[str, Any] | None = None, 
 def check(experiment: Experiment) -> Predictor:
     data, trainer = experiment.made()
     data.setup("fit")
-    assert data.task is not None
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(data.task, empty=True)
     options = {name: value for name, value in experiment.model.items() if name != "backbone"}
@@ -45,7 +44,7 @@ def check(experiment: Experiment) -> Predictor:
     return predictor
 
 
-@pytest.mark.parametrize("backbone", [NETWORK, {"kind": "ensemble", "members": ["ridge", NETWORK]}])
+@pytest.mark.parametrize("backbone", [{"kind": "ensemble", "members": ["ridge", NETWORK]}], ids=["ensemble"])
 @pytest.mark.parametrize(
     ("trainer", "model", "said"),
     [

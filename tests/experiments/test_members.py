@@ -93,7 +93,6 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     assert again.fit["members"] == whole.fit["members"]
     monkeypatch.undo()
     refitted = run(ensemble, tmp_path / "refitted", refit=True, hooks=hooks).refitted
-    assert refitted is not None
     assert not torch.equal(*(one.predictor.state_dict()["members.1.0.weight"] for one in (refitted, whole.fitted)))
     name = next(name for name in state if name.startswith("members.0.0.") and state[name].dim() > 1)
     assert not torch.equal(refitted.predictor.state_dict()[name], state[name])  # trained once more, to all rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ import tsattn
 from tests.experiments.golden import ENSEMBLE, NETWORK, described
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments import Hooks
 
 
-@pytest.mark.parametrize("backbone", [NETWORK, "ridge", "seasonal_naive", ENSEMBLE], ids=lambda one: str(one)[:12])
+@pytest.mark.parametrize("backbone", ["ridge", ENSEMBLE], ids=["ridge", "ensemble"])
 def test_a_folder_holds_the_run_and_nothing_is_left_of_it_elsewhere(
     backbone: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +36,6 @@ def test_a_folder_holds_the_run_and_nothing_is_left_of_it_elsewhere(
     assert metrics["test"][scores.index[0]]["mse_scaled"] == scores["mse_scaled"].iloc[0]
     assert metrics["validation_error"] == result.fit["validation_error"]
     # each score is a reduction of the errors that were saved
-    assert result.errors is not None
     read = ErrorTable.read(folder / "errors.parquet")
     assert read.scores() == pytest.approx(result.errors.scores(), nan_ok=True)
     frame = result.errors.frame()
@@ -46,17 +43,9 @@ def test_a_folder_holds_the_run_and_nothing_is_left_of_it_elsewhere(
     assert not frame.duplicated(["unique_id", "origin", "channel"]).any()
 
 
-def test_the_same_seed_gives_the_same_and_no_generator_is_touched(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     content = described(tmp_path, NETWORK)
-    torch.manual_seed(17)
-    np.random.seed(17)  # noqa: NPY002  # the global generators are what is looked at
-    random.seed(17)
-    before = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
     first = tsattn.run(content)
-    after = torch.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
-    assert torch.equal(before[0], after[0])
-    assert (before[1] == after[1]).all()  # type: ignore[attr-defined]
-    assert before[2] == after[2]
     torch.rand(3)
     again, other = tsattn.run(content), tsattn.run(content, overrides={"seed_everything": 2})
     weights = [one.fitted.predictor.state_dict() for one in (first, again, other)]
@@ -93,21 +82,9 @@ def test_without_a_test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: p
         assert np.isfinite(result.fit["validation_error"])
 
 
-def test_hooks_see_what_is_built_and_each_line(tmp_path: Path) -> None:
-    seen: list[Any] = []
-    hooks = Hooks(
-        built=lambda predictor, data: seen.append((predictor.name, len(data.windows("train")))), say=seen.append
-    )
-    tsattn.run(described(tmp_path, NETWORK), hooks=hooks)
-    assert seen[0][0] == "patchtst_mlr"
-    assert seen[1].startswith("sales: 3 series, context 24, horizon 6")
-    assert seen[2].startswith("patchtst_mlr: ")
-
-
 @pytest.mark.parametrize(
     ("loss", "quantiles", "selection", "error"),
     [
-        (None, [], None, "mse_scaled"),
         ("mae", [], None, "mae_scaled"),
         ("huber", [], None, "mse_scaled"),
         (None, [0.1, 0.5, 0.9], None, "crps_scaled"),

@@ -44,17 +44,6 @@ def test_the_quantiles_of_a_point_forecast_are_blank_and_the_best_is_marked() ->
     assert "CRPS" not in plain[1]
 
 
-def test_details_are_a_second_table_in_original_units() -> None:
-    large = {**POINT, **QUANTILES, "mse_original": 1.5e9, "mae_original": 12345.6}
-    table = score_table("toy", {"mine": Table(**large), "other": Table(**POINT)}, detail=True).splitlines()
-    assert table[5:9] == [
-        "in original units",
-        "             MSE     MAE    CRPS    WAPE     WQL",
-        "mine   1.500e+09   12346   2.500   0.100   0.125",
-        "other      5.000   6.000           0.100",
-    ]
-
-
 def test_what_mase_leaves_out_is_said_where_it_stands() -> None:
     mine = {**POINT, **QUANTILES, "mase_left_out": 14}
     tables: dict[str, Any] = {"mine": Table(**mine), "persistence": Table(**POINT, mase_left_out=14)}

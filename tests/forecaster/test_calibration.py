@@ -12,13 +12,10 @@ import pandas as pd
 import pytest
 
 import tsattn
-from tests.conftest import REAL_ROOT
 from tests.forecaster.toys import SMALL, L, T, entries, frame_of
 from tsattn.cli import main
 from tsattn.errors import UserError
-from tsattn.experiments import Experiment
 from tsattn.forecaster import Forecaster
-from tsattn.training.checkpoint_io import load_checkpoint
 
 RIDGE: dict[str, Any] = {"backbone": "ridge", "context_length": L, "prediction_length": T, "accelerator": "cpu"}
 SPLIT: dict[str, Any] = {"val_rows": 60, "test_rows": 30}
@@ -49,7 +46,6 @@ def test_intervals_of_a_closed_form_are_those_of_its_validation_errors(ridge: Fo
     for level, high in ((80, "0.9"), (95, "0.975")):
         width = np.sort(np.abs(errors), axis=0)[math.ceil(50 * level / 100) - 1]
         np.testing.assert_allclose(found[high] - found["predictions"], width, rtol=1e-3)
-    assert ridge.result is not None
     assert ridge.result.fit["calibration"] == {
         **{"windows": 49, "least_observed": 49, "highest_level": 98.0, "series_of_their_own": 0}
     }
@@ -101,7 +97,6 @@ def test_a_share_keeps_what_calibrates_from_what_chooses() -> None:
     fits = [Forecaster(**{**RIDGE, **made}).fit(one) for one in (frame, first, last)]
     errors, widths = [], []
     for one in fits:
-        assert one.result is not None
         assert (one.result.fit["validation_windows"], one.result.fit["calibration"]["windows"]) == (19, 19)
         errors.append(one.result.fit["validation_error"])
         forecast = one.predict(frame, level=80)
@@ -153,7 +148,6 @@ def test_quantiles_that_are_tested_are_those_that_are_predicted(quantiles: tuple
     """The run's own table, and that of `evaluate` on the same rows by the same model."""
     _, fitted = quantiles
     result = fitted.result
-    assert result is not None
     tested = Forecaster(**fitted.arguments)  # before it was fitted once more
     tested.fitted, tested.series = result.fitted, fitted.series
     frame, hits, count = frame_of({"a": 300, "b": 250}), 0, 0
@@ -167,40 +161,6 @@ def test_quantiles_that_are_tested_are_those_that_are_predicted(quantiles: tuple
     plain = Forecaster(**{**fitted.arguments, "calibrate": False})
     plain.fitted = replace(result.fitted, conformal=None)
     assert (plain.predict(frame)["0.1"] != tested.predict(frame)["0.1"]).all()
-
-
-def test_calibration_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
-    made = {**SMALL, "max_steps": 2}
-    forecaster = Forecaster(**made).fit(frame_of({"a": 300}), folder=tmp_path / "run")
-    assert forecaster.fitted is not None
-    assert forecaster.fitted.conformal is None
-    assert "conformal" not in load_checkpoint(tmp_path / "run" / "checkpoints" / "best.ckpt")
-    assert forecaster.result is not None
-    data, experiment = forecaster.result.data, forecaster.result.experiment
-    without = {name: value for name, value in experiment.model.items() if name != "calibrate"}
-    key = Experiment(experiment.data, without, experiment.trainer, experiment.seed).key_with(data)
-    assert forecaster.result.key == key
-    assert experiment.with_values({"model.calibrate": True}).key_with(data) != key
-
-
-def test_rolling_origins_are_calibrated_each_by_its_own_past() -> None:
-    forecaster = Forecaster(**RIDGE, calibrate=True)
-    checks = forecaster.cross_validate(frame_of({"one": 400}), windows=2, level=50, refit=True)
-    assert bounds(checks) == ["0.25", "0.5", "0.75"]
-    width = (checks["0.75"] - checks["0.25"]).groupby(checks["cutoff"]).mean()
-    assert width.nunique() == 2
-
-
-@pytest.mark.real_data
-def test_coverage_of_real_data_is_nearer_to_what_is_said(tmp_path: Path) -> None:
-    """Half-hourly demand by a network that has hardly been trained."""
-    frame = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv", nrows=3000)[["Time", "Demand"]]
-    made = {**SMALL, "max_steps": 12, "quantiles": (0.1, 0.5, 0.9), "val_rows": 500, "test_rows": 500}
-    made |= {"time_column": "Time", "target": "Demand"}
-    before, after = (
-        Forecaster(**made, calibrate=one).fit(frame).evaluate(frame)["cover 80"].iloc[0] for one in (False, True)
-    )
-    assert abs(after - 0.8) < abs(before - 0.8) - 0.01, (before, after)
 
 
 def test_a_refit_keeps_the_scale_that_intervals_are_widened_on() -> None:

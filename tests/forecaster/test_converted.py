@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from tests.data.mapped.tables_to_map import ROLES, converted, full_frame, saved
-from tsattn import Forecaster, diagnose, load
-from tsattn.data.mapped.panel_folder import open_panel
+from tsattn import Forecaster, load
 from tsattn.errors import UserError
 
 TINY: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 4, "stride": 4}
@@ -47,7 +45,6 @@ def test_fits_and_forecasts_are_the_same(
     fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
 ) -> None:
     one, other = fitted
-    assert other.series is not None
     assert other.series.panel.is_mapped
     expected = one.predict()
     pd.testing.assert_frame_equal(other.predict(), expected)
@@ -90,14 +87,6 @@ def test_fine_tuning_scenarios_and_calibration_are_the_same(frame: pd.DataFrame,
         pd.testing.assert_frame_equal(ours, theirs, rtol=1e-5)
 
 
-def test_a_converted_table_is_diagnosed(frame: pd.DataFrame, folder: Path) -> None:
-    sizes = {"context_length": 12, "prediction_length": 6}
-    found, expected = diagnose(folder, **sizes), diagnose(frame, **sizes, **COLUMNS)
-    assert {*found["kind"]} >= {*expected["kind"]} - {"gap"}  # gaps are filled by now, and their values missing
-    short = [one[one["kind"] == "short"].reset_index(drop=True) for one in (found, expected)]
-    pd.testing.assert_frame_equal(*short)
-
-
 def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)  # parts of a panel lie in files, too
     columns: dict[str, Any] = {"target": ["y", "z"], "past_covariates": ["p"], "static": ["kind"]}
@@ -121,11 +110,3 @@ def test_columns_and_frequency_are_those_of_the_folder(folder: Path) -> None:
     few = Forecaster("ridge", target="z", static=["kind"], **SIZES).fit(folder)
     assert few.task.channels == ("z",)
     assert few.task.static == ("kind",)
-
-
-def test_a_panel_that_is_as_needed_is_not_copied(fitted: tuple[Forecaster, Forecaster], folder: Path) -> None:
-    panel = open_panel(folder)
-    same = panel.for_task(fitted[1].task, "x")
-    for name in ("values", "past_covariates", "future_covariates"):
-        assert getattr(same, name) is getattr(panel, name)
-    assert panel.take(np.arange(len(panel))).values is panel.values

@@ -77,11 +77,6 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     assert np.abs(forecast["west"].to_numpy() - expected["north"].to_numpy()).max() > 1e-3
 
 
-def test_a_missing_column_of_categories_is_refused(shops: Forecaster) -> None:
-    with pytest.raises(UserError, match="no static column region"):
-        shops.predict(promotions(100).drop(columns="region"))
-
-
 def test_without_any_future_that_is_said(shops: Forecaster) -> None:
     with pytest.raises(UserError, match="`promotion` has no values for the next 12 steps; pass them with"):
         shops.predict(promotions(380))
@@ -93,13 +88,6 @@ def test_a_future_without_the_covariate_names_its_role(shops: Forecaster) -> Non
         shops.predict(promotions(380), future=future)
 
 
-def test_rows_ahead_need_not_repeat_the_category(shops: Forecaster) -> None:
-    frame = promotions(400)
-    ahead = frame["ds"] > frame["ds"].max() - pd.Timedelta(days=20)
-    frame.loc[ahead, ["y", "region"]] = np.nan
-    pd.testing.assert_frame_equal(shops.predict(frame), shops.predict())
-
-
 def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
     frame, whole = promotions(380), promotions(400)
     future = whole[whole["ds"] > frame["ds"].max()][["unique_id", "ds", "promotion"]]
@@ -108,6 +96,4 @@ def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCap
     expected = shops.predict(frame, future=future)
     expected = expected[expected["unique_id"] == "south"].reset_index(drop=True)
     pd.testing.assert_frame_equal(forecast, expected, rtol=1e-4)
-    assert caplog.messages == [
-        "the frame of future values: left out 1 series that the frame has not got: 'north'",
-    ]
+    assert caplog.messages == ["the frame of future values: left out 1 series that the frame has not got: 'north'"]

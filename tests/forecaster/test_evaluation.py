@@ -90,7 +90,6 @@ def test_the_scale_of_strangers_knows_nothing_that_is_scored(fitted: Forecaster)
     frame = frame_of({"stranger": L + T}, seed=5)
     changed = frame.assign(y=frame["y"].where(frame.index < L, 1e6))
     contexts: list[torch.Tensor] = []
-    assert fitted.fitted is not None
     hook = fitted.fitted.predictor.register_forward_hook(lambda _, inputs, __: contexts.append(inputs[0].past))
     for table in (frame, changed):
         fitted.evaluate(table)

@@ -103,34 +103,16 @@ def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:
             np.testing.assert_allclose(window["target"][row]["predictions"], expected, rtol=1e-6)
 
 
-def test_several_targets_come_back_by_their_names(path: Path) -> None:
-    task = task_of(path, target=["visits", "target"])
-    made = forecast_fev_task(forecaster_for(task, "persistence"), task)
-    assert list(made[1]) == ["target", "visits"]
-    for target in made[1]:
-        last = rows_of("a")[target].iloc[-T - 1]
-        np.testing.assert_allclose(made[1][target][0]["predictions"], [last] * T, rtol=1e-6)
-    assert np.isfinite(task.evaluation_summary(made, model_name="persistence")["test_error"])
-
-
-def test_series_of_one_table_become_series_of_their_own(path: Path) -> None:
-    task = task_of(path, generate_univariate_targets_from=["target", "visits"])
-    made = forecast_fev_task(forecaster_for(task, "persistence"), task)
-    assert len(made[0]["target"]) == 2 * len(ROWS)
-    task.evaluation_summary(made, model_name="persistence")
-
-
-@pytest.mark.parametrize("refit", [False, True])
-def test_covariates_that_are_known_ahead_are_used(path: Path, refit: bool) -> None:
+def test_covariates_that_are_known_ahead_are_used(path: Path) -> None:
     names = {"known_dynamic_columns": ["promotion", "holiday"], "past_dynamic_columns": ["rain"]}
     task = task_of(path, **names, static_columns=["kind"], quantile_levels=[0.1, 0.5, 0.9], eval_metric="WQL")
     forecaster = forecaster_for(task, NETWORK, max_steps=150, learning_rate=1e-2)
     fits: list[int] = []
     fit = forecaster.fit
     forecaster.fit = lambda frame: fits.append(len(frame)) or fit(frame)  # type: ignore[assignment, func-returns-value, method-assign]
-    made = forecast_fev_task(forecaster, task, refit=refit)
+    made = forecast_fev_task(forecaster, task, refit=True)
     whole = sum(ROWS.values())
-    assert fits == [whole - 2 * T * 3, whole - T * 3][: 1 + refit], "nothing of a window is trained on"
+    assert fits == [whole - 2 * T * 3, whole - T * 3], "nothing of a window is trained on"
     naive = forecast_fev_task(forecaster_for(task), task)
     found, other = (task.evaluation_summary(one, model_name="one")["test_error"] for one in (made, naive))
     assert found < 0.7 * other, "sales jump with promotions, which the naive forecast does not know"
@@ -156,23 +138,6 @@ def test_missing_targets_before_a_cutoff_shift_nothing(path: Path) -> None:
     with pytest.warns(UserWarning, match="horizon 8 is longer than the 6 steps"):
         expected = forecaster.predict(past, horizon=T + 2, future=future)["predictions"]
     np.testing.assert_allclose(lagging, expected[2:], rtol=1e-6)
-
-
-def test_a_fitted_forecaster_forecasts_as_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = task_of(path, num_windows=1)
-    forecaster = forecaster_for(task, "ridge")
-    first = forecast_fev_task(forecaster, task)
-    monkeypatch.setattr(Forecaster, "fit", lambda *others: pytest.fail("it is fitted already"))
-    again = forecast_fev_task(forecaster, task)
-    assert first[0]["target"]["predictions"] == again[0]["target"]["predictions"]
-
-
-def test_a_point_stands_for_each_quantile_that_is_asked_for(path: Path) -> None:
-    task = task_of(path, quantile_levels=[0.2, 0.7], eval_metric="WQL")
-    made = forecast_fev_task(forecaster_for(task), task)
-    row = made[0]["target"][0]
-    assert row["0.2"] == row["0.7"] == row["predictions"]
-    task.evaluation_summary(made, model_name="naive")
 
 
 @pytest.mark.parametrize("levels", [[], [0.1, 0.5, 0.9]], ids=["point", "quantiles"])

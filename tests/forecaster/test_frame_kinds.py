@@ -73,11 +73,9 @@ def test_time_may_be_the_index_or_a_column(long: bool, expected: pd.DataFrame) -
     "kinds",
     [
         {"unique_id": "category", "y": "Float64"},
-        {"unique_id": "string", "y": "Float32"},
-        {"unique_id": "string[pyarrow]", "y": "double[pyarrow]", "ds": "timestamp[us][pyarrow]"},
         {"unique_id": "large_string[pyarrow]", "y": "float[pyarrow]", "ds": "timestamp[ns][pyarrow]"},
     ],
-    ids=["categorical", "nullable", "arrow", "arrow large"],
+    ids=["nullable", "arrow"],
 )
 def test_types_of_pandas_are_read_alike(kinds: dict[str, str], expected: pd.DataFrame) -> None:
     frame = FRAME.astype(kinds)
@@ -85,13 +83,6 @@ def test_types_of_pandas_are_read_alike(kinds: dict[str, str], expected: pd.Data
     plain = FRAME.copy()
     plain.loc[3, "y"] = np.nan
     pd.testing.assert_frame_equal(naive().predict(frame), naive().predict(plain), rtol=1e-6, check_dtype=False)
-
-
-def test_whole_numbers_that_may_be_missing_and_arrow_dates_are_read() -> None:
-    days = pd.date_range("2024-01-01", periods=60, freq="D")
-    plain = pd.DataFrame({"ds": days, "x": np.arange(60) % 7})
-    given = plain.astype({"x": "Int64", "ds": "date32[pyarrow]"})
-    pd.testing.assert_frame_equal(naive().predict(given), naive().predict(plain), check_dtype=False)
 
 
 def test_a_table_of_arrow_comes_back_as_one(expected: pd.DataFrame) -> None:

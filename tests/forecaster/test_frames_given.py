@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import tsattn
-from tests.forecaster.toys import SMALL, L, T, frame_of, promotions, zoned
+from tests.forecaster.toys import SMALL, T, frame_of, promotions, zoned
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -34,29 +32,6 @@ def test_names_types_and_zones_of_the_frame_are_kept(wide: bool) -> None:
     first = forecast[expected[1]].iloc[0]
     assert first == stamps[-1] + pd.Timedelta(hours=1)
     assert str(first.tz) == "Europe/Berlin"
-
-
-@pytest.mark.parametrize("name", ["date", "when", None])
-def test_the_time_of_a_wide_frame_keeps_its_name_all_the_way(name: str | None, tmp_path: Path) -> None:
-    hours = pd.date_range("2024-01-01", periods=150, freq="h", name=name)
-    frame = pd.DataFrame({"a": np.sin(np.arange(150) / 4), "b": np.arange(150.0)}, index=hours)
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame[:-T])
-    forecast = forecaster.predict()
-    assert forecast.columns[:2].tolist() == ["unique_id", name or "ds"]
-    assert forecast[name or "ds"].tolist() == [*hours[-T:]] * 2
-    checked = forecaster.cross_validate(frame, windows=2)
-    assert checked.columns[:3].tolist() == ["unique_id", name or "ds", "cutoff"]
-    assert forecaster.evaluate(frame)["windows"].tolist() == [1] * 3
-    forecaster.save(tmp_path / "model")
-    again = tsattn.load(tmp_path / "model")
-    pd.testing.assert_frame_equal(again.predict(), forecast)
-    for drawn in (forecast, checked):
-        assert [ax.get_ylabel() for ax in forecaster.plot(drawn, history=frame).axes] == ["a", "b"]
-    other = forecaster.predict(frame.rename_axis("hour"))
-    assert other.columns[1] == "hour"
-    with pytest.raises(UserError, match="it has no column"):
-        forecaster.plot(other)
-    assert forecaster.plot(other, history=frame.rename_axis("hour")).axes
 
 
 def test_steps_are_counted_on(tmp_path: Path) -> None:
@@ -82,27 +57,6 @@ def test_steps_are_counted_on(tmp_path: Path) -> None:
         described = {**SMALL, "max_steps": 2, "backbone": {**SMALL["backbone"], **backbone}}
         with pytest.raises(UserError, match="need time stamps, and the series count steps"):
             Forecaster(**described).fit(frame)
-
-
-def test_text_is_read_as_it_is_said_to_be_written(tmp_path: Path) -> None:
-    frame = frame_of({"b": 150, "a": 120})
-    text = frame.assign(ds=frame["ds"].dt.strftime("%d.%m.%y %H:%M"))
-    text.to_csv(tmp_path / "mine.csv", sep=";", decimal=",", encoding="utf-16", index=False)
-    told = {"separator": ";", "decimal": ",", "encoding": "utf-16", "date_format": "%d.%m.%y %H:%M"}
-    small = {**SMALL, "max_steps": 2}
-    expected = Forecaster(**small).fit(frame).predict()
-    forecaster = Forecaster(**small, **told).fit(tmp_path / "mine.csv")
-    pd.testing.assert_frame_equal(forecaster.predict(), expected, check_dtype=False)
-    pd.testing.assert_frame_equal(forecaster.predict(text), expected, check_dtype=False)
-    forecaster.save(tmp_path / "model")
-    again = tsattn.load(tmp_path / "model")
-    pd.testing.assert_frame_equal(again.predict(str(tmp_path / "mine.csv")), expected, check_dtype=False)
-
-
-def test_a_frame_of_polars_or_pyarrow_gives_the_same(fitted: Forecaster) -> None:
-    pa = pytest.importorskip("pyarrow")
-    table = pa.Table.from_pandas(frame_of())
-    np.testing.assert_allclose(fitted.predict(table)["predictions"], fitted.predict(frame_of())["predictions"])
 
 
 def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster, tmp_path: Path) -> None:
@@ -140,58 +94,6 @@ def test_a_pandas_series_is_a_frame_of_one_column() -> None:
 def test_a_column_that_nobody_named_is_said_to_be_unused(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
     fitted.predict(frame_of().assign(weather=1.0))
     assert "the frame: column weather is not used" in caplog.text
-
-
-def test_what_is_done_to_a_frame_is_said_once_for_each_frame(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    frame, new = frame_of().assign(city="x"), frame_of(more=20).assign(city="x")
-    frame.loc[[100, 230], "y"] = np.nan
-    new.loc[1, "y"] = np.nan
-    read = [
-        "the frame: column city is not used (covariates are used if they are named)",
-        "the frame: 2 of 650 values are missing; they are masked, never scored",
-    ]
-    short = f"1 of 4 series have fewer rows than context_length {L}; their contexts are padded"
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2})
-
-    def said(call: Any) -> list[str]:
-        caplog.clear()
-        call()
-        return caplog.messages
-
-    assert said(lambda: forecaster.fit(frame))[:2] == read
-    forecast = forecaster.predict()
-    assert said(forecaster.predict) == []
-    assert said(lambda: forecaster.predict(frame)) == [*read, short]
-    assert said(lambda: forecaster.plot(forecast)) == []
-    assert said(lambda: forecaster.plot(forecast, history=frame)) == []
-    assert said(lambda: forecaster.save(tmp_path / "model")) == []
-    assert said(lambda: tsattn.load(tmp_path / "model").predict()) == []
-    assert said(lambda: forecaster.evaluate(new)) == [
-        read[0],
-        "the frame: 1 of 80 values are missing; they are masked, never scored",
-    ]
-    validation = said(lambda: forecaster.cross_validate(frame, windows=3, refit=True))
-    assert validation[:2] == read
-    assert len(set(validation)) == len(validation)
-
-
-@pytest.mark.parametrize("frequency", ["h", "D"])
-def test_another_time_zone_is_converted_to_that_of_the_fit(frequency: str) -> None:
-    frame = zoned("Europe/Berlin", frame_of(), frequency)
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
-    utc = frame.assign(ds=frame["ds"].dt.tz_convert("UTC"))
-    forecast = forecaster.predict(utc)
-    pd.testing.assert_frame_equal(forecast, forecaster.predict(frame))
-    assert str(forecast["ds"].dt.tz) == "Europe/Berlin"
-    drawn = [forecaster.plot(forecast.assign(ds=stamps), history=utc) for stamps in (forecast["ds"], utc_of(forecast))]
-    for line, same in zip(*(figure.axes[0].lines for figure in drawn), strict=True):
-        assert list(line.get_xdata()) == list(same.get_xdata())
-    with pytest.raises(UserError, match="the forecast has no time zone, the history time zone Europe/Berlin"):
-        forecaster.plot(forecast.assign(ds=forecast["ds"].dt.tz_localize(None)))
-
-
-def utc_of(forecast: pd.DataFrame) -> pd.Series:
-    return forecast["ds"].dt.tz_convert("UTC")
 
 
 def test_a_time_zone_on_one_side_only_is_refused(tmp_path: Path) -> None:
@@ -240,17 +142,3 @@ def test_rows_of_the_fit_are_not_scored_beside_a_new_series(numbers: tuple[float
     windows = fitted.evaluate(texts, by="series").xs("persistence", level=0)["windows"]
     assert windows.loc[["1", "2"]].tolist() == [1, 1]
     assert windows.loc["new"] > 1
-
-
-def test_ids_of_numpy_in_an_object_column_are_numbers() -> None:
-    frame = frame_of({"small": 90, "large": 90})
-    numbers = frame["unique_id"].map({"small": np.int64(1), "large": np.int64(2)})
-    frame["unique_id"] = pd.Series([np.int64(one) for one in numbers], dtype=object)
-    forecast = Forecaster("persistence", prediction_length=2).predict(frame)
-    assert forecast["unique_id"].unique().tolist() == [1, 2]
-
-
-def test_logging_is_by_the_logger_of_the_package(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "tsattn"):
-        Forecaster(**{**SMALL, "max_steps": 2}).fit(frame_of().drop(index=[5]))
-    assert {record.name for record in caplog.records} == {"tsattn"}

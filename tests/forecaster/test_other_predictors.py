@@ -11,7 +11,6 @@ import pytest
 
 import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of
-from tsattn.backbones.ridge_solution import ALPHA
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -43,34 +42,6 @@ def test_the_whole_way(backbone: Any, tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(loaded.predict(), forecast, rtol=1e-12)
     pd.testing.assert_frame_equal(loaded.evaluate(frame_of(more=20)), fitted.evaluate(frame_of(more=20)))
     pd.testing.assert_frame_equal(forecaster(backbone).fit(frame).predict(), forecast)
-
-
-def test_a_ridge_is_the_solution_of_its_normal_equations() -> None:
-    """All windows before the last tenth, centred by their means, one map for all series; by numpy."""
-    frame = frame_of({"a": 200, "b": 150})
-    found = forecaster("ridge").fit(frame).predict()
-    X, Y, ends = [], [], {}
-    for name, part in frame.groupby("unique_id"):
-        rows = len(part) - max(T, round(0.1 * len(part)))
-        y = part["y"].to_numpy()
-        scaled = (y - y[:rows].mean()) / y[:rows].std()
-        for start in range(rows - L - T + 1):
-            window = scaled[start : start + L + T]
-            X.append(window[:L] - window[:L].mean())
-            Y.append(window[L:] - window[:L].mean())
-        ends[name] = scaled[-L:], y[:rows].mean(), y[:rows].std()
-    A, B = np.array(X), np.array(Y)
-    weight = np.linalg.solve(A.T @ A + ALPHA * np.eye(L), A.T @ B)
-    for name, (past, mean, scale) in ends.items():
-        expected = mean + scale * ((past - past.mean()) @ weight + past.mean())
-        np.testing.assert_allclose(found.loc[found["unique_id"] == name, "predictions"], expected, rtol=1e-4)
-
-
-def test_an_ensemble_is_the_weighted_mean_of_its_members_fitted_alone() -> None:
-    frame = frame_of()
-    ridge, network = (forecaster(one, quantiles=None).fit(frame).predict()["predictions"] for one in MEMBERS)
-    both = forecaster(ENSEMBLE).fit(frame).predict()["predictions"]
-    np.testing.assert_allclose(both, 0.25 * ridge + 0.75 * network, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

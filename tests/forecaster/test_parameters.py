@@ -58,9 +58,3 @@ def test_a_copy_forecasts_the_same(copied: Any, fitted: Forecaster) -> None:
     assert repr(other) == repr(fitted)
     other.fit(frame_of({"a": 200}))
     assert "fitted on 4 series" in repr(fitted)
-
-
-def test_it_shows_what_is_not_the_default() -> None:
-    assert repr(Forecaster("ridge", context_length=24, prediction_length=12, scaling="global", seed=1)) == (
-        "Forecaster(ridge, 24 -> 12 steps, point forecast, scaling='global', not fitted)"
-    )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 
 from tests.forecaster.folders import die_while_writing, files_of, read_forecasts, split_table
@@ -56,8 +53,10 @@ def test_the_forecasts_are_those_of_all_rows_at_once(fitted: Forecaster, source:
     assert found["region"].dropna().unique().tolist() == ["north", "south"]
 
 
-@pytest.mark.parametrize("names", [("007", "012"), ("7", "12"), ("7", "a"), ("7", "012")])
-@pytest.mark.parametrize("repeats", [False, True])
+@pytest.mark.parametrize(
+    ("names", "repeats"),
+    [(("007", "012"), False), (("7", "12"), True), (("7", "a"), False), (("7", "012"), True), (("7", "12"), False)],
+)
 def test_folders_named_after_ids(names: tuple[str, str], repeats: bool, tmp_path: Path) -> None:
     """They are those of the table: numbers only where all are plain ones, text where one is written otherwise."""
     ids = [*map(int, names)] if names == ("7", "12") else [*names]
@@ -135,21 +134,6 @@ def test_all_rows_of_a_series_lie_in_one_partition(fitted: Forecaster, source: P
     assert not files_of(tmp_path / "out")
 
 
-def test_series_may_have_ids_in_several_columns_of_folders(tmp_path: Path) -> None:
-    table = frame_of({"a": 90, "b": 101}).rename(columns={"unique_id": "item"})
-    table = pd.concat([table.assign(store=store) for store in ("north", "south")], ignore_index=True)
-    for store, rows in table.groupby("store"):
-        folder = tmp_path / "in" / f"store={store}"
-        folder.mkdir(parents=True)
-        rows.drop(columns="store").to_parquet(folder / "rows.parquet", index=False)
-    made = Forecaster("persistence", prediction_length=3, id_column=["store", "item"])
-    forecast_folder(made, tmp_path / "in", tmp_path / "out")
-    found = pd.concat([pd.read_parquet(path) for path in sorted((tmp_path / "out").rglob("*.parquet"))])
-    found = found.reset_index(drop=True)
-    assert found["store/item"].unique().tolist() == ["north/a", "north/b", "south/a", "south/b"]
-    pd.testing.assert_frame_equal(found[["store/item", "ds", "predictions"]], made.predict(table))
-
-
 def test_what_cannot_be_forecast_leaves_the_others(fitted: Forecaster, source: Path, tmp_path: Path) -> None:
     one = pd.read_parquet(source / "one.parquet")
     one.assign(y="many").to_parquet(source / "one.parquet", index=False)
@@ -210,16 +194,6 @@ def test_the_input_is_never_overwritten(inside: str, fitted: Forecaster, source:
     assert {path: path.read_bytes() for path in source.rglob("*") if path.is_file()} == before
 
 
-def test_what_is_done_to_the_rows_is_said_once(
-    fitted: Forecaster, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for name in ("one.parquet", "more/two.pq", "region=north/a.parquet"):
-        pd.read_parquet(source / name, partitioning=None).assign(wind=1.0).to_parquet(source / name, index=False)
-    with caplog.at_level(logging.WARNING, "tsattn"):
-        forecast_folder(fitted, source, tmp_path / "out")
-    assert sum("wind is not used" in record.message for record in caplog.records) == 1
-
-
 @pytest.mark.slow
 def test_a_killed_command_goes_on_where_it_was(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = split_table(tmp_path / "in")
@@ -248,7 +222,6 @@ def test_a_killed_command_goes_on_where_it_was(run: Path, tmp_path: Path, capsys
     ("words", "message"),
     [
         (["--ray", "local"], "--ray forecasts the partitions of a folder: give --input FOLDER, and --output FOLDER"),
-        (["--ray", "local", "--input", "IN", "--output", "x.csv"], "--ray forecasts the partitions of a folder"),
         (["--input", "IN", "--output", "out", "--figure", "x.png"], "--figure draws the forecast of a file"),
         (["--input", "IN", "--output", "out", "--horizon", "0"], "--horizon must be at least 1, not 0"),
         (["--input", "IN", "--output", "out", "--future", "IN"], "--future goes with a file; in a folder, the rows"),
@@ -266,30 +239,9 @@ def test_mistakes_are_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.real_data
-def test_real_files_by_partition(tmp_path: Path) -> None:
-    wide = pd.read_csv(Path(os.environ["TSATTN_DATA"]) / "ETTh1.csv", parse_dates=["date"])[:600]
-    table = wide.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
-    for name, part in table.groupby("unique_id"):
-        (tmp_path / "in" / f"load={name}").mkdir(parents=True)
-        part.to_parquet(tmp_path / "in" / f"load={name}" / "rows.parquet", index=False)
-    naive = Forecaster("seasonal_naive", prediction_length=24, context_length=48)
-    forecast_folder(naive, tmp_path / "in", tmp_path / "out")
-    found, expected = read_forecasts(tmp_path / "out"), naive.predict(table)
-    pd.testing.assert_frame_equal(found[expected.columns], expected)
-    assert (found["load"].astype(str) == found["unique_id"]).all()
-
-
 def test_unfinished_files_of_others_stay(fitted: Forecaster, source: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / "more").mkdir(parents=True)
     for name in (".draft.partial", f".two.parquet.{'0' * 32}.partial"):
         (tmp_path / "out" / "more" / name).touch()
     forecast_folder(fitted, source, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").rglob("*.partial")] == [".draft.partial"]
-
-
-def test_the_file_says_what_it_was_made_from(fitted: Forecaster, source: Path, tmp_path: Path) -> None:
-    forecast_folder(fitted, source, tmp_path / "out")
-    metadata = pq.read_schema(tmp_path / "out" / "one.parquet").metadata
-    assert b"tsattn.forecast" in metadata
-    assert b"pandas" in metadata

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,40 +22,6 @@ def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
         assert len(ax.collections) == 1, "one band for 0.1 to 0.9"
     with pytest.raises(UserError, match="no forecast of nobody; valid are large, late, short, small"):
         fitted.plot(fitted.predict(), ids=["nobody"])
-
-
-def test_figures_need_no_list_no_order_and_no_list_of_ids(fitted: Forecaster) -> None:
-    forecast = fitted.predict()
-    figure = fitted.plot(forecast, ids="large")
-    assert [ax.get_ylabel() for ax in figure.axes] == ["large"]
-    assert entries(figure) == ["observed", "forecast", "80 % interval"]
-    other = fitted.plot(forecast[forecast.columns[::-1]].sample(frac=1, random_state=0).sort_index(), ids="large")
-    for line, same in zip(figure.axes[0].lines, other.axes[0].lines, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), same.get_ydata())
-    for empty, message in ((forecast[:0], "the forecast has no rows"), (forecast.drop(columns="0.1"), "no column 0.1")):
-        with pytest.raises(UserError, match=message):
-            fitted.plot(empty)
-    with pytest.raises(UserError, match="no id to draw"):
-        fitted.plot(forecast, ids=[])
-
-
-def test_figures_of_point_forecasts_have_no_band() -> None:
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=None).fit(frame_of({"a": 200}))
-    figure = forecaster.plot(forecaster.predict())
-    assert entries(figure) == ["observed", "forecast"]
-    assert not figure.axes[0].collections
-
-
-def test_monthly_figures_are_drawn_without_warnings() -> None:
-    stamps = pd.date_range("2015-01-01", periods=90, freq="MS")
-    frame = pd.DataFrame({"ds": stamps, "sold": 10 + np.sin(np.arange(90) / 2)})
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
-    forecast = forecaster.predict()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure = forecaster.plot(forecast)
-        figure.canvas.draw()
-    assert [ax.get_ylabel() for ax in figure.axes] == ["sold"]
 
 
 def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> None:

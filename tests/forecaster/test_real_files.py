@@ -26,15 +26,12 @@ from tsattn.forecaster import Forecaster
             {"time_column": "Time", "target": "Demand", "future_covariates": ["Temperature", "Holiday"]},
         ),
         ("national_illness.csv", "W-TUE", {"past_covariates": ["NUM. OF PROVIDERS"]}),
-        ("exchange_rate.csv", "D", {}),
-        ("ETTh1.csv", "h", {"target": "OT", "past_covariates": ["HUFL", "MUFL"]}),
     ],
 )
 def test_the_whole_way_on_real_files(
     file: str, frequency: str, options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Gaps, covariates, quantiles, horizons, cross-validation, evaluation, figures and saving; the end is held out."""
-    assert REAL_ROOT is not None
     table = pd.read_csv(Path(REAL_ROOT) / file, nrows=460)
     if file.startswith("vic"):
         table = table.drop(columns="Date")

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import tsattn
-from tests.conftest import REAL_ROOT
 from tests.forecaster.test_distributions import counts
 from tests.forecaster.toys import SMALL, T, frame_of
 from tsattn.errors import UserError
@@ -61,14 +60,6 @@ def test_a_row_a_series_path_and_step(walker: Forecaster) -> None:
     for name in ("s0", "s1"):
         alone = walker.sample(wandering().query("unique_id == @name"), num_samples=5)
         np.testing.assert_allclose(table(alone, name), table(frame, name), rtol=1e-5)
-
-
-def test_marginals_are_the_quantiles(walker: Forecaster) -> None:
-    frame, forecast = walker.sample(num_samples=400), walker.predict()
-    found = frame.groupby(["unique_id", "ds"])["y"].quantile(LEVELS).to_numpy().reshape(-1, len(LEVELS))
-    wanted = forecast[[str(level) for level in LEVELS]].to_numpy()
-    spread = wanted[:, -1:] - wanted[:, :1]
-    np.testing.assert_allclose(found / spread, wanted / spread, atol=0.02)
 
 
 def test_steps_hang_together_as_what_came_did(walker: Forecaster) -> None:
@@ -144,16 +135,6 @@ def test_paths_of_distributions(name: str) -> None:
         assert not np.signbit(frame["y"]).any()  # no minus zero
 
 
-def test_paths_of_wide_frames_transformed_targets_and_covariates(shops: Forecaster) -> None:
-    wide = frame_of({"a": 160, "b": 160}).pivot_table(index="ds", columns="unique_id", values="y")
-    forecaster = Forecaster("dlinear", **SIZES, transform="log", quantiles=[0.1, 0.5, 0.9], max_steps=5)
-    frame = forecaster.fit(wide).sample(num_samples=3)
-    assert frame["unique_id"].tolist() == ["a"] * 21 + ["b"] * 21
-    assert (frame["y"] > 0).all()
-    drawn = shops.sample(num_samples=2, horizon=14)  # future covariates reach over the second stretch
-    assert len(drawn) == 2 * 2 * 14
-
-
 def test_what_no_path_can_be_drawn_of_is_refused(walker: Forecaster) -> None:
     points = Forecaster("ridge", **SIZES).fit(wandering(200))
     with pytest.raises(UserError, match="ridge was built for a point forecast, of which no path can be drawn"):
@@ -168,17 +149,6 @@ def test_what_no_path_can_be_drawn_of_is_refused(walker: Forecaster) -> None:
         lone.sample(wandering(6))
 
 
-@pytest.mark.real_data
-def test_paths_of_a_real_file() -> None:
-    assert REAL_ROOT is not None
-    prices = pd.read_csv(Path(REAL_ROOT) / "exchange_rate.csv", nrows=400)
-    forecaster = Forecaster("nlinear", **SIZES, quantiles=LEVELS, max_steps=30).fit(prices)
-    paths = forecaster.sample(num_samples=50)
-    last = prices.columns[-1]
-    correlation = np.corrcoef(table(paths.rename(columns={"date": "ds"}), last).T)
-    assert correlation[2, 3] > 0.5  # what wanders stays where it is
-
-
 def test_paths_have_the_calibrated_quantiles() -> None:
     frame = frame_of({"a": 300, "b": 300})
     made = {**SMALL, "max_steps": 3, "calibrate": True, "val_rows": 60, "test_rows": T}
@@ -191,10 +161,3 @@ def test_paths_have_the_calibrated_quantiles() -> None:
     # and each goes on from itself beyond the horizon
     longer = forecaster.sample(horizon=T + 3, num_samples=3, seed=1)
     assert longer.groupby(["unique_id", "sample"]).size().eq(T + 3).all()
-
-
-def test_a_column_of_the_name_of_paths_is_refused() -> None:
-    frame = frame_of({"a": 200}).rename(columns={"unique_id": "sample"})
-    forecaster = Forecaster(**{**SMALL, "max_steps": 1}, id_column="sample").fit(frame)
-    with pytest.raises(UserError, match="column sample of the series would be that of the paths, too: rename it"):
-        forecaster.sample(num_samples=2)

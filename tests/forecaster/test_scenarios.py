@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.conftest import REAL_ROOT
 from tests.forecaster.toys import SMALL, T, entries, promotions
 from tsattn.cli import main
 from tsattn.errors import UserError
@@ -92,18 +91,3 @@ def test_the_command_line_writes_the_same(
     pd.testing.assert_frame_equal(written, fitted.predict(future=always), rtol=1e-5, check_dtype=False)
     assert main([*words, "--overwrite", "--future=nowhere.csv"]) == 2
     assert "nowhere.csv" in capsys.readouterr().err
-
-
-@pytest.mark.real_data
-def test_real_demand_under_two_temperatures() -> None:
-    frame = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv", nrows=1000)[["Time", "Demand", "Temperature"]]
-    past, plan = frame[:-T], frame[-T:].drop(columns="Demand")
-    made = {**SMALL, "max_steps": 2, "time_column": "Time", "target": "Demand", "future_covariates": ["Temperature"]}
-    forecaster = Forecaster(**made).fit(past)
-    hot = plan.assign(Temperature=plan["Temperature"] + 15)
-    found = forecaster.predict(future={"as it was": plan, "hot": hot})
-    assert found.groupby("scenario")["predictions"].mean().nunique() == 2
-    pd.testing.assert_frame_equal(
-        found[found["scenario"] == "hot"].drop(columns="scenario").reset_index(drop=True),
-        forecaster.predict(future=hot),
-    )

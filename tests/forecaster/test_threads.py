@@ -73,16 +73,6 @@ def test_a_fit_leaves_all_generators_as_they_were(backbone: Any) -> None:
     assert generators() == before
 
 
-def test_a_fit_is_the_same_whatever_the_generators_are() -> None:
-    forecasts = []
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        random.seed(seed)
-        forecasts.append(Forecaster(**{**SMALL, "max_steps": 5}).fit(wave()).predict())
-    pd.testing.assert_frame_equal(*forecasts)
-
-
 def test_a_forecast_and_a_model_that_is_read_draw_no_random_numbers(tmp_path: Path) -> None:
     forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(wave())
     forecaster.save(tmp_path / "model")

@@ -30,14 +30,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("loss", "huber"),
-        ("mup", True),
-        ("activation_checkpointing", True),
-    ],
-)
+@pytest.mark.parametrize(("option", "value"), [("loss", "huber"), ("mup", True), ("activation_checkpointing", True)])
 def test_an_option_of_the_module_reaches_it(option: str, value: Any, trained: list[Any]) -> None:
     Forecaster(**QUICK, quantiles=None, **{option: value}).fit(frame_of({"a": 200}))
     assert getattr(trained[0][0], option) == value
@@ -55,28 +48,11 @@ def test_the_choices_of_an_optimizer_reach_it(trained: list[Any]) -> None:
     assert [factor(step) for step in (0, 1, 2, 3, 99)] == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1, 1, 1]
 
 
-@pytest.mark.parametrize(("selection", "metric"), [(None, "crps_scaled"), ("mae", "mae_scaled"), ("mse", "mse_scaled")])
-def test_the_weights_are_chosen_by_what_is_asked_for(selection: str | None, metric: str) -> None:
-    forecaster = Forecaster(**QUICK, selection=selection).fit(frame_of({"a": 200}))
-    assert forecaster.result is not None
-    assert forecaster.result.fit["selected_by"] == metric
-
-
-def test_a_compile_mode_reaches_the_backbone(monkeypatch: pytest.MonkeyPatch) -> None:
-    import tsattn.training.module as module
-
-    modes: list[str] = []
-    monkeypatch.setattr(module, "start_compiled", lambda backbone, mode: modes.append(mode))
-    Forecaster(**QUICK, compile_mode="default").fit(frame_of({"a": 200}))
-    assert modes == ["default"]
-
-
 def test_arguments_of_the_trainer_reach_it(trained: list[Any]) -> None:
     given = {"gradient_clip_val": 0.25, "accumulate_grad_batches": 2, "val_check_interval": 2}
     forecaster = Forecaster(**QUICK, trainer=given).fit(frame_of({"a": 200}))
     (_, trainer) = trained[0]
     assert (trainer.gradient_clip_val, trainer.accumulate_grad_batches, trainer.global_step) == (0.25, 2, 3)
-    assert forecaster.result is not None
     assert forecaster.result.experiment.trainer["val_check_interval"] == 2
 
 

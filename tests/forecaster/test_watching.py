@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger
 
 import tsattn
@@ -35,7 +35,6 @@ class Counted(Callback):
 
 
 def steps_of(forecaster: Forecaster) -> int:
-    assert forecaster.result is not None
     return int(forecaster.result.fit["training"]["steps"])
 
 
@@ -45,15 +44,12 @@ def test_patience_ends_a_training_whose_error_does_not_come_down() -> None:
     # no error comes down by so much: the first is the least, and two more end it
     forecaster = Forecaster(**often, patience=2, min_delta=1e6).fit(FRAME)
     assert steps_of(forecaster) == 6
-    assert forecaster.result is not None
     again = forecaster.result.forecaster()
     assert (again.arguments["patience"], again.arguments["min_delta"]) == (2, 1e6)
 
 
 def test_patience_enters_the_key_only_where_it_is_given() -> None:
     plain, patient = Forecaster(**QUICK).fit(FRAME), Forecaster(**QUICK, patience=50).fit(FRAME)
-    assert plain.result is not None
-    assert patient.result is not None
     assert plain.result.key != patient.result.key
     pd.testing.assert_frame_equal(plain.predict(), patient.predict())
 
@@ -81,34 +77,11 @@ def test_what_is_not_valid_is_refused_before_any_data(options: dict[str, Any], m
         Forecaster(**{**QUICK, **options})
 
 
-def test_patience_without_rows_for_validation_is_refused() -> None:
-    with pytest.raises(UserError, match="no series has the rows to hold a part out"):
-        Forecaster(**QUICK, patience=3).fit(frame_of({"a": 60}))
-
-
-@pytest.mark.parametrize(
-    ("name", "package"), [("wandb", "wandb"), ("mlflow", "mlflow"), ("tensorboard", "tensorboard")]
-)
-def test_a_logger_whose_package_is_missing_is_one_sentence(
-    name: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_logger_whose_package_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda one, *of: None if one == package else find(one, *of))
-    with pytest.raises(UserError, match=f"logger {name} needs a package that is not installed: pip install {package}"):
-        Forecaster(**QUICK, logger=name).fit(FRAME)
-
-
-def test_a_logger_by_name_writes_where_it_is_asked_to(tmp_path: Path) -> None:
-    forecaster = Forecaster(
-        **QUICK, logger=["csv"], trainer={"log_every_n_steps": 1, "default_root_dir": str(tmp_path)}
-    )
-    forecaster.fit(FRAME)
-    (curve,) = tmp_path.rglob("metrics.csv")
-    assert pd.read_csv(curve)["step"].max() == 3
-    before = set(tmp_path.iterdir())
-    forecaster.fit(FRAME, folder=tmp_path / "run")
-    assert set(tmp_path.iterdir()) == {*before, tmp_path / "run"}, "a run has that curve in its folder"
-    assert (tmp_path / "run" / "metrics.csv").exists()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one, *of: None if one == "wandb" else find(one, *of))
+    with pytest.raises(UserError, match="logger wandb needs a package that is not installed: pip install wandb"):
+        Forecaster(**QUICK, logger="wandb").fit(FRAME)
 
 
 def test_a_logger_object_and_callbacks_see_the_fit(tmp_path: Path) -> None:
@@ -138,29 +111,11 @@ def test_objects_are_not_saved_and_that_is_said(tmp_path: Path, caplog: pytest.L
     assert again.arguments["logger"] == ["csv"]
 
 
-def test_a_checkpoint_callback_of_the_user_writes_where_it_says(tmp_path: Path) -> None:
-    Forecaster(**QUICK, callbacks=ModelCheckpoint(tmp_path / "own", every_n_train_steps=2)).fit(FRAME)
-    assert [*(tmp_path / "own").glob("*.ckpt")]
-
-
 def test_a_forecaster_of_a_result_has_all_that_decides_its_training() -> None:
     described = {"class_path": f"{__name__}.Counted"}
     trainer = {"gradient_clip_val": None, "limit_train_batches": 3}
     forecaster = Forecaster(**QUICK, callbacks=[described], trainer=trainer).fit(FRAME)
-    assert forecaster.result is not None
     again = forecaster.result.forecaster()
     assert again.experiment.trainer == forecaster.result.experiment.trainer
     assert again.experiment.trainer["gradient_clip_val"] is None
     pd.testing.assert_frame_equal(again.fit(FRAME).predict(), forecaster.predict())
-
-
-def test_arguments_of_the_trainer_that_cannot_be_obeyed_are_refused(tmp_path: Path) -> None:
-    silent = Forecaster(**QUICK, trainer={"enable_checkpointing": False})
-    silent.fit(FRAME)
-    with pytest.raises(UserError, match="enable_checkpointing cannot be false"):
-        silent.fit(FRAME, folder=tmp_path / "run")
-    with pytest.raises(UserError, match="enable_checkpointing needs a folder"):
-        Forecaster(**QUICK, trainer={"enable_checkpointing": True}).fit(FRAME)
-    with pytest.raises(UserError, match="use_distributed_sampler cannot be false"):
-        Forecaster(**QUICK, trainer={"use_distributed_sampler": False, "devices": 2}).fit(FRAME)
-    assert not (tmp_path / "run").exists()

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
-from benchmarks.paper import blocks, etth1, mlbtc
-from benchmarks.paper.chosen_arms import Question, answered, arms_table, beside, best_of, chosen_arms, relative_figure
+from benchmarks.paper import blocks, mlbtc
+from benchmarks.paper.chosen_arms import Question, answered, arms_table, beside, chosen_arms, relative_figure
 from benchmarks.paper.claims import Claim, PaperReport
-from benchmarks.paper.planned import LEFT
 from tests.paper.made_up import Record, forecasts, made_up, records_of
-from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
-
-SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 
 
 def all_of(*parts: list[Record]) -> Records:
@@ -104,12 +98,6 @@ def test_claims_are_decided_by_most_tables() -> None:
     assert claim_of(*tables(0.9), attention="swa").found == "no such runs"
 
 
-def test_what_is_equal_or_undecided_decides_nothing() -> None:
-    equal = claim_of(*tables(1.0))
-    assert equal.holds is None
-    assert equal.found.endswith("%), equal within 1 %")
-
-
 def test_too_few_runs_decide_nothing() -> None:
     few = claim_of(*tables(0.9, seeds=2))
     assert few.holds is None
@@ -154,49 +142,6 @@ def test_all_comparisons_of_all_questions_are_one_family() -> None:
     assert {claim.found for claim in twice} == {claims_of([question], *runs)[0].found}
 
 
-def test_the_best_of_several_arms_is_chosen_on_validation() -> None:
-    parts = [forecasts("one", 0.5, validation=1.0), forecasts("two", 0.9, validation=0.8), forecasts("three", 0.1)]
-    assert best_of(chosen_arms(all_of(*parts), "mse"), ["one", "two"], "mse") == {("made_up", 8): "two"}
-    (claim,) = claims_of([Question("some are better", ["one", "two"], ["four"])], *parts, forecasts("four", 1.0))
-    assert claim.holds is True
-    assert claim.found.endswith("better (two beside four)")
-
-
-def test_the_number_of_steps_is_chosen_with_the_rate() -> None:
-    records = all_of(
-        forecasts("standard", 1.0, steps=200, validation=0.8),
-        forecasts("standard", 1.0, steps=1000, validation=0.9),
-        forecasts("mlr", 1.0, steps=200, validation=0.9),
-        forecasts("mlr", 1.0, steps=1000, validation=0.8),
-    )
-    chosen = chosen_arms(records, "mse")
-    assert chosen.groupby("attention")["steps"].unique().map(list).to_dict() == {"standard": [200], "mlr": [1000]}
-    assert chosen["candidates"].tolist() == [6] * 6, "three rates"
-
-
-def test_nothing_that_is_done_is_refused() -> None:
-    with pytest.raises(UserError, match="no attention is done with all its seeds"):
-        chosen_arms(all_of([made_up("ridge", "", None, {}, mse=1.0, mae=1.0)]), "mse")
-
-
-def test_forms_of_the_suites_belong_to_families() -> None:
-    attentions = yaml.safe_load((SUITES / "mlbtc_small.yaml").read_text())["attentions"]
-    families: dict[str, list[str]] = {}
-    for name, described in attentions.items():
-        described = {"kind": described} if isinstance(described, str) else described
-        families.setdefault(mlbtc.family(described), []).append(name)
-    assert families == {
-        "standard": ["standard"],
-        "low rank": ["low_rank"],
-        "block-diagonal": ["diagonal_8", "mlr_1_2", "mlr_1_8", "mlr_1_2_4_8"],
-        "shuffled": ["shuffled_2x2", "shuffled_4x4", "shuffled_8x8"],
-        "low rank and shuffled": [
-            "rank_4_and_2x2", "rank_4_and_4x4", "rank_2_and_4x8", "rank_2_and_8x4",
-        ],
-        "low rank, block-diagonal and shuffled": ["rank_2_diagonal_4_and_4x4"],
-    }  # fmt: skip
-
-
 def answers(report: PaperReport) -> list[bool | None]:
     return [claim.holds for claim in report.claims]
 
@@ -209,18 +154,6 @@ def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     assert report.differs[1].startswith("Contexts of 32 steps, width 64, 10 training steps of 8 windows: ")
     assert "Of the windows for validation and testing all are scored" in report.differs[2]
     assert report.table["arm"].tolist() == ["standard", "change_points", "days", "linear", "numbers", "swa"]
-
-
-def test_time_is_that_of_a_step_beside_standard_attention() -> None:
-    records = all_of(
-        forecasts("standard", 1.0, seconds=2.0, steps=10),
-        forecasts("slow", 1.0, seconds=8.0, steps=20),
-        forecasts("fast", 1.0, seconds=4.0, steps=40),
-    )
-    chosen = chosen_arms(records, "mse")
-    table = arms_table(records, chosen, beside(records, chosen, "standard", "mse")).set_index("arm")
-    assert table["time"].to_dict() == {"standard": 1.0, "slow": 2.0, "fast": 0.5}
-    assert table["seconds"].to_dict() == {"standard": 2.0, "slow": 8.0, "fast": 4.0}
 
 
 def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
@@ -243,36 +176,3 @@ def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
     assert report.claims[4].found.endswith("better (both beside btt)")
     assert report.claims[0].found.endswith("better (levels beside standard)")
     assert "(btt beside low)" in report.claims[3].found, "chosen on validation, not on the test part"
-
-
-def test_a_family_is_not_judged_while_one_of_its_forms_is_left() -> None:
-    def form(name: str, factor: float, *levels: dict[str, Any], **options: Any) -> list[Record]:
-        return forecasts(name, factor, description={"kind": "mlbtc", "levels": list(levels)}, **options)
-
-    shuffled = {"rank": 1, "left_blocks": 4, "right_blocks": 4, "shuffled": True}
-    done = [forecasts("standard", 1.0), form("low", 1.0, {"rank": 8}), form("btt", 1.1, shuffled)]
-    left = form("another_btt", 1.0, shuffled, status=LEFT, seeds=1)
-    assert answers(mlbtc.report(all_of(*done))) == [False, None, None, False, None, None]
-    report = mlbtc.report(all_of(*done, left))
-    assert answers(report) == [None] * 6
-    assert report.claims[3].found.endswith("runs are missing (btt beside low)")
-
-
-def test_levels_are_compared_with_standard_attention_at_each_horizon() -> None:
-    runs = [
-        one
-        for horizon, factor in ((96, 0.9), (192, 0.8))
-        for one in (
-            *forecasts("standard", 1.0, horizon=horizon),
-            *forecasts("mlr_2", factor, horizon=horizon),
-            *forecasts("mlr_4", 1.2 - 0.01 * horizon / 96, horizon=horizon),
-        )
-    ]
-    runs += forecasts("btt", 0.9, horizon=96)
-    report = etth1.report(records_of(*runs))
-    assert answers(report) == [*[None] * 5, True], "320 windows are too few blocks of 192"
-    assert "made_up, 96: \N{MINUS SIGN}10.0 %" in report.claims[0].found
-    assert report.differs[-1].endswith("are not in the paper's table; btt is run at 96 steps alone.")
-    report = etth1.report(records_of(*(run for run in runs if run["horizon"] == 96)))
-    assert answers(report) == [True, False, None, None, None, True]
-    assert report.table["MAE"].tolist() == pytest.approx([0.526, 0.9 * 0.526, 0.9 * 0.526, 1.19 * 0.526], rel=0.01)

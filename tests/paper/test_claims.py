@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from benchmarks.paper import in_context
-from benchmarks.paper.claims import Claim, PaperReport, how_made, write_report
+from benchmarks.paper.claims import how_made, write_report
 from benchmarks.paper.planned import LEFT, with_left
-from benchmarks.paper.prompt_arms import described_prompts
 from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
-from benchmarks.paper.words import markdown_table
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
@@ -100,37 +96,3 @@ def test_a_report_is_written_of_records(tmp_path: Path) -> None:
 def test_a_report_of_nothing_is_refused() -> None:
     with pytest.raises(UserError, match="no run is done, so there is nothing to report"):
         runs_of(records_of(*prompt_runs("btt_1", "btt", [0.1], status="failed")))
-
-
-def test_a_bar_in_a_claim_ends_no_cell(tmp_path: Path) -> None:
-    table = pd.DataFrame({"arm": ["mlr"]})
-    claim = Claim("MLR `8|8` learns.", "it does", True, "a < b")
-    write_report(tmp_path, PaperReport("Bars", [], [claim], table, "", Figure(), "", []), "by hand")
-    text = (tmp_path / "report.md").read_text()
-    assert r"| MLR `8\|8` learns. | the paper | it does | **holds** | (1) |" in text
-    assert "\n\nRule (1): a < b.\n\n" in text
-
-
-def test_a_rule_of_several_claims_is_written_once(tmp_path: Path) -> None:
-    claims = [
-        Claim(f"Claim {number}.", "it does", True, rule) for number, rule in enumerate(("a < b", "a > b", "a < b"))
-    ]
-    write_report(tmp_path, PaperReport("Rules", [], claims, pd.DataFrame({"arm": ["mlr"]}), "", Figure(), "", []), "")
-    text = (tmp_path / "report.md").read_text()
-    assert [text.count(rule) for rule in ("a < b", "a > b")] == [1, 1]
-    assert [re.search(rf"Claim {number}.*(\(\d\))", text)[1] for number in range(3)] == ["(1)", "(2)", "(1)"]  # type: ignore[index]
-
-
-def test_what_cannot_be_built_has_no_rank() -> None:
-    (run, *_) = prompt_runs("bilinear_4", "bilinear_mlr", [0.1] * 3, ranks=[1, 1, 1, 1], blocks=[1, 2, 4, 3])
-    described = described_prompts(runs_of(records_of(closed_form(), run)))
-    assert described["rank"].isna().all()
-    assert described["scores"].isna().all()
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.123456, "0.1235"), (float("nan"), "\N{EN DASH}"), (None, "\N{EN DASH}"), (1234, "1,234")]
-)
-def test_cells_are_read_at_a_glance(value: Any, text: str) -> None:
-    frame = pd.DataFrame({"one": pd.Series([value], dtype="Int64" if isinstance(value, int) else None)})
-    assert markdown_table(frame).splitlines()[-1] == f"| {text} |"

@@ -50,8 +50,6 @@ def test_windows_for_scoring_are_linear_prompts_of_which_the_last_value_counts(p
     for batch in batches:
         x, y = pairs_of(batch, 3)
         assert batch.past_observed is None or batch.past_observed.all()
-        assert batch.target is not None
-        assert batch.target_observed is not None
         assert batch.target_observed[0, :, 0].tolist() == [False] * 5 + [True]
         for points, values, last in zip(x.double(), y.double(), batch.target[:, -1, 0], strict=True):
             # six pairs in three dimensions: five decide the weights, and the sixth has to fit
@@ -70,18 +68,6 @@ def test_windows_for_scoring_are_the_same_each_time_and_decided_by_their_seed() 
     assert not torch.equal(val, test)
 
 
-def test_nothing_is_scaled() -> None:
-    data = small()
-    assert data.scaler is not None
-    assert (data.scaler.mean, data.scaler.scale) == ((0.0,), (1.0,))
-    moments = torch.cat([batch.past for batch in many_prompts().eval_dataloader("test")])
-    assert float(moments.mean()) == pytest.approx(0, abs=0.05)
-
-
-def many_prompts() -> DrawnDataModule:
-    return set_up(PromptDataModule(dimensions=3, val_draws=2, test_draws=500))
-
-
 @pytest.mark.parametrize(
     ("d", "share", "at"),
     [
@@ -94,21 +80,6 @@ def many_prompts() -> DrawnDataModule:
 def test_dimensions_rise_in_equal_stages(d: int, share: float, at: dict[float, int]) -> None:
     data = PromptDataModule(dimensions=d, curriculum=share)
     assert {done: data.dimensions_at(done) for done in at} == at
-
-
-def test_training_begins_with_fewer_dimensions_and_pairs() -> None:
-    data = PromptDataModule(dimensions=8)
-    drawn = data.draw(64, torch.Generator().manual_seed(1), 0.0301)  # five dimensions
-    x, _ = pairs_of(Batch(drawn.past[..., None]), 8)
-    assert x[..., :5].abs().min() > 0
-    assert x[..., 5:].abs().max() == 0
-    assert drawn.scored is not None
-    assert drawn.scored.tolist() == [True] * 10 + [False] * 6
-    # what five weights make, of variance 5, not 8
-    assert float(drawn.target.var()) == pytest.approx(5, rel=0.25)
-    whole = data.draw(64, torch.Generator().manual_seed(1), 0.5)
-    assert whole.scored is not None
-    assert whole.scored.all()
 
 
 class Seen(Callback):
@@ -193,27 +164,6 @@ def test_a_curriculum_of_all_steps_is_followed_in_training() -> None:
     assert dimensions == [1, 1, 1, 2, 2, 2]
     scored = [int(batch.target_observed[0].sum()) for batch in batches if batch.target_observed is not None]
     assert scored == [2, 2, 2, 4, 4, 4]
-
-
-def test_what_decides_the_training_prompts_is_a_part_of_what_tells_data_apart() -> None:
-    assert small().panel is not None
-    names = {small(curriculum=share).task.channels for share in (0.06, 0.1)}  # type: ignore[union-attr]
-    assert len(names) == 2
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: PromptDataModule(dimensions=0), "dimensions must be"),
-        (lambda: PromptDataModule(curriculum=2), "curriculum must be a share from 0 to 1, not 2"),
-        (lambda: WaveDataModule(periods=[3, 0]), "periods must be numbers above 0"),
-        (lambda: WaveDataModule(noise=-1), "noise must be at least 0"),
-        (lambda: small().source.at(Path("own.csv")), "prompts are drawn, and forecast from no file"),
-    ],
-)
-def test_wrong_arguments_are_refused(make: Any, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        make()
 
 
 def test_waves_are_sums_of_sines_and_noise() -> None:

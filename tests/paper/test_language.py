@@ -10,7 +10,6 @@ import torch
 
 from benchmarks.paper import write_text
 from benchmarks.paper.character_transformer import CharacterTransformer
-from benchmarks.paper.documentation import documentation_strings
 from benchmarks.paper.text_windows import SYMBOLS, TextDataModule
 from tsattn import run
 from tsattn.batch import Batch
@@ -62,31 +61,12 @@ def test_windows_are_pieces_of_their_part_of_the_text(text: Path) -> None:
         assert all(len(piece) == T + 1 and piece in own for piece in pieces)
         assert own.startswith(pieces[0])
         assert own.endswith(pieces[-1])
-        assert batch.target is not None
         assert batch.target.abs().max() == 0
     drawn = data.draw(300, torch.Generator().manual_seed(1))
     train = bytes(data.part_of("train").tolist())
     pieces = [bytes(piece.tolist()) for piece in drawn.past.to(torch.uint8)]
     assert all(piece in train for piece in pieces)
     assert len(set(pieces)) > 10
-
-
-@pytest.mark.parametrize("more", [0, 20])
-def test_pieces_of_a_long_text_are_spread_to_its_end(text: Path, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = module(text)
-    # of which one is odd, and more than float32 can count to by ones
-    data._bytes = torch.zeros(1, dtype=torch.uint8).expand(20 * (1 << 24) + 20 * (T + 1) + more)
-    starts: list[torch.Tensor] = []
-    monkeypatch.setattr(data, "_pieces", lambda text, at: starts.append(at))
-    data.held_out("test", 3, torch.Generator())
-    last = len(data.part_of("test")) - T - 1
-    assert starts[0].tolist() == [0, last // 2, last]
-
-
-def test_the_text_is_a_part_of_what_tells_experiments_apart(text: Path) -> None:
-    first = module(text).how
-    text.write_text(text.read_text().replace("quick", "quiet"))
-    assert module(text).how != first
 
 
 def test_texts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -104,16 +84,8 @@ def test_texts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
         network(positions="none")
 
 
-def test_the_documentation_of_the_library_is_english_and_there_once() -> None:
-    text = documentation_strings()
-    assert len(text) > 500_000
-    assert text.count("Concrete date type.") == 1
-    assert text.count(" the ") > 5000
-
-
-@pytest.mark.parametrize("kind", ATTENTIONS)
-def test_the_forecast_is_the_surprise_at_each_character(kind: str) -> None:
-    model = network(ATTENTIONS[kind])
+def test_the_forecast_is_the_surprise_at_each_character() -> None:
+    model = network(ATTENTIONS["mlr"])
     text = torch.randint(SYMBOLS, (3, T + 1), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         surprise = model(Batch(text[..., None].double()))
@@ -135,8 +107,10 @@ def test_no_later_character_is_seen(kind: str) -> None:
     assert not torch.allclose(one[:, 9:], two[:, 9:])
 
 
-@pytest.mark.parametrize("kind", ATTENTIONS)
-@pytest.mark.parametrize(("prompt", "positions"), [(1, "rotary"), (5, "rotary"), (5, "learned")])
+@pytest.mark.parametrize(
+    ("kind", "prompt", "positions"),
+    [("standard", 1, "rotary"), ("mlr", 5, "rotary"), ("swa", 5, "learned"), ("global_swa", 1, "learned")],
+)
 def test_writing_with_caches_is_writing_without(kind: str, prompt: int, positions: str) -> None:
     model = network(ATTENTIONS[kind], positions=positions)
     start = torch.randint(SYMBOLS, (2, prompt), generator=torch.Generator().manual_seed(1))
@@ -162,11 +136,6 @@ def test_writing_with_caches_is_writing_without(kind: str, prompt: int, position
         assert torch.allclose(steps, model.scores(text), atol=1e-10)
 
 
-def test_an_attention_that_is_not_causal_has_no_caches() -> None:
-    with pytest.raises(UserError, match="align"):
-        network({"kind": "mlr", "ranks": [4, 4]}).encoder.new_caches(1)
-
-
 def test_it_learns_a_text_by_heart(text: Path, tmp_path: Path) -> None:
     backbone = {
         "kind": "benchmarks.paper.character_transformer.CharacterTransformer",
@@ -182,7 +151,6 @@ def test_it_learns_a_text_by_heart(text: Path, tmp_path: Path) -> None:
         },
         hooks=Hooks(beside=False),
     )
-    assert result.errors is not None
     scores = result.errors.scores()
     assert scores["mae_scaled"] < 1.0, "nats a character, of a text without a surprise after some characters"
     assert scores["mae_scaled"] > 0.0

@@ -116,34 +116,3 @@ def test_a_line_of_language_models_is_not_decided_by_too_little() -> None:
     claim = language_claims(line, begun)["standard"]
     assert claim.holds is None
     assert claim.found.endswith("; rates are still to be tried")
-
-
-def test_a_language_model_that_is_behind_at_an_edge_rate_decides_nothing() -> None:
-    def with_rates(name: str, losses: dict[int, float], *others: float) -> list[Record]:
-        more = [language_runs(name, losses, rate=rate, validation=9.0) for rate in others]
-        return [*language_runs(name, losses, rate=0.005), *(run for runs in more for run in runs)]
-
-    below, above = on_the_line("standard", 0.1), on_the_line("standard", -0.1)
-    for losses, line_rates, mlr_rates, holds in (
-        (below, (0.01, 0.001), (0.01,), True),
-        (below, (0.01,), (), None),
-        (above, (0.01,), (0.01, 0.001), False),
-        (above, (), (0.01,), None),
-    ):
-        claims = language_claims(with_rates("standard", LINE, *line_rates), with_rates("mlr", losses, *mlr_rates))
-        assert claims["standard"].holds is holds
-        assert ("at the edge of those tried" in claims["standard"].found) == (holds is None)
-
-
-def test_the_rate_of_a_language_model_is_chosen_by_validation() -> None:
-    report = language.report(
-        records_of(
-            *language_runs("mlr", LINE, rate=0.001, validation=0.5),
-            *language_runs("mlr", {width: loss + 1 for width, loss in LINE.items()}, rate=0.01, validation=-1),
-            *language_runs("mlr", {64: 9.0}, rate=0.1, validation=9.0),
-        )
-    )
-    assert report.table["learning rate"].tolist() == [0.01] * 3
-    assert report.table["edge"].tolist() == ["no", "yes", "yes"]
-    assert report.table["flops"].tolist() == [cost_of("mlr", width) for width in LINE]
-    assert report.table["loss"].tolist() == pytest.approx([3.4, 3.2, 3.0])

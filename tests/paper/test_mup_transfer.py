@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import yaml
-
 from benchmarks.paper import mup_transfer
 from benchmarks.paper.claims import Claim
 from tests.paper.made_up import Record, made_up, records_of
@@ -70,37 +68,11 @@ def test_a_rate_that_does_not_go_over_refutes_with_mup_and_holds_without() -> No
     assert "costs the wide model 2.000 (2.000 to 2.000) of its least error" in without.found
 
 
-def test_a_neighbour_that_costs_next_to_nothing_counts_as_the_same() -> None:
-    nearly, more = ({**OTHER, -8: error} for error in (0.104, 0.106))
-    assert decided(nearly, nearly) == [True, False]
-    assert decided(more, more) == [False, True]
-
-
 def test_a_cost_within_the_spread_of_seeds_decides_nothing() -> None:
     nearly, more = ({**OTHER, -8: error} for error in (0.104, 0.106))
     for noise in (0.02, 0.05):
         assert decided(nearly, more, noise=noise) == [None, None]
     assert decided(OTHER, OTHER, noise=0.02) == [False, True], "a large one does"
-
-
-def test_a_choice_of_the_narrow_model_that_other_seeds_would_not_make_decides_nothing() -> None:
-    def validated(sure: bool) -> list[Record]:
-        """Seeds of the narrow model whose best rate is 2^-8, by one of four alone where that is not sure."""
-        found = []
-        for run in wave_runs("btt", True, 64, NARROW, seeds=4):
-            power, seed = (
-                round(math.log2(yaml.safe_load(run["experiment"])["model"]["learning_rate"])),
-                run["seed"],
-            )
-            lucky = {-8: 0.01 if seed == 0 else 0.2, -7: 0.16}.get(power, 0.4)
-            found.append({**run, "validation_mse": NARROW[power] if sure else lucky})
-        return found
-
-    wide = wave_runs("btt", True, 256, SAME, seeds=4)
-    sure, unsure = (mup_transfer.report(records_of(*validated(one), *wide)).claims[0] for one in (True, False))
-    assert sure.holds is True
-    assert unsure.holds is None
-    assert "the former costs the wide model 1.000 (1.000 to 2.000) of its least error" in unsure.found
 
 
 def test_an_edge_of_the_grid_decides_nothing() -> None:
@@ -109,28 +81,3 @@ def test_an_edge_of_the_grid_decides_nothing() -> None:
     claim, _ = mup_claims(SAME, falling)
     assert claim.holds is None
     assert "2^-7 is at the edge of the grid" in claim.found
-
-
-def test_a_flat_curve_decides_nothing() -> None:
-    flat = {-10: 0.103, -9: 0.102, -8: 0.1, -7: 0.101, -6: 0.103}
-    assert decided(flat, flat) == [None, None]
-    claim, _ = mup_claims(SAME, flat)
-    assert claim.found.endswith("no rate near by costs the wide model more")
-    far = {-11: 0.4, **flat, -5: 0.4}
-    assert decided(far, far, narrow={-11: 0.5, **NARROW, -5: 0.5}) == [None, None], "further than the widths differ"
-
-
-def test_a_wide_model_that_diverges_at_the_rate_of_the_narrow_one_does_not_take_it_over() -> None:
-    _, without = mup_claims({-10: 0.4, -9: 0.1, -8: math.inf, -7: math.inf}, SAME)
-    assert without.holds is True
-    assert "makes the wide model diverge" in without.found
-
-
-def test_a_narrow_model_that_always_diverges_decides_nothing() -> None:
-    claim, other = mup_claims(SAME, SAME, narrow=dict.fromkeys(NARROW, math.inf))
-    assert (claim.holds, other.holds) == (None, None)
-    assert claim.found == "no rate was run at both widths without a failure"
-
-
-def test_two_seeds_decide_nothing_of_rates() -> None:
-    assert decided(SAME, SAME, seeds=2) == [None, None]

@@ -13,11 +13,8 @@ import torch
 from benchmarks.measuring import Timing
 from benchmarks.paper import generation, wall_clock
 from benchmarks.paper.machine_files import MachineFiles, all_machines
-from tsattn.attention.patterns import MultiLevelPattern, SlidingWindowPattern
-from tsattn.leaderboard.suite import read_suite
+from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.task import Output, Task
-
-SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
 
 
 def written(factor: float, byte_factor: float, spread: float = 0.05) -> pd.DataFrame:
@@ -41,18 +38,6 @@ def test_caches_are_compared_with_those_of_standard_attention() -> None:
     assert "of 256: 64; of 1024: 128" in report.legend
     more = written(1.5, 0.6).assign(key_bytes=lambda rows: rows["key_bytes"] + 1)
     assert generation.report(more, 128).claims[0].holds is False, "more than the closed form has"
-
-
-@pytest.mark.parametrize(("factor", "holds"), [(1.5, True), (1.05, None), (0.95, None), (0.5, False)])
-def test_speeds_that_overlap_decide_nothing(factor: float, holds: bool | None) -> None:
-    assert [claim.holds for claim in generation.report(written(factor, 1.0), 128).claims] == [False, holds]
-
-
-def test_each_machine_is_beside_itself() -> None:
-    slow = written(0.5, 0.6).assign(machine="a slow one", seconds=lambda rows: 10 * rows["seconds"])
-    report = generation.report(pd.concat([written(1.5, 0.6), slow], ignore_index=True), 128)
-    assert [claim.text.rpartition("(")[2] for claim in report.claims[1:]] == ["A CPU).", "a slow one)."]
-    assert report.table["time"].tolist() == [1, 1.5, 1, 1.5, 1, 0.5, 1, 0.5]
 
 
 def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,13 +81,6 @@ def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     torch.set_num_threads(threads)
 
 
-def test_the_models_that_write_are_those_of_the_suites() -> None:
-    for T, name in ((2, "small"), (256, "small"), (257, "full"), (1024, "full"), (5000, "full")):
-        suite = read_suite(SUITES / f"language_{name}.yaml")
-        expected = {name: arm.description for name, arm in suite.attentions.items()}
-        assert generation.attentions_of(T) == expected, T
-
-
 def model_of(name: str, T: int = 256) -> generation.CharacterTransformer:
     torch.manual_seed(0)
     task = Task("text", T + 1, T, ("text",), "1", 1)
@@ -110,34 +88,9 @@ def model_of(name: str, T: int = 256) -> generation.CharacterTransformer:
     return generation.CharacterTransformer(task, Output(), **sizes, attention=generation.attentions_of(T)[name]).eval()
 
 
-@pytest.mark.parametrize("name", ["standard", "mlr", "swa", "global_swa"])
+@pytest.mark.parametrize("name", ["mlr", "global_swa"])
 def test_models_come_to_the_same_scores_with_caches(name: str) -> None:
     generation.check_caches(name, model_of(name))
-
-
-@pytest.mark.parametrize("name", ["swa", "global_swa"])
-def test_a_window_that_keeps_what_has_left_it_is_not_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SlidingWindowPattern.new_cache
-
-    def never_evicting(pattern: Any, batch_size: int, max_length: int | None, rewind: int = 0) -> Any:
-        monkeypatch.setattr(pattern, "window_size", 256)
-        return made(pattern, batch_size, max_length, rewind)
-
-    model = model_of(name)
-    monkeypatch.setattr(generation.copy, "deepcopy", lambda one: one)
-    part = model.encoder.attentions[0].pattern
-    part = getattr(part, "window_part", part)
-    whole = model.scores
-
-    def with_a_window(text: torch.Tensor, caches: Any = None) -> torch.Tensor:
-        if caches is None:
-            monkeypatch.setattr(part, "window_size", 64)
-        return whole(text, caches)
-
-    monkeypatch.setattr(model, "scores", with_a_window)
-    monkeypatch.setattr(SlidingWindowPattern, "new_cache", never_evicting)
-    with pytest.raises(RuntimeError, match=f"{name} comes to other scores .*: from character 65 of 256"):
-        generation.check_caches(name, model)
 
 
 def test_levels_that_keep_other_blocks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,22 +106,6 @@ def test_levels_that_keep_other_blocks_are_not_timed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(MultiLevelPattern, "new_cache", coarser)
     with pytest.raises(RuntimeError, match=r"mlr comes to other scores .*: from character 1\d\d of 256"):
         generation.check_caches("mlr", model_of("mlr"))
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--lengths", "1"], "--lengths must be of at least 2 characters"),
-        (["--width", "100"], "--width must be a multiple of 64, the components of a head, not 100"),
-        (["--width", "0"], "--width must be a multiple of 64"),
-        (["--seconds", "-1"], "--seconds must be at least 0, not -1"),
-    ],
-)
-def test_wrong_sizes_are_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        generation.main(words)
-    assert stop.value.code == 2
-    assert said in capsys.readouterr().err
 
 
 def test_a_machine_keeps_what_it_measured_by_the_same_settings(tmp_path: Path) -> None:
@@ -227,57 +164,6 @@ def test_each_path_is_compared_with_the_kernel_of_pytorch() -> None:
     tiles = report.table[report.table["contender"] == "mlr tiles"].iloc[0]
     assert (tiles["ratio"], tiles["least"], tiles["greatest"], tiles["rounds"]) == (1.3, 1.2, 1.4, 3)
     assert tiles["causal"] == "no"
-
-
-def test_levels_are_compared_with_standard_attention_by_the_same_kernel() -> None:
-    ratios = {"mlr native": [0.5, 0.45, 0.6], "standard native": [0.4, 0.36, 0.5], "mlr tiles": [1.3] * 3}
-    report = wall_clock.report(wall_clock.timed(timed_rows(ratios)))
-    assert [claim.holds for claim in report.claims] == [True, False, True]
-    assert "standard attention (mlr native beside standard native, A CPU; 1.35" in report.claims[0].text
-    found = "over standard native, the range of rounds, causal and not: forward: 1.20 to 1.25 (T 256), "
-    assert report.claims[0].found.startswith(found)
-    table = report.table[report.table["causal"] == "no"].groupby("contender")["alike"].first()
-    assert table["mlr native"] == pytest.approx(1.25)
-    assert (table["standard native"], table.isna()["mlr tiles"]) == (1, True)
-
-
-def test_a_path_that_is_longer_here_and_shorter_there_decides_nothing() -> None:
-    rows = timed_rows({"mlr native": [1.3] * 3})
-    short = (rows["contender"] != "sdpa") & (rows["T"] == 256) & (rows["pass"] == "forward")
-    rows.loc[short, "ratio"] = 0.5
-    assert wall_clock.report(wall_clock.timed(rows)).claims[0].holds is None
-    rows.loc[short, "ratio"] = [0.9, 0.9, 1.1, 1.1, 1.1, 1.1]
-    assert wall_clock.report(wall_clock.timed(rows)).claims[0].holds is True, "in most cases, and in none shorter"
-
-
-def test_a_report_of_what_was_measured_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert wall_clock.main(["--report-only", "--output", str(tmp_path)]) == 2
-    assert "nothing was measured" in capsys.readouterr().err
-    rows = timed_rows({"mlr native": [0.8] * 3}).drop(columns="machine")
-    MachineFiles.here(tmp_path, {"seconds": 2.0}).add(rows, 600)
-    for words in (["--report-only"], []):
-        (tmp_path / "report.md").unlink(missing_ok=True)
-        assert wall_clock.main([*words, "--output", str(tmp_path)]) == 0, "nothing is left to be measured"
-        text = (tmp_path / "report.md").read_text()
-        assert "**does not hold**" in text
-        assert ": 10 minutes; tsattn" in text
-    capsys.readouterr()
-    assert wall_clock.main(["--dry-run", "--again", "--output", str(tmp_path)]) == 0
-    assert "0 of 3 rounds are measured" in capsys.readouterr().out
-    assert wall_clock.main(["--report-only", "--output", str(tmp_path)]) == 0, "a dry run removes nothing"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--seconds", "-1"], "--seconds must be at least 0, not -1"),
-        (["--tiny"], "--tiny needs an --output of its own: its figures mean nothing"),
-    ],
-)
-def test_times_that_mean_nothing_are_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        wall_clock.main(words)
-    assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -21,19 +21,14 @@ NETWORK = {"kind": "patchtst", "patch_len": 5, **SMALL}
 CASES: dict[str, dict[str, Any]] = {
     "ridge": {"kind": "ridge"},
     "ridge-own-context": {"kind": "ridge", "alpha": 1, "context_length": 11},
-    "ridge-longer-context": {"kind": "ridge", "context_length": 50},
     "seasonal_naive": {"kind": "seasonal_naive"},
-    "seasonal_naive-own-season": {"kind": "seasonal_naive", "season_length": 5},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
-    "window_mean-own-context": {"kind": "window_mean", "context_length": 5},
     "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
-    "ridge-several-alphas": {"kind": "ridge", "alpha": [1, 100.0], "select": "leave_block_out"},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
     "itransformer": {"kind": "itransformer", **SMALL},
-    "network": NETWORK,
-    "network-calendar": {**NETWORK, "calendar": True},
+    "network": {**NETWORK, "calendar": True},
     "ensemble": {
         "kind": "ensemble",
         "members": ["ridge", {**NETWORK, "context_length": 31, "loss": "mae"}, "seasonal_naive"],
@@ -42,8 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
     "distilled": {"kind": "distilled", "student": NETWORK, "teacher": "ridge", "weight": 0.25},
-    "chronos": {"kind": "chronos", "weights": small_weights()},
-    "chronos-own-context": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
+    "chronos": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
     "neuralforecast-together": {
         "kind": "neuralforecast",
@@ -51,12 +45,11 @@ CASES: dict[str, dict[str, Any]] = {
         "arguments": {"hidden_size": 16, "n_heads": 2, "d_ff": 16},
     },
     "statsforecast": {"kind": "statsforecast", "model": "AutoETS"},
-    "ensemble-closed": {"kind": "ensemble", "members": ["ridge", "persistence"], "weights": [3, 1]},
 }
 
 PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
 
-IN_FLOAT32 = (*PEERS, "chronos", "chronos-own-context")  # whatever the dtype of the windows
+IN_FLOAT32 = (*PEERS, "chronos")  # whatever the dtype of the windows
 
 # whose forecasts move and grow with the window
 EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
@@ -93,6 +86,5 @@ def _toy_data(task: Task) -> FrameDataModule:
 def windows_for(predictor: Predictor, count: int = 4, **options: Any) -> Batch:
     """Random windows with as much context as it looks at, and what its task names."""
     task = predictor.task
-    assert task is not None
     extra = predictor.context_length - task.context_length + options.pop("extra", 0)
     return toy_windows(task, count, extra=extra, **options)

@@ -40,7 +40,6 @@ def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.nd
 def test_it_solves_the_normal_equations_of_its_own_context(
     data: FrameDataModule, own: int | None, L: int, empty: bool
 ) -> None:
-    assert data.task is not None
     ridge = Ridge(alpha=3.0, context_length=own)
     ridge.build(data.task, empty=empty)
     assert ridge.fit(data) == {"every": 1}
@@ -51,7 +50,6 @@ def test_it_solves_the_normal_equations_of_its_own_context(
 
 def test_of_very_many_windows_it_takes_some(data: FrameDataModule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINEAR_WINDOWS", 150)
-    assert data.task is not None
     ridge = Ridge()
     ridge.build(data.task)
     assert ridge.fit(data) == {"every": 3}
@@ -59,14 +57,12 @@ def test_of_very_many_windows_it_takes_some(data: FrameDataModule, monkeypatch: 
 
 
 def test_before_it_is_fitted_it_forecasts_no_numbers(data: FrameDataModule) -> None:
-    assert data.task is not None
     ridge = build_predictor("ridge")
     ridge.build(data.task)
     assert ridge(next(iter(data.val_dataloader()))).isnan().all()
 
 
 def test_it_forecasts_in_float64_from_windows_of_any_precision(data: FrameDataModule) -> None:
-    assert data.task is not None
     ridge = Ridge()
     ridge.build(data.task)
     ridge.fit(data)
@@ -79,14 +75,9 @@ def test_it_forecasts_in_float64_from_windows_of_any_precision(data: FrameDataMo
     ("arguments", "message"),
     [
         ({"alpha": 0}, "alpha must be a number above 0, not 0"),
-        ({"alpha": float("inf")}, "alpha must be a number above 0, not inf"),
         ({"context_length": 0}, "context_length must be at least 1 and a whole number, not 0"),
         ({"alpha": "much"}, "predictor ridge: alpha must be a number or a list of numbers, not 'much'"),
-        (
-            {"context_length": 2.5},
-            "context_length must be a whole number or a list of whole numbers or null, not 2.5",
-        ),
-        ({"alpha": [1, 0]}, "alpha must be a number above 0, not 0"),
+        ({"context_length": 2.5}, "context_length must be a whole number or a list of whole numbers or null, not 2.5"),
         ({"alpha": []}, r"alpha must be a number or a list of numbers to choose from, not \[\]"),
         ({"context_length": [24, 24]}, "context_length lists 24 twice"),
         ({"alpha": [1, 2], "select": "test"}, "select must be one of validation, leave_block_out, not 'test'"),

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.conftest import REAL_ROOT
 from tests.forecaster.toys import SMALL, L, T, frame_of
 from tsattn.backbones.ridge_solution import normal_equations, regression_rows, solve_ridge
 from tsattn.batch import Batch
@@ -36,7 +35,6 @@ def drawn(windows: int = 6, channels: int = 2, seed: int = 0) -> Batch:
 def test_the_loss_is_the_weighted_mean_over_targets_that_count(loss: str) -> None:
     rng = np.random.default_rng(1)
     target, levels = drawn().target, LEVELS if loss == "pinball" else ()
-    assert target is not None
     forecast = torch.randn(*target.shape, len(levels)) if levels else torch.randn(target.shape)
     weight = torch.from_numpy(rng.integers(0, 3, target.shape)).float()
     observed = torch.from_numpy(rng.random(target.shape) < 0.8)
@@ -53,7 +51,6 @@ def test_the_loss_is_the_weighted_mean_over_targets_that_count(loss: str) -> Non
 
 def test_a_row_of_weight_0_gives_the_gradient_of_a_missing_one() -> None:
     batch = drawn()
-    assert batch.target is not None
     odd = torch.from_numpy(np.random.default_rng(2).random(batch.target.shape) < 0.3)
     spoilt = batch.target.masked_fill(odd, 1e6)
     torch.manual_seed(0)
@@ -81,7 +78,6 @@ def test_a_ridge_takes_whole_weights_as_copies_of_windows() -> None:
     batch, times = drawn(), [1, 3, 0, 2, 2, 1]
     weight = torch.tensor(times)[:, None, None].expand(-1, 3, 2).float()
     rows = torch.arange(6).repeat_interleave(torch.tensor(times))
-    assert batch.target is not None
     copies = Batch(past=batch.past[rows], target=batch.target[rows])
     one, other = normal_equations([replace(batch, target_weight=weight)]), normal_equations([copies])
     torch.testing.assert_close(one, other)
@@ -98,7 +94,6 @@ def test_a_ridge_takes_whole_weights_as_copies_of_windows() -> None:
 
 def test_a_ridge_leaves_out_windows_with_a_target_of_weight_0_as_with_a_missing_one() -> None:
     batch = drawn()
-    assert batch.target is not None
     odd = torch.from_numpy(np.random.default_rng(3).random(batch.target.shape) < 0.15)
     weighted = regression_rows(replace(batch, target_weight=(~odd).float()))
     missing = regression_rows(replace(batch, target_observed=~odd))
@@ -128,8 +123,6 @@ def test_no_score_is_weighted() -> None:
     one = Forecaster(**made, weight_column="w").fit(frame)
     other = Forecaster(**made).fit(frame.drop(columns="w"))
     for first, second in ((one.result, other.result),):
-        assert first is not None
-        assert second is not None
         name = "window_mean"
         assert first.fit["validation_error"] == second.fit["validation_error"]
         pd.testing.assert_series_equal(first.scores.loc[name], second.scores.loc[name])
@@ -143,39 +136,3 @@ def test_a_predictor_without_weights_says_so() -> None:
     )
     with pytest.raises(UserError, match="weights: leave out the weights of columns, series and rows"):
         forecaster.fit(frame_of({"a": 200}))
-
-
-@pytest.mark.real_data
-def test_a_series_of_weight_0_is_as_if_it_were_not_there() -> None:
-    """One map for all channels of ETTh1, of which two are left out: that of the others alone."""
-    frame = pd.read_csv(f"{REAL_ROOT}/ETTh1.csv", nrows=900, usecols=["date", "HUFL", "LULL", "MUFL", "OT"])
-    left_out = {"HUFL": 0, "MUFL": 0}
-    one = Forecaster(**RIDGE, series_weights=left_out).fit(frame).predict()
-    other = Forecaster(**RIDGE).fit(frame.drop(columns=[*left_out])).predict()
-    both = Forecaster(**RIDGE).fit(frame).predict()
-    kept = ~one["unique_id"].isin(left_out)
-    np.testing.assert_allclose(one["predictions"][kept], other["predictions"], rtol=1e-6)
-    assert np.abs(both["predictions"][kept].to_numpy() - other["predictions"].to_numpy()).max() > 1e-3
-
-
-@pytest.mark.real_data
-def test_a_past_stretch_of_weight_0_gives_the_ridge_of_missing_targets() -> None:
-    """Half-hourly demand over Christmas: by the windows whose targets lie outside of it, solved here."""
-    frame = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv", nrows=1200)[["Time", "Demand"]].set_index("Time")
-    frame.index = pd.to_datetime(frame.index)
-    frame = frame[~frame.index.duplicated()]
-    stretch = "2012-01-09 00:00", "2012-01-11 23:30"
-    fitted = Forecaster(**RIDGE, row_weights=[(*stretch, 0)], val_rows=100, test_rows=100).fit(frame)
-    y = frame["Demand"].to_numpy()
-    train = (y[:-200] - y[:-200].mean()) / y[:-200].std()
-    odd = np.asarray(
-        (frame.index >= pd.Timestamp(stretch[0], tz="UTC")) & (frame.index <= pd.Timestamp(stretch[1], tz="UTC"))
-    )
-    origins = [one for one in range(L, len(train) - T + 1) if not odd[one : one + T].any()]
-    assert 0 < len(origins) < len(train) - T + 1 - L
-    x = np.stack([train[one - L : one] - train[one - L : one].mean() for one in origins])
-    z = np.stack([train[one : one + T] - train[one - L : one].mean() for one in origins])
-    expected = np.linalg.solve(x.T @ x + 1000 * np.eye(L), x.T @ z)
-    assert fitted.fitted is not None
-    found = fitted.fitted.predictor.state_dict()["weight"].numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)

@@ -6,7 +6,6 @@ import re
 import runpy
 import subprocess
 import tomllib
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -68,28 +67,6 @@ def test_the_changelog_has_the_usual_headings() -> None:
     assert len(entries) == len(set(entries)), "an entry is there twice"
 
 
-def test_the_citation_has_the_structure_of_its_format() -> None:
-    content = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert content["cff-version"] == "1.2.0"
-    assert set(content) <= {
-        *("cff-version", "message", "title", "type", "authors", "version", "license", "keywords", "abstract"),
-        *("preferred-citation", "date-released", "doi", "url", "repository-code", "references"),
-    }
-    assert content["type"] in ("software", "dataset")
-    assert content["version"] == PROJECT["version"]
-    assert content["license"] == PROJECT["license"]
-    assert isinstance(content.get("date-released", date.min), date)
-    paper = content["preferred-citation"]
-    assert {"type", "title", "authors"} <= set(paper)
-    assert paper["type"] == "conference-paper"
-    assert isinstance(paper["year"], int)
-    assert paper["conference"]["name"]
-    for author in (*content["authors"], *paper["authors"]):
-        assert set(author) <= {"name"} or {"family-names", "given-names"} <= set(author)
-    assert [one["family-names"] for one in paper["authors"]][:2] == ["Kuang", "Amsel"]
-    assert paper["end"] > paper["start"]
-
-
 def test_hooks_and_the_forge_run_what_ci_runs() -> None:
     config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     (local,) = config["repos"]
@@ -97,7 +74,6 @@ def test_hooks_and_the_forge_run_what_ci_runs() -> None:
     linters = {hook["entry"].split(" --force")[0].removeprefix(".venv/bin/") for hook in local["hooks"]}
     makefile = (ROOT / "Makefile").read_text()
     lint = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
-    assert lint is not None
     assert linters == {re.sub(r" ?\.$", "", one) for one in re.findall(r"\$\(BIN\)/(.+)", lint[1])}
     assert {hook["language"] for hook in local["hooks"]} == {"system"}
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())

@@ -24,22 +24,8 @@ from tsattn.optim import mup_init_
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
-from tsattn.training.compilation import (
-    COMPILE_MODES,
-    check_compile_device,
-    compiler_errors,
-    hold_gradients,
-    start_compiled,
-    stop_compiled,
-    uses_cuda_graphs,
-)
+from tsattn.training.compilation import compiler_errors, hold_gradients, start_compiled, stop_compiled
 
-ATTENTION: dict[str, Any] = {
-    "standard": "standard",
-    "mlr": {"kind": "mlr", "ranks": [4, 2, 2]},
-    "btt": "btt",
-    "swa": {"kind": "swa", "window_size": 5},
-}
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
@@ -91,23 +77,9 @@ def check_compiles_whole(backbone: Backbone, recompute: bool) -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("attention", ATTENTION)
-@pytest.mark.parametrize(("kind", "recompute"), [("transformer", False), ("patchtst", True)])
-def test_a_backbone_compiles_whole(kind: str, recompute: bool, attention: str) -> None:
-    size = {"d_model": 16, "num_heads": 2, "num_layers": 1}  # more layers are in the test below
-    description = {"kind": kind, **size, "dropout": 0.0, "attention": ATTENTION[attention]}
-    check_compiles_whole(build_backbone(description, task()), recompute)
-
-
 @pytest.mark.parametrize("kind", ["transformer", "patchtst"])
 def test_a_backbone_with_all_that_it_can_have_compiles_whole(kind: str) -> None:
-    everything = task(
-        past_covariates=("p",),
-        future_covariates=("f",),
-        static=("s",),
-        categories=(("x", "y"),),
-    )
+    everything = task(past_covariates=("p",), future_covariates=("f",), static=("s",), categories=(("x", "y"),))
     attention = {"kind": "mlr", "ranks": [4, 2, 2], "scaling": "mup"}
     options = {"linear_path": "learned", "calendar": True, "positions": "rotary", "dropout": 0.0}
     backbone = build_backbone(
@@ -160,27 +132,27 @@ def test_a_compiled_run_has_the_losses_of_an_eager_one(
     toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plain, quick = tmp_path / "plain", tmp_path / "compiled"
-    assert main([*words(toy_csv, plain), "--trainer.max_epochs=3"]) == 0
+    assert main([*words(toy_csv, plain), "--trainer.max_epochs=2"]) == 0
     both = ["--model.compile_mode=default", "--model.activation_checkpointing=true"]
     counters.clear()
-    assert main([*words(toy_csv, quick), "--trainer.max_epochs=3", *both]) == 0
+    assert main([*words(toy_csv, quick), "--trainer.max_epochs=2", *both]) == 0
     # 361 windows and 49: two sizes of batch in training, one in validation; the test is not compiled
     assert counters["stats"]["unique_graphs"] == 3
     assert counters["inductor"]["fxgraph_cache_miss"] + counters["inductor"]["fxgraph_cache_hit"] >= 3
     for name in ("train_loss", "val_mse_scaled"):
         expected, found = (curve(run)[name].dropna() for run in (plain, quick))
-        assert len(expected) == (9 if name == "train_loss" else 3)
+        assert len(expected) == (6 if name == "train_loss" else 2)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
     first, second = (json.loads((run / "metrics.json").read_text())["test"]["patchtst_mlr"] for run in (plain, quick))
     assert first["mse_scaled"] == pytest.approx(second["mse_scaled"], rel=1e-4)
     one, other = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (plain, quick))
     assert list(one["state_dict"]) == list(other["state_dict"])
-    # either goes on with the other's checkpoint, and both end alike
+    # an eager training goes on with a compiled checkpoint as with its own
     ends = []
-    for source, name, options in ((plain, "compiled_on", both), (quick, "plain_on", [])):
-        on = tmp_path / name
+    for source in (plain, quick):
+        on = tmp_path / f"{source.name}_on"
         checkpoint = f"--ckpt_path={source / 'checkpoints/last.ckpt'}"
-        assert main([*words(toy_csv, on), "--trainer.max_epochs=4", checkpoint, *options]) == 0
+        assert main([*words(toy_csv, on), "--trainer.max_epochs=3", checkpoint]) == 0
         ends.append(curve(on)["train_loss"].dropna())
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-3)
     # outside of training a model is as it is written
@@ -245,21 +217,12 @@ def test_modes_are_checked_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_graphs_are_replayed_on_cuda_alone() -> None:
-    for mode in COMPILE_MODES:
-        assert uses_cuda_graphs(mode, CUDA) == (mode in ("reduce-overhead", "max-autotune"))
-        assert not uses_cuda_graphs(mode, CPU)
-        check_compile_device(mode, CUDA)
-    assert not uses_cuda_graphs(None, CUDA)
-
-
 def test_gradients_are_added_to_memory_of_their_own() -> None:
     layer = nn.Linear(3, 2)
     layer.bias.requires_grad = False
     hold_gradients(layer)
     assert layer.bias.grad is None
     held = layer.weight.grad
-    assert held is not None
     assert not held.any()
     for count in (1, 2):
         layer(torch.ones(1, 3)).sum().backward()
@@ -268,9 +231,8 @@ def test_gradients_are_added_to_memory_of_their_own() -> None:
         hold_gradients(layer)
 
 
-@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
-def test_activations_are_computed_anew_where_that_is_asked_for(toy_csv: Path, tmp_path: Path, kind: str) -> None:
-    weights = []
+def test_activations_are_computed_anew_where_that_is_asked_for(toy_csv: Path, tmp_path: Path) -> None:
+    weights, kind = [], "transformer"
     for anew in (False, True):
         torch.manual_seed(0)
         data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=64)
@@ -287,7 +249,6 @@ def test_activations_are_computed_anew_where_that_is_asked_for(toy_csv: Path, tm
         )
         trainer.fit(model, data)
         trainer.save_checkpoint(tmp_path / f"{anew}.ckpt")
-        assert model.backbone is not None
         assert [part.recompute for part in model.backbone.modules() if isinstance(part, Encoder)] == [anew]
         weights.append(model.state_dict())
     assert list(weights[0]) == list(weights[1])

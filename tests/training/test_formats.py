@@ -117,17 +117,6 @@ def test_a_checkpoint_of_another_program_is_refused(content: dict[str, Any]) -> 
         read_content(content)
 
 
-def test_a_newer_run_is_refused_by_command_and_library(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = checkpoint()
-    content["tsattn"]["format"] = 3
-    torch.save(content, run / BEST)
-    write_checksums(run, [run / BEST])
-    with pytest.raises(UserError, match="the checkpoint is of format 3, and this version of tsattn reads format 2"):
-        tsattn.load(run)
-    assert main(["predict", "--run", str(run)]) == 2
-    assert "the checkpoint is of format 3, and this version of tsattn reads format 2" in capsys.readouterr().err
-
-
 def saved_on_a_gpu(content: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write a checkpoint whose numbers say that they lay on another device."""
     with monkeypatch.context() as patch:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -257,25 +256,3 @@ def test_a_forecast_is_computed_in_the_precision_of_the_plugin(given: Any, kind:
     assert seen == [dtype]
     assert forecast.device.type == "cpu"
     assert not forecast.requires_grad
-
-
-def test_the_curve_is_written_by_loggers_that_are_given_late(toy_csv: Path, tmp_path: Path) -> None:
-    """The folder is made when the steps are known, which the Trainer knows only once it is made."""
-    from tsattn.training.curve import curve_loggers
-
-    windows = data(toy_csv)
-    made = trainer(tmp_path, max_steps=4, val_check_interval=4, log_every_n_steps=2)
-    train_as_one_epoch(made, windows)
-    made.loggers = curve_loggers(tmp_path / "run")
-    made.fit(module(), windows)
-    curve = pd.read_csv(tmp_path / "run" / "metrics.csv")
-    assert curve["train_loss"].dropna().size == 2
-    assert curve["val_mse_scaled"].dropna().size == 1
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["interrupted", "received_sigterm", "val_check_batch", "num_training_batches", "should_stop", "world_size"],
-)
-def test_what_is_asked_of_a_trainer_is_there(name: str, tmp_path: Path) -> None:
-    assert hasattr(trainer(tmp_path, max_steps=1), name)

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 import yaml
@@ -16,7 +15,6 @@ from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPreci
 from torch import Tensor
 
 from tests.toy_windows import toy_task, toy_windows
-from tsattn import Forecaster
 from tsattn.batch import WindowUnits
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
@@ -137,26 +135,6 @@ def test_a_precision_that_is_asked_for_stays(toy_csv: Path, tmp_path: Path, monk
     assert yaml.safe_load((tmp_path / "plugin" / "config.yaml").read_text())["trainer"]["precision"] is None
 
 
-def test_the_library_trains_in_the_default_precision(toy_frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def new_device(accelerator: str, devices: Any) -> str:
-        asked.append((accelerator, devices))
-        return BF16
-
-    monkeypatch.setattr(trainer_options, "default_precision", new_device)
-    autocast = Autocast(monkeypatch)
-    forecaster = Forecaster(SMALL, context_length=48, prediction_length=6, max_steps=2, accelerator="cpu")
-    forecaster.fit(toy_frame)
-    assert asked == [("cpu", 1)]
-    assert set(autocast.seen) == {True}
-    assert forecaster.fitted is not None
-    assert {weight.dtype for weight in forecaster.fitted.predictor.parameters()} == {torch.float32}
-    assert forecaster.experiment.trainer["precision"] is None
-    assert forecaster.result is not None
-    assert forecaster.result.experiment.trainer["precision"] == BF16
-
-
 class Steps(Callback):
     """Notes the optimizer, and the gradients that it has taken a step along."""
 
@@ -193,8 +171,7 @@ def steps(toy_csv: Path, tmp_path: Path, *, batch_size: int = 16, max_steps: int
     return seen
 
 
-@pytest.mark.parametrize("algorithm", [None, "norm", "value"])
-@pytest.mark.parametrize("precision", [FULL, BF16, "bf16-true"])
+@pytest.mark.parametrize(("precision", "algorithm"), [(FULL, None), (BF16, "norm"), ("bf16-true", "value")])
 def test_the_optimizer_is_fused_and_its_gradients_clipped(
     toy_csv: Path, tmp_path: Path, precision: Any, algorithm: str | None
 ) -> None:

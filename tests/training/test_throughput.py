@@ -54,7 +54,3 @@ def test_neither_validation_nor_checkpoints_nor_warming_up_count(
     assert clock.now > 8 * 3600
     assert measured.windows_per_second == 16 / 0.5
     assert measured.peak_memory_bytes is None
-
-
-def test_without_a_step_there_is_no_rate() -> None:
-    assert Throughput().windows_per_second is None
