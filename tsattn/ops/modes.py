@@ -62,18 +62,14 @@ def needs_plain_gradients(grad_out: Tensor) -> bool:
 
 def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], grad_out: Tensor) -> tuple[Tensor, ...]:
     """The gradients of `attend(*inputs)` for those of its output, differentiable and in batches of any kind."""
-
-    def pulled_back(grad_out: Tensor) -> tuple[Tensor, ...]:
+    if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
         found: tuple[Tensor, ...] = torch.func.vjp(attend, *inputs)[1](grad_out)
         return found
-
-    if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
-        return pulled_back(grad_out)
     # autograd's own batches, with which `torch.autograd.functional` computes Jacobians where `vectorize=True`
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
-    found = torch.func.vmap(pulled_back)(torch._remove_batch_dim(grad_out, level, 0, 0))
-    return tuple(torch._add_batch_dim(gradient, 0, level) for gradient in found)
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        out = attend(*leaves)
+    return torch.autograd.grad(out, leaves, grad_out)
 
 
 def is_fake(tensor: Tensor) -> bool:

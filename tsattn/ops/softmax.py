@@ -10,7 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["expand_heads", "finite_as", "fused_attention", "in_widest_type", "softmax_attention", "wide"]
+__all__ = [
+    "expand_heads",
+    "finite_as",
+    "fused_attention",
+    "in_widest_type",
+    "positive_scale",
+    "softmax_attention",
+    "wide",
+]
 
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
 
@@ -78,6 +86,13 @@ def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tenso
             t = t.repeat_interleave(heads // t.shape[1], dim=1)
         expanded.append(t)
     return expanded[0], expanded[1], expanded[2]
+
+
+def positive_scale(q: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Queries and a scale of the same logits; kernels multiply what causality forbids, minus infinity, by it."""
+    if scale > 0:
+        return q, scale
+    return (-q, -scale) if scale < 0 else (q * 0, 1.0)
 
 
 def wide(t: Tensor) -> Tensor:
