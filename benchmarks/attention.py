@@ -29,7 +29,7 @@ from attention_speed.plan import Plan, cpu_plan, gpu_plan, parts_of
 from attention_speed.results import Results
 from attention_speed.targets import cpu_targets, gpu_targets, reached
 
-from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 from tsattn.ops.native.library import why_no_kernels
 
 GPU_FLOAT32 = 3e-3  # products of a GPU round to fewer bits

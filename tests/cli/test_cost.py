@@ -101,13 +101,12 @@ def test_a_description_is_written_as_for_fit(words: list[str], capsys: pytest.Ca
     assert rows["flops to form scores, a head"][0] == 2 * 1024**2 * (32 + 8 + 4)
 
 
-def test_causal_dtype_rewind_and_max_length(capsys: pytest.CaptureFixture[str]) -> None:
+def test_causal_dtype_and_max_length(capsys: pytest.CaptureFixture[str]) -> None:
     window = ["--attention", "{kind: swa, window_size: 32}", *SIZES]
     assert table(window, capsys)["flops to form scores, a head"][0] == 2 * 1024 * 63 * 64
     assert table([*window, "--causal"], capsys)["flops to form scores, a head"][0] == 2 * 1024 * 32 * 64
     assert table([*window, "--dtype", "bfloat16"], capsys)["cached key bytes, bfloat16"][0] == 2 * 8 * 32 * 64
-    words = [*window, "--causal", "--rewind", "9"]
-    assert table(words, capsys)["cached key bytes, float32"] == [4 * 8 * (32 + 8) * 64] * 2
+    assert table([*window, "--causal"], capsys)["cached key bytes, float32"] == [4 * 8 * 32 * 64] * 2
     levels = ["--attention", "{kind: mlr, ranks: [32, 32]}", *SIZES, "--max_length", "2048"]
     assert table(levels, capsys)["flops to form scores, a head"][0] == 2 * 1024**2 * 64  # all in the second block
 
@@ -131,7 +130,6 @@ def test_causal_dtype_rewind_and_max_length(capsys: pytest.CaptureFixture[str]) 
         (["--attention", "mlr", "--tokens", "0"], "--tokens must be a whole number of at least 1, not 0"),
         (["--attention", "mlr", "--tokens", "-3"], "--tokens must be a whole number of at least 1, not -3"),
         (["--attention", "mlr", "--tokens", "1.5"], "--tokens must be a whole number of at least 1, not 1.5"),
-        (["--rewind", "-1"], "--rewind must be a whole number of at least 0, not -1"),
         (["--num_heads", "x"], "--num_heads must be a whole number of at least 1, not x"),
         (["--dtype", "int8"], "--dtype must be one of float64, float32, bfloat16, float16, not int8"),
         (["--token", "9"], "unknown argument --token (did you mean --tokens?); valid: --attention, --d_model"),
@@ -152,7 +150,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
         main(["cost", "--help"])
     assert stop.value.code == 0
     said = capsys.readouterr().out
-    for option in ("attention", "d_model", "num_heads", "tokens", "max_length", "dtype", "rewind", "causal"):
+    for option in ("attention", "d_model", "num_heads", "tokens", "max_length", "dtype", "causal"):
         assert f"--{option}" in said
 
 

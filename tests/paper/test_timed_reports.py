@@ -119,9 +119,9 @@ def test_models_come_to_the_same_scores_with_caches(name: str) -> None:
 def test_a_window_that_keeps_what_has_left_it_is_not_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = SlidingWindowPattern.new_cache
 
-    def never_evicting(pattern: Any, batch_size: int, max_length: int | None, rewind: int = 0) -> Any:
+    def never_evicting(pattern: Any, batch_size: int, max_length: int | None) -> Any:
         monkeypatch.setattr(pattern, "window_size", 256)
-        return made(pattern, batch_size, max_length, rewind)
+        return made(pattern, batch_size, max_length)
 
     model = model_of(name)
     monkeypatch.setattr(generation.copy, "deepcopy", lambda one: one)

@@ -50,11 +50,7 @@ is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def needs_plain_gradients(grad_out: Tensor) -> bool:
-    """Whether the backward pass of a kernel must be of plain operators.
-
-    It must where a graph of the gradients is made, as for second derivatives and under `torch.func`, and in the batches
-    of `is_grads_batched=True`.
-    """
+    """Whether the backward pass of a kernel must be of plain operators: for second derivatives, and in batches."""
     functorch = torch._C._functorch
     wrapped = functorch.is_functorch_wrapped_tensor(grad_out) or functorch.is_legacy_batchedtensor(grad_out)
     return torch.is_grad_enabled() or wrapped
@@ -66,20 +62,21 @@ def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], gra
         found: tuple[Tensor, ...] = torch.func.vjp(attend, *inputs)[1](grad_out)
         return found
     # autograd's own batches, with which `torch.autograd.functional` computes Jacobians where `vectorize=True`
+    creates_graph = torch.is_grad_enabled()
     with torch.enable_grad():
-        leaves = [t.detach().requires_grad_() for t in inputs]
+        leaves = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in inputs]
         out = attend(*leaves)
-    return torch.autograd.grad(out, leaves, grad_out)
+    return torch.autograd.grad(out, leaves, grad_out, create_graph=creates_graph)
 
 
 def is_fake(tensor: Tensor) -> bool:
-    """Whether this is a tensor of a `FakeTensorMode` that takes no real ones beside it."""
+    """Whether this is a tensor of a `FakeTensorMode` that takes no real ones."""
     return isinstance(tensor, FakeTensor) and not tensor.fake_mode.allow_non_fake_inputs
 
 
 @contextlib.contextmanager
 def as_if_alone() -> Iterator[None]:
-    """In which tensors are made that are kept for later calls, whatever modes the present call runs under."""
+    """Make tensors that are kept for later calls, whatever modes the present call runs under."""
     with torch.inference_mode(False), _disable_current_modes(), torch.device("cpu"):
         yield
 

@@ -116,9 +116,11 @@ def multilevel_attention(
     if not (v.shape[0] and v.shape[2]):
         return call.by_reference()  # no pair to score, which the kernels do not take
     if impl in ("auto", "native"):
-        found = call.intervals()
-        if not isinstance(found, str) and (impl == "native" or is_worth_native(q, k)):
-            return call.by_native(found)
+        found: Intervals | str | None = call.why_not_native
+        if found is None and (impl == "native" or is_worth_native(q, k)):
+            found = call.intervals()
+            if not isinstance(found, str):
+                return call.by_native(found)
         if impl == "native":
             raise UserError(f"impl native cannot compute this multi-level attention: {found}")
     if impl in ("auto", "tiles") and call.is_traced:
@@ -177,23 +179,17 @@ class _Call:
         traced = torch.compiler.is_compiling() and self.q.device.type == "cpu" and self.regular is not None
         return traced and self.is_whole and not is_vmapped()
 
-    def intervals(self) -> Intervals | str:
-        """The pairs as the native kernel takes them, or the reason why it cannot compute this."""
+    @property
+    def why_not_native(self) -> str | None:
+        """Why the native kernel cannot compute this, whatever the blocks are."""
         hidden = self.tokens if self.regular is None else ()
-        why_not = why_not_native(self.q, self.k, self.v, self.bias, levels=len(self.blocks), hidden=hidden)
-        if why_not is not None:
-            return why_not
-        return pair_intervals(
-            self.q,
-            self.k,
-            causal=self.causal,
-            query_positions=self.positions,
-            key_positions=self.positions,
-            key_mask=self.key_mask,
-            global_tokens=self.global_tokens,
-            blocks=self.blocks,
-            regular=self.regular,
-        )
+        return why_not_native(self.q, self.k, self.v, self.bias, levels=len(self.blocks), hidden=hidden)
+
+    def intervals(self) -> Intervals | str:
+        """The pairs as the native kernel takes them, or the reason why it cannot."""
+        places: dict[str, Any] = {"query_positions": self.positions, "key_positions": self.positions}
+        names = ("causal", "key_mask", "global_tokens", "blocks", "regular")
+        return pair_intervals(self.q, self.k, **places, **{name: getattr(self, name) for name in names})
 
     def layouts(self, impl: str) -> list[BlockLayout] | str | None:
         """How rows are cut into tiles, or why they cannot be; None where nobody asks or nothing can be read."""

@@ -56,30 +56,12 @@ def multilevel_attention_triton(
     global_keys: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Softmax attention with multi-level scores, by Triton kernels, forward and backward (Kuang et al., section 4).
+    """Compute `multilevel_attention_reference` by Triton kernels, forward and backward.
 
-    Equals `multilevel_attention_reference`; extra memory is linear in the tokens, except for the plans of the two
-    walks: 8 bytes a pair of tiles each, for all heads at once, which in half precision is 2^-10 bytes a pair of tokens.
-    Blocks that nest and are runs of tokens are fast; any others are exact and slower, and so are tiles with a global
-    token.
-
-    Args:
-        q: `(B, H, N, r)` float32, bfloat16 or float16; r at most 256.
-        k: `(B, G, S, r)`, G dividing H: H/G query heads share a key head.
-        v: `(B, G, S, E)`, E at most 256.
-        ranks: components of each level, coarse to fine; they sum to r. At most 31 levels.
-        query_blocks: `(L, B | 1, N)` int, the block of every query at every level.
-        key_blocks: `(L, B | 1, S)` int.
-        causal: a query sees only keys whose position is not after its own.
-        query_positions: `(B | 1, N)` int; the index by default. Read only if causal.
-        key_positions: `(B | 1, S)` int; the index by default. Read only if causal.
-        key_mask: `(B | 1, S)` bool, True for a real key. A query with no allowed key gives zeros.
-        global_queries: `(B | 1, N)` bool: queries that share every level with every key.
-        global_keys: `(B | 1, S)` bool: keys that share every level with every query.
-        scale: factor of the logits; `1 / sqrt(r)` by default.
-
-    Returns:
-        `(B, H, N, E)`, of q's type; sums are in float32.
+    Takes float32, bfloat16 and float16, at most 256 components of queries and of values, and at most 31 levels. Extra
+    memory is linear in the tokens, except for the plans of the two walks: 8 bytes a pair of tiles each, for all heads
+    at once, which in half precision is 2^-10 bytes a pair of tokens. Blocks that nest and are runs of tokens are fast;
+    any others are exact and slower, and so are tiles with a global token.
 
     Raises:
         RuntimeError: Triton is not installed, or the tensors are on the CPU and Triton does not interpret; and, from

@@ -1,4 +1,4 @@
-"""What attention is made of: the plain softmax over logits, and PyTorch's fused kernel, differentiable twice."""
+"""The parts of every attention: the plain softmax over logits, and PyTorch's fused kernel, differentiable twice."""
 
 from __future__ import annotations
 
@@ -103,19 +103,10 @@ def wide(t: Tensor) -> Tensor:
 def fused_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, scale: float, dropout_p: float = 0.0
 ) -> Tensor:
-    """`scaled_dot_product_attention`, differentiable twice on a CPU.
+    """Call `scaled_dot_product_attention`, differentiable twice on a CPU.
 
-    Args:
-        q: `(B, H, N, W)` queries.
-        k: `(B, H, S, W)` keys.
-        v: `(B, H, S, W)` values.
-        mask: broadcastable to `(B, H, N, S)`: bool, True at allowed pairs, or numbers that are added to the logits.
-        scale: factor of the logits.
-        dropout_p: probability of dropping a weight.
-
-    Returns:
-        `(B, H, N, W)`. Where the gradient is itself to be differentiated (`create_graph=True`), it is computed anew
-        with every logit written out, in memory quadratic in the number of tokens; not under checkpointing.
+    Where the gradient is itself to be differentiated (`create_graph=True`), it is computed again with every logit
+    written out, in memory quadratic in the number of tokens; not under checkpointing.
     """
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, scale=scale)
     if _makes_a_plain_node() and type(out.grad_fn).__name__ == "ScaledDotProductFlashAttentionForCpuBackward0":
