@@ -40,9 +40,9 @@ class KernelBuildHook(BuildHookInterface):
             shutil.rmtree(self.folder)
 
     def _compiled(self, folder: Path) -> list[Path]:
-        # read as files: importing the package would need torch
-        sets = runpy.run_path(str(NATIVE / "instruction_sets.py"))["sets_of_machine"]()
+        # read as a file: importing the package would need torch
         compilation = runpy.run_path(str(NATIVE / "kernel_compiler.py"))
+        sets = compilation["sets_of_machine"]()
         if os.environ.get("TSATTN_KERNELS") == "off":
             return self._none("TSATTN_KERNELS=off")
         if os.name != "posix" or not sets:

@@ -26,7 +26,7 @@ from attention_speed.parts import AVX2_PARTS, Plan, cpu_plan, gpu_plan, parts_of
 from attention_speed.report import FOLDER, PAGE, Results, cpu_targets, gpu_targets, reached, with_section
 from measuring import describe, slug_of
 
-from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 from tsattn.ops.native.library import why_no_kernels
 
 GPU_FLOAT32 = 3e-3  # products of a GPU round to fewer bits

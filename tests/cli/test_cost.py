@@ -86,7 +86,6 @@ def test_a_description_is_written_as_for_fit(words: list[str], capsys: pytest.Ca
         ([*SIZES, "--attention", "[swa]", "--attention.ranks", "1"], "--attention is ['swa'], so --attention.ranks"),
         (["--attention", "mlr", "--tokens", "many"], "--tokens must be a whole number of at least 1, not many"),
         (["--attention", "mlr", "--tokens", "0"], "--tokens must be a whole number of at least 1, not 0"),
-        (["--rewind", "-1"], "--rewind must be a whole number of at least 0, not -1"),
         (["--dtype", "int8"], "--dtype must be one of float64, float32, bfloat16, float16, not int8"),
         (["--token", "9"], "unknown argument --token (did you mean --tokens?); valid: --attention, --d_model"),
         (["--causal", "9"], "unknown argument 9; valid: --attention"),

@@ -12,7 +12,7 @@ from tests.cli.test_bad_input import refusal
 from tests.ops.native.conftest import empty_cache, environment, found, nothing_said, without_compiler
 from tsattn.cli import main
 from tsattn.ops.native import library
-from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 from tsattn.ops.native.library import KernelLibrary
 
 __all__ = ["found", "nothing_said"]  # fixtures

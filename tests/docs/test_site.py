@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib
 import inspect
+import json
 import re
 import subprocess
 from collections.abc import Iterable

@@ -17,7 +17,7 @@ from tsattn.errors import UserError
 from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
 from tsattn.ops.masks import without_padding
 from tsattn.ops.multilevel_triton import multilevel_attention_triton
-from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
+from tsattn.ops.sliding_window import sliding_window_attention_flex
 
 SCALE = 0.4
 RANKS = (2, 1, 1)

@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.ops.dropout import dropout, dropout_operator, dropout_reference, native_dropout_left
-from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
+from tsattn.ops.native.kernel_problem import kept_numbers, philox
 from tsattn.ops.native.library import kernels_taken
 from tsattn.ops.native.record import kernels_as_noted, kernels_in_use
-from tsattn.ops.native.self_check import kept_numbers, philox
 
 LENGTHS = (0, 1, 15, 31, 32, 33, 100, 2**15, 2**15 + 33, 70001)
 DTYPES = (torch.float32, torch.bfloat16)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tsattn.ops import sliding_window, sliding_window_attention
 from tsattn.ops.masks import without_padding
-from tsattn.ops.sliding_window_flex import TILE, sliding_window_attention_flex, window_block_mask
+from tsattn.ops.sliding_window import TILE, sliding_window_attention_flex, window_block_mask
 
 T = 300
 

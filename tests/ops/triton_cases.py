@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops import multilevel_triton
-from tsattn.ops.multilevel import multilevel_attention_reference
+from tsattn.ops.multilevel_plain import multilevel_attention_reference
 from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -20,7 +20,7 @@ def vectors(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=generator(1))
 
 
-def test_products_are_those_of_the_dense_matrix(case: Case) -> None:
+def test_products_transposes_numbers_and_ranks_are_those_of_the_dense_matrix(case: Case) -> None:
     heads = (2, 3)
     matrix = member(case, heads)
     dense = matrix.to_dense()
@@ -35,10 +35,14 @@ def test_products_are_those_of_the_dense_matrix(case: Case) -> None:
         torch.testing.assert_close(matrix.matmul_transposed(y), y[at] @ dense)
     own = vectors(*heads, 4, columns)
     torch.testing.assert_close(matrix.apply(own), own @ dense.mT)
-
-
-def test_transpose(case: Case) -> None:
-    matrix = member(case, (3,))
+    # transposes, numbers and ranks
+    for heads in ((), (2, 3)):
+        matrix = member(case, heads)
+        copies = torch.Size(heads).numel()
+        assert matrix.num_params() == sum(factor.numel() for factor in factors_of(matrix)) == copies * case.params
+        assert torch.equal(matrix.to_dense(), member(case, heads).to_dense())
+        assert matrix.rank_bound == case.rank
+        assert torch.linalg.matrix_rank(matrix.to_dense()).unique().tolist() == [case.rank]
     transposed = matrix.T
     assert isinstance(transposed, StructuredMatrix)
     torch.testing.assert_close(transposed.to_dense(), matrix.to_dense().mT)
@@ -47,14 +51,7 @@ def test_transpose(case: Case) -> None:
     assert transposed.rank_bound == matrix.rank_bound
 
 
-def test_number_of_parameters(case: Case) -> None:
-    for heads in ((), (2, 3)):
-        matrix = member(case, heads)
-        copies = torch.Size(heads).numel()
-        assert matrix.num_params() == sum(factor.numel() for factor in factors_of(matrix)) == copies * case.params
-
-
-def test_flops_are_those_that_the_counter_sees(case: Case) -> None:
+def test_flops_are_those_that_the_counter_sees_and_scales_are_kept(case: Case) -> None:
     matrix, batch = member(case, (3,)), 2
     x = vectors(batch, 500, matrix.shape[-1])  # so many that it is formed where nothing counts
     with FlopCounterMode(display=False) as counter:
@@ -66,23 +63,13 @@ def test_flops_are_those_that_the_counter_sees(case: Case) -> None:
     # two a number and use
     uses = sum(f.source.blocks * f.blocks[0, 0].numel() for f in factors)
     assert matrix.flops(7) == 3 * 7 * 2 * uses
-
-
-def test_random_members_reach_the_bound_of_the_rank(case: Case) -> None:
-    matrix = member(case, (2,))
-    assert torch.equal(matrix.to_dense(), member(case, (2,)).to_dense())
-    assert matrix.rank_bound == case.rank
-    assert torch.linalg.matrix_rank(matrix.to_dense()).tolist() == [case.rank] * 2
-
-
-def test_random_members_keep_the_scale_of_their_input(case: Case) -> None:
+    # random members keep the scale of their input
     matrix = case.random((2000,), generator(2))
     x = vectors(20, matrix.shape[-1])
-    ratio = matrix.matmul(x).square().mean() / x.square().mean()
-    assert 0.9 < ratio.item() < 1.1
+    assert 0.9 < (matrix.matmul(x).square().mean() / x.square().mean()).item() < 1.1
 
 
-def test_gradients(case: Case) -> None:
+def test_gradients_heads_and_shapes(case: Case) -> None:
     heads = (2,)
     factors = [factor.clone().requires_grad_() for factor in factors_of(member(case, heads))]
     x = vectors(1, 2, member(case).shape[-1]).requires_grad_()
@@ -95,14 +82,10 @@ def test_gradients(case: Case) -> None:
     # fast mode: random projections of the Jacobian, so that wide members take no longer than narrow ones
     assert torch.autograd.gradcheck(through, (x, *factors), fast_mode=True)
 
-
-def test_no_head_sees_another(case: Case) -> None:
+    # no head sees another, and shapes are right without numbers
     factors = factors_of(member(case, (3,)))
     whole = case.rebuild(*factors).to_dense()
     torch.testing.assert_close(whole[1], case.rebuild(*(factor[1] for factor in factors)).to_dense())
-
-
-def test_shapes_are_right_without_numbers(case: Case) -> None:
-    matrix = case.rebuild(*(factor.to("meta") for factor in factors_of(member(case, (3,)))))
+    matrix = case.rebuild(*(factor.to("meta") for factor in factors))
     x = torch.empty(2, 4, matrix.shape[-1], device="meta", dtype=torch.float64)
     assert matrix.matmul(x).shape == (2, 3, 4, matrix.shape[-2])

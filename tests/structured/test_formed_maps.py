@@ -12,12 +12,13 @@ from tsattn.attention import build_attention
 from tsattn.ops import executed_flops
 from tsattn.structured import linear_operators
 
-MAPS = [
-    *((case, name) for case in CASES for name in ("matmul", "matmul_transposed")),
-    *((case, name) for case in SUMS for name in ("inner", "outer_transposed")),
-]
 HEADS = [(), (3,), (2, 3)]
-TURNS = [(*pair, HEADS[turn % len(HEADS)]) for turn, pair in enumerate(MAPS)]
+NAMES = ("matmul", "inner", "matmul_transposed", "outer_transposed")
+# each class by one of the maps, each map by several classes
+TURNS = [
+    (case, NAMES[turn % (4 if case in SUMS else 2) * (1 if case in SUMS else 2)], HEADS[turn % 3])
+    for turn, case in enumerate(CASES[::2])
+]
 
 
 @pytest.mark.parametrize(("case", "name", "heads"), TURNS, ids=lambda one: getattr(one, "name", None) or str(one))

@@ -47,26 +47,22 @@ def test_mlr_is_a_sum_of_block_diagonal_matrices() -> None:
     torch.testing.assert_close(matrix.to_dense(), expected)
 
 
-@pytest.mark.parametrize(("width", "a"), [(6, 2), (48, 8), (7, 1)])
-def test_monarch_is_two_block_diagonals_between_transpositions(width: int, a: int) -> None:
-    b = width // a
-    left, right = normal(b, a, a), normal(a, b, b, seed=1)
-    expected = (
-        transposition(b, a) @ torch.block_diag(*left) @ transposition(a, b) @ torch.block_diag(*right.transpose(1, 2))
-    )
-    matrix = Monarch(left, right)
-    torch.testing.assert_close(matrix.to_dense(), expected)
-    torch.testing.assert_close(BTT(left, right, 1).to_dense(), expected)
+def test_monarch_is_two_block_diagonals_between_transpositions() -> None:
+    for a, b in ((2, 3), (8, 6), (1, 7)):
+        left, right = normal(b, a, a), normal(a, b, b, seed=1)
+        first = transposition(a, b) @ torch.block_diag(*right.transpose(1, 2))
+        expected = transposition(b, a) @ torch.block_diag(*left) @ first
+        torch.testing.assert_close(Monarch(left, right).to_dense(), expected)
+        torch.testing.assert_close(BTT(left, right, 1).to_dense(), expected)
 
 
-@pytest.mark.parametrize(("left", "right"), [((3, 3), (4, 4)), ((2, 3), (6, 1)), ((4, 1), (1, 3))])
-def test_kronecker(left: tuple[int, int], right: tuple[int, int]) -> None:
-    a, b = normal(*left), normal(*right, seed=1)
-    expected = torch.kron(a, b)
-    matrix = Kronecker(a, b)
-    torch.testing.assert_close(matrix.to_dense(), expected)
-    torch.testing.assert_close(matrix.to_mlbtc().to_dense(), expected)
-    torch.testing.assert_close(matrix.T.to_dense(), expected.T)
+def test_kronecker() -> None:
+    for left, right in (((3, 3), (4, 4)), ((2, 3), (6, 1)), ((4, 1), (1, 3))):
+        a, b = normal(*left), normal(*right, seed=1)
+        expected, matrix = torch.kron(a, b), Kronecker(a, b)
+        torch.testing.assert_close(matrix.to_dense(), expected)
+        torch.testing.assert_close(matrix.to_mlbtc().to_dense(), expected)
+        torch.testing.assert_close(matrix.T.to_dense(), expected.T)
 
 
 def test_equal_monarch_blocks_are_a_kronecker_product() -> None:
@@ -105,12 +101,12 @@ def test_a_butterfly_of_two_radices_is_a_monarch_matrix() -> None:
     torch.testing.assert_close(Butterfly((first, second)).to_dense(), monarch.to_dense())
 
 
-@pytest.mark.parametrize("radices", [(2, 2, 2), (2, 3, 2), (5, 1, 2)])
-def test_a_butterfly_of_equal_blocks_is_a_kronecker_product(radices: tuple[int, ...]) -> None:
-    width = torch.Size(radices).numel()
-    blocks = [normal(n, n, seed=seed) for seed, n in enumerate(radices)]
-    matrix = Butterfly(tuple(block.expand(width // len(block), -1, -1) for block in blocks))
-    torch.testing.assert_close(matrix.to_dense(), torch.kron(torch.kron(blocks[0], blocks[1]), blocks[2]))
+def test_a_butterfly_of_equal_blocks_is_a_kronecker_product() -> None:
+    for radices in ((2, 3, 2), (5, 1, 2)):
+        width = torch.Size(radices).numel()
+        blocks = [normal(n, n, seed=seed) for seed, n in enumerate(radices)]
+        matrix = Butterfly(tuple(block.expand(width // len(block), -1, -1) for block in blocks))
+        torch.testing.assert_close(matrix.to_dense(), torch.kron(torch.kron(blocks[0], blocks[1]), blocks[2]))
 
 
 def test_the_fourier_transform_is_a_butterfly() -> None:
@@ -121,9 +117,9 @@ def test_the_fourier_transform_is_a_butterfly() -> None:
     torch.testing.assert_close(matrix.to_dense(), fourier[:, reverse], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("number", "primes"), [(1, (1,)), (2, (2,)), (7, (7,)), (48, (2, 2, 2, 2, 3)), (49, (7, 7))])
-def test_prime_factors(number: int, primes: tuple[int, ...]) -> None:
-    assert prime_factors(number) == primes
+def test_prime_factors() -> None:
+    known = {1: (1,), 2: (2,), 7: (7,), 48: (2, 2, 2, 2, 3), 49: (7, 7)}
+    assert {number: prime_factors(number) for number in known} == known
 
 
 def test_grouped_heads_of_the_two_sided_form() -> None:
@@ -143,7 +139,7 @@ def test_a_factor_shared_by_all_heads_is_applied_once() -> None:
     assert shared.flops(5) == 2 * 5 * shared.num_params()
 
 
-@pytest.mark.parametrize("case", SUMS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SUMS[::2], ids=lambda case: case.name)
 def test_a_query_and_a_key_give_the_bilinear_form_which_mlbtc_contains(case: Case) -> None:
     matrix = case.random((3,), generator(0))
     assert isinstance(matrix, MultiLevel)

@@ -136,7 +136,7 @@ class Attention(nn.Module):
             x: `(B, N, D)`.
             context: `(B, S, D)` for cross-attention.
             attention_mask: `(B, S)` bool, True at real tokens. Outputs at padded tokens mean nothing. With a cache, it
-                says which tokens of `x` are real; each sequence goes on at its own position.
+                says which tokens of `x` are real; each sequence continues at its own position.
             bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair. With a cache S counts the
                 tokens before too, and keys stand by their positions.
             positions: `(N,)` or `(B, N)`, whole numbers; causality, windows, blocks and rotations come from them.
@@ -145,8 +145,7 @@ class Attention(nn.Module):
             global_tokens: `(S,)` or `(B, S)` bool: tokens inside every window and sharing every level. Causality and
                 padding hold for them too.
             cache: from this attention's `new_cache`: the tokens before. `x` holds the tokens that follow them, at least
-                one; they are added to the cache. `impl` says how a prompt is computed; for later
-                tokens there is only one way.
+                one; they are added to the cache. `impl` decides about a prompt, not about later tokens.
 
         Returns:
             `(B, N, D)`. A token that may see no key adds the output projection of zeros. With a cache, the outputs that
@@ -178,37 +177,35 @@ class Attention(nn.Module):
         blocks: Tensor | None = None,
         global_tokens: Tensor | None = None,
     ) -> tuple[PatternCall, Tensor, Tensor, Tensor]:
-        """Check the arguments, see `forward`, and make what the pattern is given.
-
-        Returns:
-            The call; queries and keys, normalised and rotated; and values, as `Pattern` takes them.
-        """
+        """Check the arguments of `forward`, and make the call, queries, keys and values that the pattern is given."""
         self._check_width(x, "x")
-        is_cross = context is not None
         source = x if context is None else context
-        if is_cross:
-            self._check_width(source, "context")
-            if source.shape[0] != x.shape[0]:
-                raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {source.shape[0]}")
+        if context is not None:
+            self._check_width(context, "context")
+            if context.shape[0] != x.shape[0]:
+                raise UserError(f"context must hold as many rows as x, {x.shape[0]}, not {context.shape[0]}")
             if not self.pattern.takes_context:
                 raise UserError(f"{type(self).__name__} cannot attend to a context: its pattern lives on one sequence")
             if self.causal or positions is not None or self.rotary is not None or global_tokens is not None:
-                raise UserError(
-                    "cross-attention takes no positions: causal, rope, positions, global_tokens do not apply"
-                )
+                unfit = "causal, rope, positions, global_tokens do not apply"
+                raise UserError(f"cross-attention takes no positions: {unfit}")
         if blocks is not None and not self.pattern.takes_blocks:
             raise UserError(f"{type(self).__name__} takes no blocks; only the multi-level pattern does")
         B, S = source.shape[:2]
         check_mask(attention_mask, B, S)
-        global_tokens = None if global_tokens is None else rows_of_global_tokens(global_tokens, B, S)
+        if global_tokens is not None:
+            is_bool = global_tokens.dtype == torch.bool
+            global_tokens = _rows("global_tokens", global_tokens, "bool", is_bool, B, S)
         blocks = None if blocks is None else rows_of_blocks(blocks, B, S)
         key_positions = self._key_positions(source, attention_mask, positions)
-        query_positions = default_positions(x.shape[1], align="start", device=x.device) if is_cross else key_positions
+        query_positions = key_positions
+        if context is not None:
+            query_positions = default_positions(x.shape[1], align="start", device=x.device)
         check_bias(bias, (B, self.num_heads, x.shape[1], S))
         if attention_mask is not None:
             # padded places meet weights of zero, which do not remove an infinity or NaN that stands there
             source = source.masked_fill(~attention_mask[..., None], 0.0)
-            x = x if is_cross else source
+            x = source if context is None else x
         counted = positions is None and blocks is None
         tokens = Tokens(query_positions, key_positions, attention_mask, global_tokens, blocks, self.max_length, counted)
         call = PatternCall(tokens, self.scale, self.causal, bias, self._dropout_p, self.impl)
@@ -222,7 +219,8 @@ class Attention(nn.Module):
         """`(B | 1, S)`: the given positions, or those counted over the real tokens."""
         B, S = source.shape[:2]
         if positions is not None:
-            return rows_of_positions(positions, B, S)
+            # in int64, as products would overflow
+            return _rows("positions", positions, "whole numbers", _is_whole(positions), B, S).long()
         if self.pattern.needs_max_length and self.max_length is not None and self.max_length < S:
             raise UserError(f"{S} tokens are more than max_length {self.max_length}, the most it is made for")
         align = self.pattern.align
@@ -230,14 +228,8 @@ class Attention(nn.Module):
             return default_positions(S, align=align, max_length=self.max_length, device=source.device)
         return real_positions(attention_mask, align=align, max_length=self.max_length)
 
-    def new_cache(self, batch_size: int, *, rewind: int = 0) -> Cache:
+    def new_cache(self, batch_size: int) -> Cache:
         """An empty cache for decoding `batch_size` sequences step by step, see `forward`.
-
-        Args:
-            batch_size: B.
-            rewind: tokens that `Cache.crop` can take back from the furthest that a sequence has been, as speculative
-                decoding needs it. A window, and each level of multi-level attention, keeps `rewind - 1` keys more for
-                that.
 
         Raises:
             UserError: if this attention cannot decode: it is not causal, aligns positions to the end, or has a pattern
@@ -246,9 +238,7 @@ class Attention(nn.Module):
         self._check_decodes()
         if not is_whole_number(batch_size) or batch_size < 1:
             raise UserError(f"batch_size of a cache must be at least 1, not {batch_size!r}")
-        if not is_whole_number(rewind) or rewind < 0:
-            raise UserError(f"rewind of a cache must be a number of tokens, 0 or more, not {rewind!r}")
-        cache = self.pattern.new_cache(operator.index(batch_size), self.max_length, operator.index(rewind))
+        cache = self.pattern.new_cache(operator.index(batch_size), self.max_length)
         cache.belongs_to(self)
         return cache
 
@@ -382,17 +372,8 @@ def check_bias(bias: Tensor | None, shape: tuple[int, int, int, int]) -> None:
         raise UserError(f"bias must be broadcastable to {shape}, not of shape {tuple(bias.shape)}")
 
 
-def rows_of_positions(positions: Tensor, rows: int, length: int) -> Tensor:
-    """Positions `(S,)` or `(B, S)` of any width as `(B | 1, S)` int64, whose products do not overflow."""
-    return _rows("positions", positions, "whole numbers", _is_whole(positions), rows, length).long()
-
-
-def rows_of_global_tokens(global_tokens: Tensor, rows: int, length: int) -> Tensor:
-    """Which tokens are global, `(S,)` or `(B, S)`, as `(B | 1, S)`."""
-    return _rows("global_tokens", global_tokens, "bool", global_tokens.dtype == torch.bool, rows, length)
-
-
 def _rows(name: str, t: Tensor, numbers: str, fits: bool, rows: int, length: int) -> Tensor:
+    """A tensor `(S,)` or `(B, S)` as `(B | 1, S)`."""
     if not fits or t.shape not in ((length,), (1, length), (rows, length)):
         raise UserError(
             f"{name} must be {numbers} of shape {(length,)} or {(rows, length)}, "

@@ -1,8 +1,8 @@
-"""What attention keeps of the tokens it has seen, so that the next one is computed without them.
+"""Keys and values that attention keeps of the tokens it has seen, to compute the next one without them.
 
 Keys are kept as they are scored (after normalisation and rotation), and no longer than the pattern can score them:
-whole, over a window, or level by level over the running block (Kuang et al., section 4). The cache of a pattern stands
-beside the pattern. Sequences of a batch may differ in length; padding is never stored.
+whole, over a window, or level by level over the running block (Kuang et al., section 4). The cache of a pattern is in
+the file of the pattern. Sequences of a batch may differ in length; padding is never stored.
 
 Shape letters as in `tsattn.attention.base`; G' the heads of a key (1 where all heads share it), W its components, E
 those of a value, n new tokens.
@@ -11,7 +11,6 @@ those of a value, n new tokens.
 from __future__ import annotations
 
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -23,25 +22,12 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError, is_whole_number
 
-__all__ = ["Cache", "NewTokens", "TokenRows", "places_for"]
+__all__ = ["Cache", "NewTokens", "TokenRows"]
 
 FIRST_ROWS = 16  # rows of a new storage
 
 
-@dataclass
-class Seen:
-    """Tokens of each sequence of a cache.
-
-    Attributes:
-        lengths: seen until now.
-        longest: the most that there have been: what a later token has overwritten stays lost after a crop.
-    """
-
-    lengths: tuple[int, ...]
-    longest: tuple[int, ...]
-
-
-class Cache(ABC):
+class Cache:
     """Keys and values of the tokens seen so far. Made by `Attention.new_cache`, filled by `Attention.forward`.
 
     The sequences of a batch may differ in length; padding is never stored. Storage is taken when tokens come, doubled
@@ -49,28 +35,24 @@ class Cache(ABC):
 
     Args:
         batch_size: B, changed by `reorder`.
-        rewind: tokens that `crop` can take back from the furthest that a sequence has been.
         key_rows: storage for each part of a key, see `split`.
         value_rows: storage for values.
     """
 
-    def __init__(
-        self, batch_size: int, rewind: int, key_rows: Sequence[TokenRows], value_rows: Sequence[TokenRows]
-    ) -> None:
-        self.rewind = rewind
-        self.seen = Seen((0,) * batch_size, (0,) * batch_size)
+    def __init__(self, batch_size: int, key_rows: Sequence[TokenRows], value_rows: Sequence[TokenRows]) -> None:
+        self._lengths = (0,) * batch_size
         self.key_rows, self.value_rows = key_rows, value_rows
         self._owner: weakref.ref[nn.Module] | None = None
 
     @property
     def batch_size(self) -> int:
         """B."""
-        return len(self.seen.lengths)
+        return len(self.lengths)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """Tokens seen of each sequence, padding left out; its next one has this position."""
-        return self.seen.lengths
+        return self._lengths
 
     @property
     def length(self) -> int:
@@ -79,16 +61,8 @@ class Cache(ABC):
 
     @property
     def kind(self) -> str:
-        """The class and what it was made with, in words: caches of one kind serve the same pattern."""
+        """The class and its sizes, in words: caches of one kind serve the same pattern."""
         return type(self).__name__
-
-    @property
-    def croppable(self) -> tuple[int, ...]:
-        """How many tokens `crop` can take back of each sequence now.
-
-        `rewind` of them from the furthest that the sequence has been, or more if they are held.
-        """
-        return tuple(now - first for now, first in zip(self.lengths, self._earliest(), strict=True))
 
     def belongs_to(self, attention: nn.Module) -> bool:
         """Whether it was made by this attention; one that was loaded from a file belongs to the first that asks."""
@@ -114,16 +88,19 @@ class Cache(ABC):
         self.store(k, v, self.new_tokens(k.shape[2], mask, k.device))
 
     def store(self, k: Tensor, v: Tensor, new: NewTokens) -> None:
-        """Take in the next tokens, see `append`; `new` is what `new_tokens` gave for them."""
+        """Take in the next tokens, see `append`; `new` is the result of `new_tokens` for them."""
         for rows, part in zip(self.key_rows, self.split(k), strict=True):
             rows.put(part, new)
         for rows in self.value_rows:
             rows.put(v, new)
-        self.seen.lengths = new.after
-        self.seen.longest = tuple(map(max, self.seen.longest, new.after))
+        self.advance(new.after)
+
+    def advance(self, lengths: tuple[int, ...]) -> None:
+        """Set the number of tokens of each sequence."""
+        self._lengths = lengths
 
     def reorder(self, indices: Sequence[int] | Tensor) -> None:
-        """Sequence i becomes what sequence `indices[i]` was, as beam search needs it.
+        """Replace sequence i by a copy of sequence `indices[i]`, as beam search needs it.
 
         Args:
             indices: any number of them, which becomes the batch size: a sequence may be copied or dropped.
@@ -139,51 +116,7 @@ class Cache(ABC):
         places = indices.long() if isinstance(indices, Tensor) else torch.tensor(rows)
         for storage in (*self.key_rows, *self.value_rows):
             storage.reorder(places)
-        self.seen.lengths = tuple(self.seen.lengths[row] for row in rows)
-        self.seen.longest = tuple(self.seen.longest[row] for row in rows)
-
-    def crop(self, lengths: int | Sequence[int] | Tensor) -> None:
-        """Forget the last tokens, as speculative decoding needs it: the next ones take their positions.
-
-        Args:
-            lengths: the tokens to keep, of all sequences or of each, `(B,)`. A single negative number says how many to
-                take back of each sequence instead.
-
-        Raises:
-            UserError: more tokens than a sequence has, or so few that what they see is no longer held.
-        """
-        given: Any = lengths.tolist() if isinstance(lengths, Tensor | np.ndarray) else lengths
-        if is_whole_number(given):
-            kept = [given] * self.batch_size if given >= 0 else [now + given for now in self.lengths]
-        else:
-            kept = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else []
-        fits = all(map(is_whole_number, kept)) and len(kept) == self.batch_size
-        if not fits or not all(0 <= then <= now for then, now in zip(kept, self.lengths, strict=True)):
-            held = self.length if len(set(self.lengths)) == 1 else list(self.lengths)
-            raise UserError(
-                f"a cache is cropped to a number of tokens, or to one for each of its {self.batch_size} sequences, of "
-                f"the {held} that it holds, not to {given!r}"
-            )
-        dropped = [now - then for now, then in zip(self.lengths, kept, strict=True)]
-        for now, gone, most, longest in zip(self.lengths, dropped, self.croppable, self.seen.longest, strict=True):
-            if gone > most:
-                raise UserError(
-                    f"this cache can take back {most} of its {now} tokens, not {gone}: "
-                    f"new_cache(..., rewind={longest - now + gone}) keeps what that needs"
-                )
-        if max(dropped):
-            # zeros, as a number that is not finite would spoil even what it is multiplied by a weight of zero for
-            storage = [*self.key_rows, *self.value_rows]
-            device = storage[0].first(0).device
-            mask = torch.arange(max(dropped), device=device) < torch.tensor(dropped, device=device)[:, None]
-            forgotten = NewTokens.of(kept, max(dropped), mask, device)
-            for rows in storage:
-                rows.clear(forgotten)
-        self.seen.lengths = tuple(kept)
-
-    @abstractmethod
-    def _earliest(self) -> Sequence[int]:
-        """The shortest length that each sequence can be cropped to."""
+        self.advance(tuple(self.lengths[row] for row in rows))
 
     def split(self, components: Tensor) -> Sequence[Tensor]:
         """The parts of keys or queries `(B, heads, n, W)` that are stored apart."""
@@ -212,17 +145,9 @@ class Cache(ABC):
         return {**self.__dict__, "_owner": None}  # no attention outlives its process
 
 
-def places_for(seen: int, rewind: int) -> int:
-    """Places for the keys of the last tokens, where a token sees up to `seen`, its own counted.
-
-    A new token overwrites the oldest key. It does not see that key itself, but an earlier token may.
-    """
-    return seen + max(rewind - 1, 0)
-
-
 @dataclass(frozen=True)
 class NewTokens:
-    """The tokens of one call, by where they stand in their sequences.
+    """The tokens of one call, by their places in the sequences.
 
     Attributes:
         before: of each of the B sequences, the tokens before.
@@ -297,7 +222,8 @@ class TokenRows:
 
     def first(self, count: int) -> Tensor:
         """A view of the first places, `(B, heads, count, width)`."""
-        assert self._data is not None, "nothing has been put here"
+        if self._data is None:
+            raise RuntimeError("nothing has been put here")
         return self._data[:, :, :count]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # growing storage would be compiled at every size
@@ -356,12 +282,6 @@ class TokenRows:
         places = torch.arange(rows.shape[2], device=rows.device)[None]
         positions = last - (last - places) % (self.size or max(1, *lengths))
         return rows, positions.masked_fill(positions < 0, later)
-
-    def clear(self, new: NewTokens) -> None:
-        """Write zeros in place of tokens, so that none of their numbers is read again."""
-        if self._data is not None:
-            zeros = self._data.new_zeros(()).expand(*self._data.shape[:2], new.count, self._data.shape[-1])
-            self.put(zeros, new)
 
     def reorder(self, indices: Tensor) -> None:
         """Sequence i becomes a copy of what was sequence `indices[i]`."""

@@ -58,14 +58,15 @@ class AttentionCost:
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What a built attention has and does, counted; the names are those of `AttentionCost`.
+    """Counted cost of a built attention; the names are those of `AttentionCost`.
 
     Attributes:
         score_params: elements of the projection's matrices (its biases, vectors, are left out), and of the pattern's
             table.
         projection_flops: executed to make queries and keys.
         score_flops: executed by the `reference` to form the scores, for all heads.
-        executed_flops: executed by what `auto` takes on a CPU, to form the scores and to mix the values, for all heads.
+        executed_flops: executed by `auto` on a CPU, to form the scores and to mix the values, for all heads; components
+            that it pads with zeros are included.
     """
 
     score_params: int
@@ -82,9 +83,8 @@ def attention_cost(
     tokens: int,
     causal: bool = False,
     max_length: int | None = None,
-    rewind: int = 0,
 ) -> AttentionCost:
-    """The closed-form cost of the attention that a description means.
+    """Compute the closed-form cost of the attention that a description names.
 
     Args:
         description: a kind's name, or ``{kind: ..., argument: value, ...}``.
@@ -94,7 +94,6 @@ def attention_cost(
         causal: whether tokens see no later ones. Of the closed forms only those of windows change: a kernel may skip
             half of a square of scores, but none is counted as skipped, here as in the paper.
         max_length: the length that blocks by number divide; T by default.
-        rewind: tokens that can be taken back while T are generated, see `Attention.new_cache`.
 
     Raises:
         UserError: for a wrong description or size, or a kind whose cost is not known.
@@ -104,15 +103,15 @@ def attention_cost(
             raise UserError(f"{name} must be at least 1, not {size}")
     longest = tokens if max_length is None else max_length
     attention = build_attention(description, d_model=d_model, num_heads=num_heads, max_length=longest, causal=causal)
-    return closed_form(attention, tokens, rewind=rewind)
+    return closed_form(attention, tokens)
 
 
-def closed_form(attention: Attention, tokens: int, *, rewind: int = 0) -> AttentionCost:
-    """The closed-form cost of a built attention over T tokens; see `attention_cost`."""
+def closed_form(attention: Attention, tokens: int) -> AttentionCost:
+    """Compute the closed-form cost of a built attention over T tokens; see `attention_cost`."""
     max_length = _checked_length(attention, tokens)
     made = attention.projection.cost(attention.d_model)
     width = attention.projection.width
-    scored = attention.pattern.cost(width, tokens, causal=attention.causal, max_length=max_length, rewind=rewind)
+    scored = attention.pattern.cost(width, tokens, causal=attention.causal, max_length=max_length)
     return AttentionCost(
         score_params_per_head=made.params_per_head + scored.params,
         score_params=made.params + scored.params * attention.num_heads,
@@ -126,14 +125,11 @@ def closed_form(attention: Attention, tokens: int, *, rewind: int = 0) -> Attent
 
 
 def measured(attention: Attention, tokens: int) -> MeasuredCost:
-    """Count the parameters of a built attention, and the flops that its reference path executes on T tokens.
+    """Count the parameters of a built attention, and the flops that it executes on T tokens, for a batch of one.
 
-    The flops are those that `torch.utils.flop_counter` sees, of a batch of one. The reference forms every pair with all
-    W components and masks what the pattern forbids: it executes `2 T^2 W` a head for windows and for several levels
-    too (each level's whole matrix is formed, `2 T^2 r` together), where the closed form counts the pairs of the
-    pattern. What `auto` executes is counted by `tsattn.ops.executed_flops`, zero-padded components included.
-
-    Nothing is computed: the tensors have no storage, so that any T can be asked for.
+    The reference forms every pair with all W components and masks what the pattern forbids: `2 T^2 W` a head for
+    windows and levels too, where the closed form counts the pairs of the pattern. The tensors have no storage, so that
+    any T can be asked for.
 
     Raises:
         UserError: if `tokens` is below 1 or more than the attention was built for.
@@ -141,18 +137,24 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     max_length = _checked_length(attention, tokens)
     with FlopCounterMode(display=False) as projecting:
         q, k = _queries_and_keys(attention, tokens)
-    pattern, scale = attention.pattern, attention.projection.scale
+    pattern = attention.pattern
     on_meta = copy.deepcopy(pattern).to("meta") if isinstance(pattern, nn.Module) else pattern
-    known = _known_tokens(attention, tokens, max_length, "meta")
+
+    def call(device: str, impl: str) -> PatternCall:
+        """T tokens without padding or other arguments, as `Attention` passes them to its pattern."""
+        on = torch.device(device)
+        positions = default_positions(tokens, align=pattern.align, max_length=max_length, device=on)
+        known = Tokens(positions, positions, max_length=max_length, counted=True)
+        return PatternCall(known, attention.projection.scale, attention.causal, impl=impl)
+
     # values without components: what is left to count are the scores
     v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
     with torch.no_grad(), FlopCounterMode(display=False) as scoring:
-        on_meta(q, k, v, PatternCall(known, scale, attention.causal, impl="reference"))
+        on_meta(q, k, v, call("meta", "reference"))
     heads_and_widths = (*((t.shape[1], t.shape[3]) for t in (q, k)), (attention.num_kv_heads, attention.head_dim))
     with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
         q, k, v = (torch.empty(1, heads, tokens, width) for heads, width in heads_and_widths)
-        known = _known_tokens(attention, tokens, max_length, "cpu")
-        executed = executed_flops(lambda: pattern(q, k, v, PatternCall(known, scale, attention.causal)))
+        executed = executed_flops(lambda: pattern(q, k, v, call("cpu", "auto")))
     return MeasuredCost(
         score_params=attention.projection.num_params() + pattern.num_params(),
         projection_flops=projecting.get_total_flops(),
@@ -161,20 +163,16 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     )
 
 
-def measured_key_bytes(
-    attention: Attention, tokens: int, dtype: torch.dtype = torch.float32, *, rewind: int = 0
-) -> int:
-    """Bytes of storage that the key cache holds at the peak, while T tokens come one by one, for a batch of one.
+def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> int:
+    """Count the bytes that the key cache holds at the peak, while T tokens come one by one, for a batch of one.
 
-    They are the closed form's where the attention was built for T tokens; storage grows by doubling, so that an
-    attention built for more tokens, or for any number, may hold more than it has filled. It takes a step for each
-    token, on the meta device, where nothing is stored. `rewind` is that of `Attention.new_cache`.
+    Storage grows by doubling: an attention built for more than T tokens may hold more than the closed form.
 
     Raises:
         UserError: if this attention cannot decode (see `Attention.new_cache`), or `tokens` are out of its range.
     """
     _checked_length(attention, tokens)
-    cache = attention.new_cache(1, rewind=rewind)
+    cache = attention.new_cache(1)
     k = _queries_and_keys(attention, tokens)[1].to(dtype)
     v = k.new_empty(1, attention.num_kv_heads, tokens, 0)
     peak = 0
@@ -183,13 +181,6 @@ def measured_key_bytes(
             cache.append(k[:, :, step : step + 1], v[:, :, step : step + 1])
             peak = max(peak, cache.key_nbytes)
     return peak
-
-
-def _known_tokens(attention: Attention, tokens: int, max_length: int, device: str) -> Tokens:
-    """T tokens without padding or other arguments, as `Attention` passes them to its pattern."""
-    align, on = attention.pattern.align, torch.device(device)
-    positions = default_positions(tokens, align=align, max_length=max_length, device=on)
-    return Tokens(positions, positions, max_length=max_length, counted=True)
 
 
 def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor]:

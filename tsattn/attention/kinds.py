@@ -50,9 +50,8 @@ class StandardAttention(Attention):
     """Softmax attention with `q = x W_Q`, `k = x W_K` over every pair (Kuang et al., equation 1).
 
     Args:
-        scaling: factor of the logits: ``head``, `1 / sqrt(r)`; ``mup``, `8 / r`, as the authors train under muP; or a
-            number.
-        **options: what every kind takes, see `Attention`.
+        scaling: factor of the logits: ``head``, `1 / sqrt(r)`; ``mup``, `8 / r` (the authors'); or a number.
+        **options: see `Attention`.
     """
 
     def __init__(
@@ -67,9 +66,8 @@ class SlidingWindowAttention(Attention):
 
     Args:
         window_size: keys on a side, the position itself counted.
-        scaling: factor of the logits: ``head``, `1 / sqrt(r)`; ``mup``, `8 / r`, as the authors train under muP; or a
-            number.
-        **options: what every kind takes, see `Attention`.
+        scaling: factor of the logits: ``head``, `1 / sqrt(r)`; ``mup``, `8 / r` (the authors'); or a number.
+        **options: see `Attention`.
     """
 
     def __init__(
@@ -101,7 +99,7 @@ class GlobalSlidingWindowAttention(Attention):
             added as they are and sum to 2.
         scaling: ``head``, the logits above; ``mup``, those of each part of rank r times `8 / r` instead of
             `1 / sqrt(r)`.
-        **options: what every kind takes, see `Attention`.
+        **options: see `Attention`.
 
     Raises:
         UserError: a `global_rank`, `window_size`, `combine` or `scaling` that means nothing.
@@ -133,9 +131,8 @@ class BTTAttention(Attention):
         side: ``key``, ``query`` or ``both``, see `BTTProjection`.
         divisor: of D, which makes the blocks: ``below``, the largest up to its root; ``above``, the smallest above it,
             which is the authors' where D is a square, so that their weights load.
-        scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as the authors train under muP; or a
-            number.
-        **options: what every kind takes, see `Attention`; `qk_norm` is on by default and normalises what is mapped.
+        scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D` (the authors'); or a number.
+        **options: see `Attention`; `qk_norm` is on by default and normalises what is mapped.
     """
 
     def __init__(
@@ -169,7 +166,7 @@ class BilinearMLRAttention(Attention):
         scaling: factor of the products of a level: ``level``, `1 / sqrt(p_l r_l)`; ``mup``, the same, which is what the
             authors train with under muP; ``mup_language``, `8 / (p_l r_l)`, that of their language models; ``head``,
             `1 / sqrt(sum_l p_l r_l)` for all levels alike; or a number for all levels alike.
-        **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together,
+        **options: see `Attention`; `qk_norm` normalises the components of all levels together,
             ``level`` those of each, before the level's factor.
 
     Raises:
@@ -222,9 +219,8 @@ class MLBTCAttention(Attention):
             divides D; a level that is not shuffled has as many left as right ones. `p` right blocks take `p rank`
             components of a query, shuffled with `p'` left blocks `p p' rank`. By default a low-rank level of the head
             size, and a BTT level of rank 1.
-        scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as the authors train BTT under muP; or
-            a number.
-        **options: what every kind takes, see `Attention`; `qk_norm` normalises the components of all levels together,
+        scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as for BTT; or a number.
+        **options: see `Attention`; `qk_norm` normalises the components of all levels together,
             ``level`` those of each.
 
     Raises:
@@ -272,7 +268,7 @@ class MLRAttention(Attention):
         divide_by: what the logits are divided by as well: ``none``; ``levels``, the number of levels; ``active``, pair
             by pair the number of levels in which the two tokens share a block, as in the authors' language models;
             ``both``, one after the other.
-        **options: what every kind takes, see `Attention`.
+        **options: see `Attention`.
     """
 
     def __init__(
@@ -308,7 +304,7 @@ class IdentityAttention(Attention):
     """Each token gets its own value: what is left of a model whose tokens do not see each other.
 
     Args:
-        **options: what every kind takes, see `Attention`; there is nothing to normalise and to rotate.
+        **options: see `Attention`; there is nothing to normalise and to rotate.
     """
 
     def __init__(self, d_model: int, num_heads: int, **options: Unpack[AttentionOptions]) -> None:
@@ -320,7 +316,7 @@ class UniformAttention(Attention):
     """Each token gets the mean of the values of all keys that it may see: mixing without a choice.
 
     Args:
-        **options: what every kind takes, see `Attention`; there is nothing to normalise and to rotate.
+        **options: see `Attention`; there is nothing to normalise and to rotate.
     """
 
     def __init__(self, d_model: int, num_heads: int, **options: Unpack[AttentionOptions]) -> None:
@@ -337,7 +333,7 @@ class FixedMixingAttention(Attention):
     Args:
         align: where a sequence of fewer than `max_length` tokens lies in the matrix. ``end``: its last token has the
             last place (encoders); ``start``: its first has the first.
-        **options: what every kind takes, see `Attention`; `max_length` is needed, and there is nothing to normalise and
+        **options: see `Attention`; `max_length` is needed, and there is nothing to normalise and
             to rotate.
 
     Raises:

@@ -21,11 +21,10 @@ __all__ = ["WatchedCall", "attention_calls", "attention_levels", "attention_map"
 
 @torch.no_grad()
 def attention_map(attention: Attention, x: Tensor, context: Tensor | None = None, **arguments: Tensor | None) -> Tensor:
-    """Compute the probabilities with which queries mix the values of keys, by the plain reference.
+    """Compute the probabilities with which queries mix the values of keys, by the plain reference, without dropout.
 
-    They are read off its output for values that mark the key they belong to, so that they are what any kind computes,
-    with its scaling, normalisation, rotary positions, masks and blocks; dropout is left out. Global + sliding window is
-    shown as its two parts together: their mean, or with ``combine: sum`` their sum.
+    They are its output for values that mark their key. Global + sliding window is shown as its two parts together:
+    their mean, or with ``combine: sum`` their sum.
 
     Args:
         attention: a built attention.
@@ -126,7 +125,7 @@ class WatchedCall:
 
 
 def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[WatchedCall]:
-    """The first call of each attention of a model while it runs in eval mode, in the order of its modules.
+    """Record the first call of each attention of a model while it runs in eval mode, in the order of its modules.
 
     Attentions that are not called, or that decode with a cache, are left out.
 

@@ -38,17 +38,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ProjectionCost:
-    """What making queries and keys takes.
+    """The cost of making queries and keys, biases left out."""
 
-    Attributes:
-        params_per_head: numbers in the bilinear form of one head, biases left out.
-        params: numbers of all heads together; with grouped heads fewer than H times those of one.
-        key_heads: heads that the keys have, each of which is cached.
-    """
-
-    params_per_head: int
-    params: int
-    key_heads: int
+    params_per_head: int  # numbers in the bilinear form of one head
+    params: int  # of all heads together; with grouped heads fewer than H times those of one
+    key_heads: int  # heads that the keys have, each of which is cached
 
 
 class Projection(nn.Module):
@@ -87,11 +81,7 @@ class Projection(nn.Module):
         raise UserError(f"the cost of {type(self).__name__} is not known: it has no method cost")
 
     def norm(self, side: str, qk_norm: bool | str) -> nn.Module:
-        """What normalises the components of a side, ``query`` or ``key``.
-
-        Args:
-            side: which ones.
-            qk_norm: false, true for all components of a head together, or ``level``.
+        """The module that normalises the components of a side, ``query`` or ``key``; see `Attention` for `qk_norm`.
 
         Raises:
             UserError: another `qk_norm`, ``level`` for a projection without levels, or one without queries and keys.
@@ -117,14 +107,7 @@ class Projection(nn.Module):
 
 
 class LowRankProjection(Projection):
-    """The usual `q = x W_Q`, `k = x W_K`: a bilinear form of rank at most r, `2 D r` parameters a head.
-
-    Args:
-        d_model: D.
-        num_heads: H.
-        num_kv_heads: G; H if None.
-        head_dim: r.
-    """
+    """The usual `q = x W_Q`, `k = x W_K`: a bilinear form of rank at most r = `head_dim`, `2 D r` parameters a head."""
 
     def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None, head_dim: int) -> None:
         super().__init__()
@@ -156,12 +139,7 @@ class LowRankProjection(Projection):
 
 
 class NoProjection(Projection):
-    """No queries and keys: they have no component, so that the tokens make no score.
-
-    Args:
-        num_heads: H.
-        num_kv_heads: G; H if None.
-    """
+    """No queries and keys: they have no component, so that the tokens make no score."""
 
     def __init__(self, num_heads: int, num_kv_heads: int | None) -> None:
         super().__init__()
@@ -459,12 +437,10 @@ class RotaryEmbedding(ModuleWithConstants):
 
     Args:
         width: W, components of a query or key.
-        groups: sizes of groups of components (the ranks of multi-level attention). By default every group gets
-            frequencies spread over the whole range, so that far pairs, which see only the first group, get slow and
-            fast ones.
-        frequencies: which pairs get which frequencies: ``spread``, as described for `groups`; ``fast_first``, falling
-            from the first pair to the last, so that far pairs under multi-level attention see fast rotations;
-            ``slow_first``, rising, so that they see slow ones.
+        groups: sizes of groups of components (the ranks of multi-level attention); one group by default.
+        frequencies: which pairs get which frequencies. ``spread``: every group gets slow and fast ones, so that far
+            pairs, which see only the first group, have both; ``fast_first``: they fall from the first pair to the last,
+            so that far pairs see fast rotations; ``slow_first``: they rise.
         base: the slowest rotation turns once in about `2 pi base` steps.
 
     Raises:

@@ -57,9 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dtype", type=_dtype, default="float32", help=f"number format of the key cache: {one_of(_DTYPES)}"
     )
-    parser.add_argument(
-        "--rewind", type=_tokens, default=0, metavar="K", help="tokens that the key cache can drop again"
-    )
     parser.add_argument("--causal", action="store_true", help="hide later tokens")
     return parser
 
@@ -67,12 +64,6 @@ def _parser() -> argparse.ArgumentParser:
 def _count(text: str) -> int:
     if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return int(text)
-
-
-def _tokens(text: str) -> int:
-    if not re.fullmatch(r"\d+", text.strip()):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, not {text}")
     return int(text)
 
 
@@ -95,13 +86,13 @@ def _report(description: object, options: argparse.Namespace) -> str:
         max_length=options.max_length or options.tokens,
         causal=options.causal,
     )
-    form = closed_form(attention, options.tokens, rewind=options.rewind)
+    form = closed_form(attention, options.tokens)
     count = measured(attention, options.tokens)
     dtype = getattr(torch, options.dtype)
     notes = [_NOTE] if count.score_flops > form.score_flops else []
     held: int | None = None
     try:
-        held = measured_key_bytes(attention, options.tokens, dtype, rewind=options.rewind)
+        held = measured_key_bytes(attention, options.tokens, dtype)
     except UserError as reason:
         notes.append(f"The cache is not measured: {reason}.")
     rows: list[tuple[str, int | None, int | None]] = [

@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _report(found: KernelLibrary) -> str:
     """A line a fact."""
-    from tsattn.ops.native.instruction_sets import sets_of_this_cpu
+    from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 
     facts = [("instruction sets", one_of(one.name for one in sets_of_this_cpu()))]
     if found.library is None or found.instruction_set is None:

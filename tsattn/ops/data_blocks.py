@@ -18,7 +18,7 @@ MONDAY = 3  # days from a Monday to 1970-01-01, a Thursday
 
 
 def calendar_block_ids(time: Tensor, units: Sequence[str]) -> Tensor:
-    """The block of every token at every level, one calendar unit a level.
+    """Find the block of every token at every level, one calendar unit a level.
 
     This is the partition that Kuang et al. (ICML 2025, section 4) leave open. Weeks, which begin on Monday, do not nest
     in months, quarters or years: tokens of one week may lie in two months.
@@ -62,7 +62,7 @@ CALENDAR_UNITS: dict[str, Callable[[Tensor], Tensor]] = {
     "day": lambda time: floor_divide(time, DAY),
     "hour": lambda time: floor_divide(time, HOUR),
 }
-"""What a level of blocks may be by the calendar: from seconds to the number of a block."""
+"""The units that a level of blocks may have by the calendar: each maps seconds to the number of a block."""
 
 # Values are rounded to this part of the range of their row and channel. Whole numbers of it, and their squares, have
 # exact sums over a million steps: the same in any order, so on any device and in any batch.
@@ -71,7 +71,7 @@ PARTS = 2**21
 
 @torch.no_grad()
 def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tensor | None = None) -> Tensor:
-    """The block of every token at every level, cut where the mean of the values changes most.
+    """Find the block of every token at every level, cut where the mean of the values changes most.
 
     Each row is cut by binary segmentation (Scott and Knott, *A Cluster Analysis Method for Grouping Means in the
     Analysis of Variance*, Biometrics 1974): of all places where one more cut could be made, the one is taken that

@@ -1,8 +1,8 @@
 """Dropout; on a CPU by a generator of this package, in one pass over memory, with no mask kept for the backward pass.
 
 PyTorch draws each number of a mask from one sequential generator, writes the mask, and multiplies by it. Here one seed
-is drawn from PyTorch's generator a call, so that a seed, a saved state, or a pass that is computed anew repeats it. The
-mask is a function of that seed and of the place of each number: it is found again in the backward pass, and is the same
+is drawn from PyTorch's generator a call, so that a seed, a saved state, or a recomputed pass repeats it. The
+mask is a function of that seed and of the place of each number: the backward pass finds it again, and it is the same
 for any number of threads and any instruction set.
 """
 
@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from tsattn.ops.native.kernel_problem import DropoutProblem, numbers, openmp_team
+from tsattn.ops.native.kernel_problem import DropoutProblem, keep_threshold, kept_numbers, numbers, openmp_team
 from tsattn.ops.native.library import load_kernels, why_no_kernels
-from tsattn.ops.native.self_check import keep_threshold, kept_numbers
 
 __all__ = ["dropout", "dropout_operator", "dropout_reference", "native_dropout_left", "takes_native_dropout"]
 
@@ -30,7 +29,7 @@ _KINDS = (Tensor, nn.Parameter, FakeTensor)
 
 
 def dropout(x: Tensor, p: float, training: bool = True, *, residual: Tensor | None = None) -> Tensor:
-    """`x` with each number set to zero with probability `p`, and the others divided by `1 - p`.
+    """Set each number of `x` to zero with probability `p`, and divide the others by `1 - p`.
 
     The kernel takes float32 and bfloat16 on a CPU, in compiled graphs too. All else is `torch.nn.functional.dropout`:
     other devices and types, the transformations of `torch.func`, derivatives in forward mode, `torch.export`, and a
@@ -75,7 +74,7 @@ def _is_native(x: Tensor) -> bool:
 
 
 def dropout_reference(x: Tensor, p: float, seed: int, residual: Tensor | None = None) -> Tensor:
-    """What the kernel computes from a seed, with the mask written out; see `dropout`."""
+    """The result of the kernel from a seed, with the mask written out; see `dropout`."""
     kept = torch.from_numpy(kept_numbers(seed, x.numel(), p)).view(x.shape)
     factors = kept.to(torch.float32) * keep_threshold(p)[1]
     dropped = x.to(torch.promote_types(x.dtype, torch.float32)) * factors
@@ -94,7 +93,7 @@ def takes_native_dropout() -> bool:
 
 @contextlib.contextmanager
 def native_dropout_left() -> Iterator[None]:
-    """Within it, dropout is PyTorch's, as it was when a run was begun that goes on."""
+    """Leave dropout to PyTorch, for a run that was begun so."""
     global _is_left
     before = _is_left
     _is_left = True
@@ -106,16 +105,10 @@ def native_dropout_left() -> Iterator[None]:
 
 @torch.library.custom_op("tsattn::native_dropout", mutates_args=(), device_types="cpu")
 def dropout_operator(x: Tensor, residual: Tensor | None, p: float, seed: Tensor, dtype: torch.dtype) -> Tensor:
-    """`x` with numbers set to zero and the others scaled, plus the residual; the same ones whenever the seed is.
+    """`x` with numbers set to zero and the others scaled, plus the residual, in `dtype`.
 
-    What is dropped depends on the seed and the place of a number among those of `x`, in the order of its dimensions.
-
-    Args:
-        x: any shape, in float32 or bfloat16.
-        residual: of the shape of `x`, in `dtype`; None for none.
-        p: the probability of dropping a number.
-        seed: `()` int64.
-        dtype: of the result, float32 or bfloat16.
+    `x` and `dtype` are float32 or bfloat16, the residual is of the shape of `x` and in `dtype`, the seed `()` int64.
+    The seed and the place of a number among those of `x`, in the order of its dimensions, decide if it is dropped.
     """
     kernels = load_kernels()
     if kernels is None:

@@ -1,7 +1,7 @@
 """Counting the floating-point operations that the fast paths execute on a CPU.
 
-PyTorch's counter sees matrix products but reads 0 for fused kernels: its own, for which the formulas below say what is
-executed, zero-padded components included, and the native one, which says it itself. One multiply-add is 2 flops.
+PyTorch's counter sees matrix products but reads 0 for fused kernels. The formulas below count its own, zero-padded
+components included; the native kernel counts itself. One multiply-add is 2 flops.
 """
 
 from __future__ import annotations
@@ -12,24 +12,18 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tsattn.ops.native.operators import FLOP_FORMULAS
+from tsattn.ops.native.native_attention import FLOP_FORMULAS
 
 __all__ = ["executed_flops"]
 
 
 def _pairs(q: torch.Size, k: torch.Size, causal: bool) -> int:
     """Pairs of all heads that the kernel scores; causal, those up to the diagonal, which it rounds up to its blocks."""
-    B, H, N, _ = q
-    S = k[2]
-    if not causal:
-        return B * H * N * S
-    seen = sum(min(i + 1, S) for i in range(N))
-    return B * H * seen
+    (B, H, N, _), S = q, k[2]
+    return B * H * (sum(min(i + 1, S) for i in range(N)) if causal else N * S)
 
 
-def _forward(
-    q: torch.Size, k: torch.Size, v: torch.Size, dropout_p: float = 0.0, is_causal: bool = False, **_: Any
-) -> int:
+def _forward(q: torch.Size, k: torch.Size, v: torch.Size, _: float = 0.0, is_causal: bool = False, **more: Any) -> int:
     """Scores, and the mixing of values."""
     return 2 * _pairs(q, k, is_causal) * (q[-1] + v[-1])
 
@@ -41,9 +35,9 @@ def _backward(
     v: torch.Size,
     out: torch.Size,
     lse: torch.Size,
-    dropout_p: float = 0.0,
+    _: float = 0.0,
     is_causal: bool = False,
-    **_: Any,
+    **more: Any,
 ) -> int:
     """The scores again, the gradients of weights and values, and those of queries and keys."""
     return 2 * _pairs(q, k, is_causal) * (3 * q[-1] + 2 * v[-1])
@@ -57,7 +51,7 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
 
 
 def executed_flops(run: Callable[[], Any]) -> int:
-    """The flops of all matrix products and fused CPU attention kernels that a call executes.
+    """Count the flops of all matrix products and fused CPU attention kernels that a call executes.
 
     Args:
         run: called once; a backward pass inside it is counted too.

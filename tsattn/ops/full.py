@@ -1,8 +1,4 @@
-"""Attention over the allowed pairs: the plain reference, the fused kernel of PyTorch, and forms without scores.
-
-Without scores the values of each query's keys have equal weights, or a query gets its own value; the reference is
-`full_attention_reference` with queries and keys of no component, whose logits are zero.
-"""
+"""Attention over the allowed pairs: the plain reference, the fused kernel of PyTorch, and the native kernel."""
 
 from __future__ import annotations
 
@@ -14,22 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.masks import allowed_pairs, without_padding
+from tsattn.ops.masks import allowed_pairs
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
-from tsattn.ops.native import UNREADABLE, is_worth_native, native_attention, pair_intervals, why_not_native
+from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.softmax import expand_heads, finite_as, fused_attention, in_widest_type, softmax_attention, wide
 
-__all__ = [
-    "UNSCORED_IMPLS",
-    "full_attention",
-    "full_attention_reference",
-    "full_attention_sdpa",
-    "is_direct",
-    "mean_over_keys",
-    "mean_over_pairs",
-    "own_values",
-    "with_heads",
-]
+__all__ = ["IMPLS", "full_attention", "full_attention_reference", "full_attention_sdpa"]
 
 IMPLS = ("auto", "reference", "sdpa", "native")
 
@@ -50,7 +36,7 @@ def full_attention(
     dropout_p: float = 0.0,
     impl: str = "auto",
 ) -> Tensor:
-    """`softmax(scale q k^T + bias) v` over the allowed pairs (Kuang et al., equation 1).
+    """Compute `softmax(scale q k^T + bias) v` over the allowed pairs (Kuang et al., equation 1).
 
     Args:
         q: `(B, H | 1, N, r)` queries.
@@ -80,15 +66,18 @@ def full_attention(
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     options: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_p": dropout_p}
     if impl in ("auto", "native"):
-        why_not = _why_not_native(q, k, v, query_positions, key_positions, causal, key_mask, allowed, bias)
-        if why_not is None and (impl == "native" or is_worth_native(q, k)):
-            intervals = pair_intervals(
-                q, k, causal=causal, query_positions=query_positions, key_positions=key_positions, key_mask=key_mask
-            )
-            assert not isinstance(intervals, str), intervals
-            return native_attention(q, k, v, intervals=intervals, ranks=[q.shape[-1]], **options)
+        found: Intervals | str | None = why_not_native(q, k, v, bias, hidden=(key_mask,))
+        if causal and not is_readable(query_positions, key_positions):
+            found = UNREADABLE
+        if allowed is not None:
+            found = "it takes pairs by position and padding, not one by one"
+        if found is None and (impl == "native" or is_worth_native(q, k)):
+            places: dict[str, Any] = {"query_positions": query_positions, "key_positions": key_positions}
+            found = pair_intervals(q, k, causal=causal, key_mask=key_mask, **places)
+            if not isinstance(found, str):
+                return native_attention(q, k, v, intervals=found, ranks=[q.shape[-1]], **options)
         if impl == "native":
-            raise UserError(f"impl native cannot compute this attention: {why_not}")
+            raise UserError(f"impl native cannot compute this attention: {found}")
     if causal or key_mask is not None:
         positions = (
             torch.arange(t.shape[2], device=q.device)[None] if given is None else given
@@ -102,24 +91,6 @@ def full_attention(
     fused = impl == "sdpa" or (impl == "auto" and reason is None)
     compute = full_attention_sdpa if fused else full_attention_reference
     return compute(q, k, v, allowed=allowed, **options)
-
-
-def _why_not_native(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    query_positions: Tensor | None,
-    key_positions: Tensor | None,
-    causal: bool,
-    key_mask: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-) -> str | None:
-    if allowed is not None:
-        return "it takes pairs by position and padding, not one by one"
-    if causal and not is_readable(query_positions, key_positions):
-        return UNREADABLE
-    return why_not_native(q, k, v, bias, hidden=(key_mask,))
 
 
 def full_attention_reference(
@@ -157,76 +128,3 @@ def full_attention_sdpa(
     if width > value_width:
         out = out[..., :value_width]
     return out if empty is None else out.masked_fill(empty, 0.0)
-
-
-UNSCORED_IMPLS = ("auto", "reference", "direct")
-
-
-def is_direct(impl: str, *, bias: bool, dropout: bool) -> bool:
-    """Whether the values are mixed directly, not by the plain reference.
-
-    Args:
-        impl: one of `UNSCORED_IMPLS`.
-        bias: whether there is a bias that the direct form does not take.
-        dropout: whether weights are dropped.
-
-    Raises:
-        UserError: if ``direct`` is named and cannot compute this.
-    """
-    reason = "bias" if bias else "dropout of weights" if dropout else None
-    if impl == "direct" and reason is not None:
-        raise UserError(f"impl direct cannot compute this attention: it takes no {reason}, which reference does")
-    return impl != "reference" and reason is None
-
-
-def own_values(v: Tensor, heads: int, key_mask: Tensor | None = None) -> Tensor:
-    """The value of each token itself, zeros at tokens that are not real: v `(B, G, N, E)` to `(B, H, N, E)`."""
-    return with_heads(without_padding(key_mask, v)[0], heads)
-
-
-def mean_over_keys(
-    v: Tensor, heads: int, num_queries: int, *, causal: bool = False, key_mask: Tensor | None = None
-) -> Tensor:
-    """The mean of the values of all real keys; causal: of those up to the query, where keys are in their order.
-
-    Args:
-        v: `(B, G, S, E)` values.
-        heads: H.
-        num_queries: N; as many as keys where `causal` is true.
-        causal: a query sees no later key.
-        key_mask: `(B, S)` bool, True at real keys; not with `causal`. A query without any gets zeros.
-
-    Returns:
-        `(B, H, N, E)`.
-    """
-    exact = wide(v)
-    if causal:
-        count = torch.arange(1, v.shape[2] + 1, device=v.device, dtype=exact.dtype)[:, None]
-        return with_heads((exact.cumsum(2) / count).to(v.dtype), heads)
-    if key_mask is None:
-        mean = exact.mean(2, keepdim=True)
-    else:
-        count = key_mask.sum(-1).clamp(min=1)[:, None, None, None]
-        mean = without_padding(key_mask, exact)[0].sum(2, keepdim=True) / count
-    return with_heads(mean.to(v.dtype), heads).expand(-1, -1, num_queries, -1)
-
-
-def mean_over_pairs(v: Tensor, heads: int, allowed: Tensor) -> Tensor:
-    """The mean of the values of the allowed keys of each query, zeros for one without any.
-
-    Args:
-        v: `(B, G, S, E)` values.
-        heads: H.
-        allowed: `(B | 1, 1, N, S)` bool.
-
-    Returns:
-        `(B, H, N, E)`.
-    """
-    weights = allowed.to(wide(v).dtype) / allowed.sum(-1, keepdim=True).clamp(min=1)
-    return with_heads((weights @ wide(v)).to(v.dtype), heads)
-
-
-def with_heads(mixed: Tensor, heads: int) -> Tensor:
-    """What the value heads gave `(B, G, N, E)`, for each of the H query heads that share them."""
-    groups = heads // mixed.shape[1]
-    return mixed if groups == 1 else mixed.repeat_interleave(groups, dim=1)

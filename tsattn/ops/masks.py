@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ __all__ = [
     "RegularBlocks",
     "allowed_pairs",
     "default_positions",
+    "distinct_rows",
     "floor_divide",
     "level_block_ids",
     "real_positions",
@@ -40,6 +42,19 @@ class RegularBlocks:
     numbers: tuple[int, ...] | None = None
     lengths: tuple[int, ...] | None = None
     max_length: int | None = None
+
+    @property
+    def levels(self) -> list[tuple[int, int]]:
+        """Of each level `(number, span)`: a position lies in block `position * number // span`.
+
+        Raises:
+            ValueError: for numbers without the length that they divide.
+        """
+        if self.numbers is None:
+            return [(1, size) for size in self.lengths or ()]
+        if self.max_length is None:
+            raise ValueError("blocks by number need max_length")
+        return [(number, self.max_length) for number in self.numbers]
 
 
 def real_positions(attention_mask: Tensor, *, align: str, max_length: int | None = None) -> Tensor:
@@ -83,7 +98,7 @@ def without_padding(key_mask: Tensor | None, *tensors: Tensor) -> list[Tensor]:
 def allowed_pairs(
     query_positions: Tensor, key_positions: Tensor, *, causal: bool = False, key_mask: Tensor | None = None
 ) -> Tensor | None:
-    """Pairs that a query may see at all, or None if it may see every key.
+    """Find the pairs that a query may see at all; None if it may see every key.
 
     Args:
         query_positions: `(B | 1, N)` int.
@@ -111,7 +126,7 @@ def window_pairs(
     global_queries: Tensor | None = None,
     global_keys: Tensor | None = None,
 ) -> Tensor:
-    """Pairs within a sliding window: `|i - j| < window_size`, or one of the two is a global token.
+    """Find the pairs within a sliding window: `|i - j| < window_size`, or one of the two is a global token.
 
     Args:
         query_positions: `(B | 1, N)` int.
@@ -139,7 +154,7 @@ def level_block_ids(
     lengths: Sequence[int] | None = None,
     max_length: int | None = None,
 ) -> Tensor:
-    """The block of every token at every level (spec of multi-level patterns, Kuang et al. section 4).
+    """Find the block of every token at every level (spec of multi-level patterns, Kuang et al. section 4).
 
     Args:
         positions: `(B | 1, S)` int.
@@ -152,12 +167,33 @@ def level_block_ids(
     """
     if (numbers is None) == (lengths is None):
         raise ValueError("give exactly one of numbers and lengths")
-    if lengths is not None:
-        return torch.stack([floor_divide(positions, length) for length in lengths])
-    assert numbers is not None
+    if numbers is None:
+        return torch.stack([floor_divide(positions, length) for length in lengths or ()])
     if max_length is None:
         raise ValueError("blocks by number need max_length")
     return torch.stack([floor_divide(positions * n, max_length) for n in numbers])
+
+
+def distinct_rows(*tensors: Tensor | None) -> tuple[list[Any], Tensor]:
+    """Find the rows of a batch that are alike in all tensors `(B | 1, ...)` of whole numbers or bool.
+
+    Returns:
+        The tensors `(R, ...)` on the CPU, of the R distinct rows; and which of these each row is, `(B | 1,)`.
+    """
+    given = [t for t in tensors if t is not None]
+    rows = max(map(len, given))
+    table = torch.cat([t.flatten(1).long().expand(rows, -1) for t in given], 1).cpu()
+    which = torch.zeros(rows, dtype=torch.long)
+    if (table == table[0]).all():
+        table = table[:1]
+    else:
+        table, which = torch.unique(table, dim=0, return_inverse=True)
+    parts = iter(torch.split(table, [t[0].numel() for t in given], 1))
+    shaped = [None if t is None else next(parts).unflatten(1, t.shape[1:]) for t in tensors]
+    # whole numbers of any width are given in 64 bits
+    return [
+        part if t is None or t.dtype != torch.bool else part.bool() for t, part in zip(tensors, shaped, strict=True)
+    ], which
 
 
 def floor_divide(numbers: Tensor, by: int) -> Tensor:

@@ -50,11 +50,7 @@ is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def needs_plain_gradients(grad_out: Tensor) -> bool:
-    """Whether the backward pass of a kernel must be of plain operators.
-
-    It must where a graph of the gradients is made, as for second derivatives and under `torch.func`, and in the batches
-    of `is_grads_batched=True`.
-    """
+    """Whether the backward pass of a kernel must be of plain operators: for second derivatives, and in batches."""
     functorch = torch._C._functorch
     wrapped = functorch.is_functorch_wrapped_tensor(grad_out) or functorch.is_legacy_batchedtensor(grad_out)
     return torch.is_grad_enabled() or wrapped
@@ -62,28 +58,25 @@ def needs_plain_gradients(grad_out: Tensor) -> bool:
 
 def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], grad_out: Tensor) -> tuple[Tensor, ...]:
     """The gradients of `attend(*inputs)` for those of its output, differentiable and in batches of any kind."""
-
-    def pulled_back(grad_out: Tensor) -> tuple[Tensor, ...]:
+    if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
         found: tuple[Tensor, ...] = torch.func.vjp(attend, *inputs)[1](grad_out)
         return found
-
-    if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
-        return pulled_back(grad_out)
     # autograd's own batches, with which `torch.autograd.functional` computes Jacobians where `vectorize=True`
-    level = torch._C._vmapmode_increment_nesting() - 1
-    torch._C._vmapmode_decrement_nesting()
-    found = torch.func.vmap(pulled_back)(torch._remove_batch_dim(grad_out, level, 0, 0))
-    return tuple(torch._add_batch_dim(gradient, 0, level) for gradient in found)
+    creates_graph = torch.is_grad_enabled()
+    with torch.enable_grad():
+        leaves = [t.view_as(t) if t.requires_grad else t.detach().requires_grad_() for t in inputs]
+        out = attend(*leaves)
+    return torch.autograd.grad(out, leaves, grad_out, create_graph=creates_graph)
 
 
 def is_fake(tensor: Tensor) -> bool:
-    """Whether this is a tensor of a `FakeTensorMode` that takes no real ones beside it."""
+    """Whether this is a tensor of a `FakeTensorMode` that takes no real ones."""
     return isinstance(tensor, FakeTensor) and not tensor.fake_mode.allow_non_fake_inputs
 
 
 @contextlib.contextmanager
 def as_if_alone() -> Iterator[None]:
-    """In which tensors are made that are kept for later calls, whatever modes the present call runs under."""
+    """Make tensors that are kept for later calls, whatever modes the present call runs under."""
     with torch.inference_mode(False), _disable_current_modes(), torch.device("cpu"):
         yield
 

@@ -3,13 +3,10 @@
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4): the r components are cut into levels, and each level cuts the sequence into blocks.
 
-Five ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
+Several ways to the same numbers: `reference` writes every level's score matrix out; `sdpa` spreads each level's
 components over one slot for each of its blocks, so that a plain product of wider vectors is the multi-level score
 and a fused kernel computes it; `tiles` cuts the pairs into rectangles of one prefix each and never forms a matrix of
-scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device. `auto` takes `triton`
-on CUDA; on a CPU `reference` while the scores fit into its cache, then `tiles`; where these cannot, `sdpa` while its
-width stays small, else `reference`. Where the logits are divided by the levels that a pair shares, `reference` and
-`tiles` compute it: a tile has one number of them.
+scores (see `tsattn.ops.multilevel_tiles`); `triton` does the same in one kernel on a CUDA device, `native` on a CPU.
 """
 
 from __future__ import annotations
@@ -20,20 +17,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import forward_ad
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.full import full_attention_sdpa
 from tsattn.ops.masks import RegularBlocks, allowed_pairs, without_padding
 from tsattn.ops.modes import is_readable, is_vmapped, why_no_fused_derivative
+from tsattn.ops.multilevel_plain import count_blocks, multilevel_attention_reference, multilevel_attention_sdpa
 from tsattn.ops.multilevel_tiles import multilevel_attention_tiles, multilevel_attention_traced
 from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
-from tsattn.ops.softmax import expand_heads, in_widest_type, softmax_attention, wide
+from tsattn.ops.softmax import expand_heads, in_widest_type, wide
 from tsattn.ops.tiling import BlockLayout, find_layouts, regular_layout
 
-__all__ = ["multilevel_attention", "multilevel_attention_reference", "multilevel_attention_sdpa"]
+__all__ = ["DIVIDING_IMPLS", "IMPLS", "multilevel_attention"]
 
 # Beyond this width the kernel's extra multiplications cost more than the score matrices that it saves: forward and
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
@@ -73,7 +69,7 @@ def multilevel_attention(
     num_blocks: Sequence[int] | None = None,
     regular: RegularBlocks | None = None,
 ) -> Tensor:
-    """Softmax attention of a sequence to itself with multi-level scores.
+    """Compute softmax attention of a sequence to itself with multi-level scores.
 
     Args:
         q: `(B, H | 1, T, r)` queries.
@@ -92,12 +88,12 @@ def multilevel_attention(
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``tiles``, ``triton``, ``native`` or ``auto``. ``tiles`` needs nested blocks, no
             bias and no dropout; ``triton`` a CUDA device, no bias and no dropout; ``native`` a CPU, nested blocks, and
-            numbers in float32 or bfloat16.
-        num_blocks: for each level, a number that is known to be above the ids of all blocks of real tokens, if there is
-            one. `sdpa` needs it where the blocks cannot be looked at, see `is_readable`.
-        regular: the tokens and their blocks, where these are known to be nested and to serve the whole batch. Under
-            `torch.compile` on a CPU, where the tokens cannot be looked at, `auto` then takes the kernel or the tiles,
-            else the reference, in one graph for every length.
+            numbers in float32 or bfloat16. ``auto`` takes a kernel where it can; else on a CPU ``reference`` while the
+            scores fit into its cache, then ``tiles``; where these cannot, ``sdpa`` while its width stays small.
+        num_blocks: for each level, a number above the ids of all blocks of real tokens, if one is known. `sdpa` needs
+            it where the blocks cannot be read (`is_readable`).
+        regular: the tokens and their blocks, if these nest and serve the whole batch. Under `torch.compile` on a CPU
+            `auto` then takes the kernel or the tiles, in one graph for every length.
 
     Returns:
         `(B, H, T, E)`, of v's type.
@@ -109,158 +105,180 @@ def multilevel_attention(
         raise ValueError(f"ranks {list(ranks)} do not fit {q.shape[-1]} components and {blocks.shape[0]} levels")
     if impl not in IMPLS:
         raise UserError(f"unknown impl {impl!r}: multi-level attention has {one_of(IMPLS)}")
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     q, k, v = without_padding(key_mask, q, k, v)
-    if positions is None:
-        positions = torch.arange(q.shape[2], device=q.device)[None]
+    positions = torch.arange(q.shape[2], device=q.device)[None] if positions is None else positions
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    regular = regular if key_mask is None and global_tokens is None else None
+    call = _Call(
+        *(q, k, v, ranks, blocks, positions, causal, key_mask, global_tokens),
+        *(bias, scale, divide_by_active, dropout_p, num_blocks, regular),
+    )
     if not (v.shape[0] and v.shape[2]):
-        impl = "reference"  # no pair to score, which the kernels do not take
-    if key_mask is not None or global_tokens is not None:
-        regular = None
-    tokens = _Tokens(blocks, positions, key_mask, global_tokens, regular)
+        return call.by_reference()  # no pair to score, which the kernels do not take
     if impl in ("auto", "native"):
-        found = _native_intervals(q, k, v, bias, tokens, causal)
-        if not isinstance(found, str) and (impl == "native" or is_worth_native(q, k)):
-            factors = [1 / max(1, shared) for shared in range(len(ranks) + 1)] if divide_by_active else ()
-            more: dict[str, Any] = {"bias": bias, "level_factors": factors, "dropout_p": dropout_p}
-            return native_attention(q, k, v, intervals=found, ranks=ranks, scale=scale, **more)
+        found: Intervals | str | None = call.why_not_native
+        if found is None and (impl == "native" or is_worth_native(q, k)):
+            found = call.intervals()
+            if not isinstance(found, str):
+                return call.by_native(found)
         if impl == "native":
             raise UserError(f"impl native cannot compute this multi-level attention: {found}")
-    layouts: Sequence[BlockLayout] | str | None = None
-    if regular is not None and q.shape[2] and not torch.compiler.is_compiling():
-        layouts = [regular_layout(regular)]
-    readable = layouts is not None or is_readable(*tokens.tensors)
-    nested: dict[str, Any] = {"ranks": ranks, "causal": causal, "scale": scale, "divide_by_active": divide_by_active}
-    whole = bias is None and not dropout_p and forward_ad._current_level < 0
-    traced = torch.compiler.is_compiling() and q.device.type == "cpu" and regular is not None
-    if traced and impl in ("auto", "tiles") and whole and not is_vmapped():
-        return multilevel_attention_traced(*expand_heads(q, k, v), blocks=blocks, positions=positions, **nested)
-    if readable and layouts is None and whole and (impl == "tiles" or (impl == "auto" and q.device.type == "cpu")):
-        layouts = find_layouts(blocks, positions, key_mask=key_mask, global_tokens=global_tokens)
-    why_not: dict[str, str | None] = {
-        "reference": None,
-        "sdpa": _why_not_sdpa(divide_by_active, num_blocks is not None or is_readable(blocks)),
-        "tiles": _why_not_tiles(layouts, bias is None and not dropout_p),
-        "triton": CANNOT_DIVIDE if divide_by_active else _why_not_triton(q, v, bias, dropout_p),
-    }
+    if impl in ("auto", "tiles") and call.is_traced:
+        shared: dict[str, Any] = {"blocks": blocks, "positions": positions, **call.logits}
+        return multilevel_attention_traced(*expand_heads(q, k, v), **shared)
+    layouts = call.layouts(impl)
+    why_not = call.why_not(layouts)
     if impl == "auto":
-        score_bytes = v.shape[0] * max(q.shape[1], v.shape[1]) * q.shape[2] ** 2 * wide(q).element_size()
-        fits = [name for name, reason in why_not.items() if reason is None]
-        if readable:
-            impl = _choose(fits, q.device, layouts, blocks, ranks, score_bytes)
-        else:  # it is not known how wide the components would be spread
-            impl = "triton" if "triton" in fits else "reference"
+        impl = call.choose([name for name, reason in why_not.items() if reason is None], layouts)
     elif why_not[impl] is not None:
         raise UserError(f"impl {impl} cannot compute this multi-level attention: {why_not[impl]}")
-    if impl == "tiles" and layouts is not None and not isinstance(layouts, str):
-        return multilevel_attention_tiles(*expand_heads(q, k, v), layouts=layouts, **nested)
-    pairs: dict[str, Any] = {
-        "ranks": ranks,
-        "query_blocks": blocks,
-        "key_blocks": blocks,
-        "global_queries": global_tokens,
-        "global_keys": global_tokens,
-        "scale": scale,
-    }
-    if impl == "triton":
-        from tsattn.ops.multilevel_triton import multilevel_attention_triton
-
-        q = q.expand(-1, max(t.shape[1] for t in (q, k, v)), -1, -1)
-        pairs |= {"query_positions": positions, "key_positions": positions, "key_mask": key_mask}
-        return multilevel_attention_triton(q, k, v, causal=causal, **pairs)
-    allowed = allowed_pairs(positions, positions, causal=causal, key_mask=key_mask)
-    pairs |= {"allowed": allowed, "bias": bias, "dropout_p": dropout_p}
-    if impl == "sdpa":
-        return multilevel_attention_sdpa(q, k, v, **pairs, num_blocks=None if is_readable(blocks) else num_blocks)
-    return multilevel_attention_reference(q, k, v, **pairs, divide_by_active=divide_by_active)
+    if impl == "tiles" and isinstance(layouts, list):
+        return multilevel_attention_tiles(*expand_heads(q, k, v), layouts=layouts, **call.logits)
+    return {"sdpa": call.by_sdpa, "triton": call.by_triton}.get(impl, call.by_reference)()
 
 
 @dataclass(frozen=True)
-class _Tokens:
-    """What `multilevel_attention` is told about the tokens."""
+class _Call:
+    """A call of `multilevel_attention`, which describes the fields: which ways can compute it, and how they do."""
 
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    ranks: Sequence[int]
     blocks: Tensor
     positions: Tensor
+    causal: bool
     key_mask: Tensor | None
     global_tokens: Tensor | None
+    bias: Tensor | None
+    scale: float
+    divide_by_active: bool
+    dropout_p: float
+    num_blocks: Sequence[int] | None
     regular: RegularBlocks | None
 
     @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
+    def tokens(self) -> tuple[Tensor | None, ...]:
+        """The tensors that say which tokens these are."""
         return self.blocks, self.positions, self.key_mask, self.global_tokens
 
+    @property
+    def logits(self) -> dict[str, Any]:
+        """What the tiles are told of the scores."""
+        names = ("ranks", "causal", "scale", "divide_by_active")
+        return {name: getattr(self, name) for name in names}
 
-def _native_intervals(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, tokens: _Tokens, causal: bool
-) -> Intervals | str:
-    """The pairs as the kernel takes them, or the reason why it cannot compute this."""
-    hidden = tokens.tensors if tokens.regular is None else ()
-    why_not = why_not_native(q, k, v, bias, levels=len(tokens.blocks), hidden=hidden)
-    if why_not is not None:
-        return why_not
-    return pair_intervals(
-        q,
-        k,
-        causal=causal,
-        query_positions=tokens.positions,
-        key_positions=tokens.positions,
-        key_mask=tokens.key_mask,
-        global_tokens=tokens.global_tokens,
-        blocks=tokens.blocks,
-        regular=tokens.regular,
-    )
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is nothing that the tiles do not take."""
+        return self.bias is None and not self.dropout_p and forward_ad._current_level < 0
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether the tiles can be one node of a graph for a CPU."""
+        traced = torch.compiler.is_compiling() and self.q.device.type == "cpu" and self.regular is not None
+        return traced and self.is_whole and not is_vmapped()
 
-def _choose(
-    fits: Sequence[str],
-    device: torch.device,
-    layouts: Sequence[BlockLayout] | str | None,
-    blocks: Tensor,
-    ranks: Sequence[int],
-    score_bytes: int,
-) -> str:
-    """The implementation of `fits` that `auto` takes; `score_bytes` are those of all scores, written out."""
-    if "triton" in fits:
-        return "triton"
-    if device.type == "cpu" and score_bytes <= CACHED_SCORES and len(ranks) > 1:
-        return "reference"
-    if device.type == "cpu" and "tiles" in fits and layouts is not None and not isinstance(layouts, str):
-        narrow = _spread_width(layouts, ranks) <= NARROW_SPREAD_WIDTH
-        return "sdpa" if narrow and "sdpa" in fits else "tiles"
-    if "sdpa" not in fits or not is_readable(blocks):
-        return "reference"
-    spread = sum(n * r for n, r in zip(count_blocks(blocks, blocks), ranks, strict=True))
-    return "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
+    @property
+    def why_not_native(self) -> str | None:
+        """Why the native kernel cannot compute this, whatever the blocks are."""
+        hidden = self.tokens if self.regular is None else ()
+        return why_not_native(self.q, self.k, self.v, self.bias, levels=len(self.blocks), hidden=hidden)
 
+    def intervals(self) -> Intervals | str:
+        """The pairs as the native kernel takes them, or the reason why it cannot."""
+        places: dict[str, Any] = {"query_positions": self.positions, "key_positions": self.positions}
+        names = ("causal", "key_mask", "global_tokens", "blocks", "regular")
+        return pair_intervals(self.q, self.k, **places, **{name: getattr(self, name) for name in names})
 
-def _why_not_sdpa(divide_by_active: bool, counts_blocks: bool) -> str | None:
-    if divide_by_active:
-        return CANNOT_DIVIDE
-    return why_no_fused_derivative() if counts_blocks else UNREADABLE
+    def layouts(self, impl: str) -> list[BlockLayout] | str | None:
+        """How rows are cut into tiles, or why they cannot be; None where nobody asks or nothing can be read."""
+        if self.regular is not None and self.q.shape[2] and not torch.compiler.is_compiling():
+            return [regular_layout(self.regular)]
+        asked = impl == "tiles" or (impl == "auto" and self.q.device.type == "cpu")
+        if not (asked and self.is_whole and is_readable(*self.tokens)):
+            return None
+        return find_layouts(self.blocks, self.positions, key_mask=self.key_mask, global_tokens=self.global_tokens)
 
+    def why_not(self, layouts: list[BlockLayout] | str | None) -> dict[str, str | None]:
+        """For each way except the native kernel, why it cannot compute this; None if it can."""
+        if self.bias is not None or self.dropout_p:
+            tiles: str | None = "it takes no bias and no dropout"
+        elif forward_ad._current_level >= 0:
+            tiles = why_no_fused_derivative()
+        else:
+            tiles = UNREADABLE if layouts is None else layouts if isinstance(layouts, str) else None
+        counts_blocks = self.num_blocks is not None or is_readable(self.blocks)
+        sdpa = why_no_fused_derivative() if counts_blocks else UNREADABLE
+        cannot = CANNOT_DIVIDE if self.divide_by_active else None
+        return {"reference": None, "sdpa": cannot or sdpa, "tiles": tiles, "triton": cannot or self._why_not_triton()}
 
-def _why_not_tiles(layouts: Sequence[BlockLayout] | str | None, plain: bool) -> str | None:
-    if not plain:
-        return "it takes no bias and no dropout"
-    if forward_ad._current_level >= 0:
-        return why_no_fused_derivative()
-    if layouts is None:
-        return UNREADABLE
-    return layouts if isinstance(layouts, str) else None
+    def _why_not_triton(self) -> str | None:
+        q, v = self.q, self.v
+        if q.device.type != "cuda":
+            return "it runs on a CUDA device"
+        if is_vmapped() if torch.compiler.is_compiling() else not is_readable(q, v):
+            return "it has no rule for torch.func and fake tensors; reference has"
+        from tsattn.ops.multilevel_triton import triton_available
 
+        if self.bias is not None or self.dropout_p:
+            return "it takes no bias and no dropout"
+        if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > 256:
+            return "it takes at most 256 components of 16 or 32 bits"
+        return None if triton_available() else "Triton is not installed; the extra `triton` brings it"
 
-def _why_not_triton(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
-    if q.device.type != "cuda":
-        return "it runs on a CUDA device"
-    if is_vmapped() if torch.compiler.is_compiling() else not is_readable(q, v):
-        return "it has no rule for torch.func and fake tensors; reference has"
-    from tsattn.ops.multilevel_triton import triton_available
+    def choose(self, fits: Sequence[str], layouts: list[BlockLayout] | str | None) -> str:
+        """The way that `auto` takes of those that fit."""
+        if "triton" in fits:
+            return "triton"
+        if not isinstance(layouts, list) and not is_readable(*self.tokens):
+            return "reference"  # it is not known how wide the components would be spread
+        on_cpu = self.q.device.type == "cpu"
+        heads, T = max(self.q.shape[1], self.v.shape[1]), self.q.shape[2]
+        score_bytes = self.v.shape[0] * heads * T**2 * wide(self.q).element_size()
+        if on_cpu and score_bytes <= CACHED_SCORES and len(self.ranks) > 1:
+            return "reference"
+        if on_cpu and "tiles" in fits and isinstance(layouts, list):
+            narrow = _spread_width(layouts, self.ranks) <= NARROW_SPREAD_WIDTH
+            return "sdpa" if narrow and "sdpa" in fits else "tiles"
+        if "sdpa" not in fits or not is_readable(self.blocks):
+            return "reference"
+        spread = sum(n * r for n, r in zip(count_blocks(self.blocks, self.blocks), self.ranks, strict=True))
+        return "sdpa" if spread <= MAX_SPREAD_WIDTH else "reference"
 
-    if bias is not None or dropout_p:
-        return "it takes no bias and no dropout"
-    if q.dtype == torch.float64 or max(q.shape[-1], v.shape[-1]) > 256:
-        return "it takes at most 256 components of 16 or 32 bits"
-    return None if triton_available() else "Triton is not installed; the extra `triton` brings it"
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """What pairs share, as for queries and keys of two sequences."""
+        both: dict[str, Any] = {"query_blocks": self.blocks, "key_blocks": self.blocks}
+        both |= {"global_queries": self.global_tokens, "global_keys": self.global_tokens}
+        return {"ranks": self.ranks, "scale": self.scale, **both}
+
+    @property
+    def _seen(self) -> dict[str, Any]:
+        allowed = allowed_pairs(self.positions, self.positions, causal=self.causal, key_mask=self.key_mask)
+        return {"allowed": allowed, "bias": self.bias, "dropout_p": self.dropout_p}
+
+    def by_reference(self) -> Tensor:
+        more = {**self._shared, **self._seen, "divide_by_active": self.divide_by_active}
+        return multilevel_attention_reference(self.q, self.k, self.v, **more)
+
+    def by_sdpa(self) -> Tensor:
+        num_blocks = None if is_readable(self.blocks) else self.num_blocks
+        return multilevel_attention_sdpa(self.q, self.k, self.v, **self._shared, **self._seen, num_blocks=num_blocks)
+
+    def by_triton(self) -> Tensor:
+        from tsattn.ops.multilevel_triton import multilevel_attention_triton
+
+        q = self.q.expand(-1, max(t.shape[1] for t in (self.q, self.k, self.v)), -1, -1)
+        seen: dict[str, Any] = {"query_positions": self.positions, "key_positions": self.positions}
+        seen |= {"key_mask": self.key_mask, "causal": self.causal}
+        return multilevel_attention_triton(q, self.k, self.v, **self._shared, **seen)
+
+    def by_native(self, intervals: Intervals) -> Tensor:
+        factors = [1 / max(1, shared) for shared in range(len(self.ranks) + 1)] if self.divide_by_active else ()
+        pairs: dict[str, Any] = {"intervals": intervals, "ranks": self.ranks, "level_factors": factors}
+        more: dict[str, Any] = {"bias": self.bias, "scale": self.scale, "dropout_p": self.dropout_p}
+        return native_attention(self.q, self.k, self.v, **pairs, **more)
 
 
 def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
@@ -268,129 +286,3 @@ def _spread_width(layouts: Sequence[BlockLayout], ranks: Sequence[int]) -> int:
     return max(
         sum((len(starts) - 1) * rank for starts, rank in zip(layout.blocks, ranks, strict=True)) for layout in layouts
     )
-
-
-def multilevel_attention_reference(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    ranks: Sequence[int],
-    query_blocks: Tensor,
-    key_blocks: Tensor,
-    global_queries: Tensor | None,
-    global_keys: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    scale: float,
-    dropout_p: float,
-    divide_by_active: bool = False,
-) -> Tensor:
-    """`multilevel_attention` with every level's score matrix written out; queries and keys may differ."""
-    q, k, v = expand_heads(q, k, v)
-    levels = zip(
-        torch.split(wide(q), list(ranks), -1),
-        torch.split(wide(k), list(ranks), -1),
-        query_blocks,
-        key_blocks,
-        strict=True,
-    )
-    logits = torch.zeros((), dtype=wide(q).dtype, device=q.device)
-    active = torch.zeros((), dtype=wide(q).dtype, device=q.device)
-    for q_level, k_level, query_block, key_block in levels:
-        same = query_block[:, :, None] == key_block[:, None, :]
-        if global_queries is not None and global_keys is not None:
-            same = same | global_queries[:, :, None] | global_keys[:, None, :]
-        logits = logits + (q_level @ k_level.transpose(-1, -2)).masked_fill(~same[:, None], 0.0)
-        if divide_by_active:
-            active = active + same[:, None]
-    if divide_by_active:
-        logits = logits / active.clamp(min=1)
-    return softmax_attention(logits * scale, v, allowed=allowed, bias=bias, dropout_p=dropout_p)
-
-
-def multilevel_attention_sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    ranks: Sequence[int],
-    query_blocks: Tensor,
-    key_blocks: Tensor,
-    global_queries: Tensor | None,
-    global_keys: Tensor | None,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    scale: float,
-    dropout_p: float,
-    num_blocks: Sequence[int] | None = None,
-) -> Tensor:
-    """`multilevel_attention` as plain attention over components spread over one slot a block; queries may differ.
-
-    With `num_blocks`, ids are taken as they stand, from 0, and those outside are of padded tokens.
-    """
-    q_wide, k_wide = [], []
-    counted = num_blocks is None
-    num_blocks = count_blocks(query_blocks, key_blocks) if num_blocks is None else num_blocks
-    for level, (q_level, k_level) in enumerate(
-        zip(torch.split(q, list(ranks), -1), torch.split(k, list(ranks), -1), strict=True)
-    ):
-        if num_blocks[level] == 1:
-            q_wide.append(q_level)
-            k_wide.append(k_level)
-            continue
-        ids = [query_blocks[level], key_blocks[level]]
-        if counted:
-            if num_blocks[level] > sum(t.numel() for t in ids):  # far apart: one slot for each that is there
-                present, numbers = torch.unique(torch.cat([t.flatten() for t in ids]), return_inverse=True)
-                query_slots, key_slots = (
-                    F.one_hot(part.view_as(t), len(present))
-                    for part, t in zip(numbers.split([t.numel() for t in ids]), ids, strict=True)
-                )
-            else:
-                offset = torch.minimum(ids[0].min(), ids[1].min())
-                query_slots, key_slots = (F.one_hot(t - offset, num_blocks[level]) for t in ids)
-        else:
-            every = torch.arange(num_blocks[level], device=q.device)
-            query_slots, key_slots = ((t[..., None] == every).long() for t in ids)
-        if global_queries is not None and global_keys is not None:
-            query_slots, key_slots = _add_global_slots(query_slots, key_slots, global_queries, global_keys)
-        q_wide.append(_spread(q_level, query_slots))
-        k_wide.append(_spread(k_level, key_slots))
-    return full_attention_sdpa(
-        torch.cat(q_wide, -1),
-        torch.cat(k_wide, -1),
-        v,
-        allowed=allowed,
-        bias=bias,
-        scale=scale,
-        dropout_p=dropout_p,
-    )
-
-
-def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
-    """How many numbers the blocks of each level lie between."""
-    low = torch.minimum(query_blocks.amin((1, 2)), key_blocks.amin((1, 2)))
-    high = torch.maximum(query_blocks.amax((1, 2)), key_blocks.amax((1, 2)))
-    return [last - first + 1 for first, last in zip(low.tolist(), high.tolist(), strict=True)]
-
-
-def _add_global_slots(
-    query_slots: Tensor, key_slots: Tensor, global_queries: Tensor, global_keys: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Two more slots, such that a pair with a global token matches exactly once.
-
-    The slots of (query, key) are (0, 1), (1, 0) for ordinary tokens; (1, 0), (1, 1) for global ones, whose own
-    block is cleared.
-    """
-    B = max(query_slots.shape[0], global_queries.shape[0])
-    query_slots, key_slots = query_slots.expand(B, -1, -1), key_slots.expand(B, -1, -1)
-    q_global, k_global = (t.long()[..., None].expand(B, -1, -1) for t in (global_queries, global_keys))
-    queries = torch.cat([query_slots * (1 - q_global), q_global, 1 - q_global], -1)
-    keys = torch.cat([key_slots * (1 - k_global), torch.ones_like(k_global), k_global], -1)
-    return queries, keys
-
-
-def _spread(components: Tensor, slots: Tensor) -> Tensor:
-    """`(B, H, S, r)` components and `(B | 1, S, p)` slots to `(B, H, S, p r)`."""
-    return (components[..., None, :] * slots[:, None, :, :, None].to(components.dtype)).flatten(-2)

@@ -3,39 +3,41 @@
 
 `S[j, j'] = scale * sum over the levels l in which j and j' share a block of q_l[j] . k_l[j']`
 (Kuang et al., section 4), under a softmax with running maximum, for CUDA devices and for Triton's interpreter. This is
-the host's side; `multilevel_kernels` says how the kernels work.
+the host's side; `triton_kernels` says how the kernels work.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate, product
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tsattn.ops.multilevel_kernels.backward_keys import keys_kernel
-from tsattn.ops.multilevel_kernels.backward_queries import queries_kernel
-from tsattn.ops.multilevel_kernels.forward import forward_kernel
-from tsattn.ops.multilevel_kernels.jit import is_interpreted, triton_available
-from tsattn.ops.multilevel_kernels.kernel_arguments import constants, shared_arguments, strides
-from tsattn.ops.multilevel_kernels.problem import (
-    EVERYWHERE,
-    MAX_LEVELS,
-    MAX_WIDTH,
-    Problem,
-    TileSizes,
-    chunk_widths,
-    tile_sizes,
-)
-from tsattn.ops.multilevel_kernels.walk_plan import WalkPlan, plan_walk
+from tsattn.ops.softmax import positive_scale
+from tsattn.ops.triton_kernels import forward_kernel, keys_kernel, queries_kernel
+from tsattn.ops.triton_tiles import dot, is_interpreted, plan_kernel, ranges_kernel, triton
 
 __all__ = ["TileSizes", "chunk_widths", "multilevel_attention_triton", "triton_available"]
 
+EVERYWHERE = -(2**62)  # the block of a global token at every level (the kernels write the number out)
+MAX_WIDTH = 256  # components, and widths of values: a tile of more does not fit the registers
+MAX_LEVELS = 31  # the levels that a tile shares in part are the bits of an int32
+MAX_CHUNKS = 4
+PACK = 1024  # an entry of a plan is tile * PACK + components, in an int32
+
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _LOG2_E = 1.4426950408889634
+
+
+def triton_available() -> bool:
+    """Whether Triton is installed, so that `multilevel_attention_triton` can run at all."""
+    return triton is not None
 
 
 def multilevel_attention_triton(
@@ -54,30 +56,12 @@ def multilevel_attention_triton(
     global_keys: Tensor | None = None,
     scale: float | None = None,
 ) -> Tensor:
-    """Softmax attention with multi-level scores, by Triton kernels, forward and backward (Kuang et al., section 4).
+    """Compute `multilevel_attention_reference` by Triton kernels, forward and backward.
 
-    Equals `multilevel_attention_reference`; extra memory is linear in the tokens, except for the plans of the two
-    walks: 8 bytes a pair of tiles each, for all heads at once, which in half precision is 2^-10 bytes a pair of tokens.
-    Blocks that nest and are runs of tokens are fast; any others are exact and slower.
-
-    Args:
-        q: `(B, H, N, r)` float32, bfloat16 or float16; r at most 256.
-        k: `(B, G, S, r)`, G dividing H: H/G query heads share a key head.
-        v: `(B, G, S, E)`, E at most 256.
-        ranks: components of each level, coarse to fine; they sum to r. At most 31 levels.
-        query_blocks: `(L, B | 1, N)` int, the block of every query at every level.
-        key_blocks: `(L, B | 1, S)` int.
-        causal: a query sees only keys whose position is not after its own.
-        query_positions: `(B | 1, N)` int; the index by default. Read only if causal.
-        key_positions: `(B | 1, S)` int; the index by default. Read only if causal.
-        key_mask: `(B | 1, S)` bool, True for a real key; None takes all. A query with no allowed key gives zeros.
-        global_queries: `(B | 1, N)` bool: queries that share every level with every key.
-        global_keys: `(B | 1, S)` bool: keys that share every level with every query. The tiles of global tokens are
-            masked, and slower.
-        scale: factor of the logits; `1 / sqrt(r)` by default.
-
-    Returns:
-        `(B, H, N, E)`, of q's type; sums are in float32.
+    Takes float32, bfloat16 and float16, at most 256 components of queries and of values, and at most 31 levels. Extra
+    memory is linear in the tokens, except for the plans of the two walks: 8 bytes a pair of tiles each, for all heads
+    at once, which in half precision is 2^-10 bytes a pair of tokens. Blocks that nest and are runs of tokens are fast;
+    any others are exact and slower, and so are tiles with a global token.
 
     Raises:
         RuntimeError: Triton is not installed, or the tensors are on the CPU and Triton does not interpret; and, from
@@ -86,14 +70,11 @@ def multilevel_attention_triton(
         ValueError: too many components or levels.
     """
     _check(q, k, v, ranks)
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
-    if scale <= 0:
-        # the kernels take the maximum before they scale
-        q, scale = (-q, -scale) if scale < 0 else (q * 0, 1.0)
+    # the kernels take the maximum before they scale
+    q, scale = positive_scale(q, 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale))
     if 0 in (*q.shape, *k.shape, *v.shape):
         # nothing to launch; keep the graph, so that gradients are zeros
-        shape = (q.shape[0], q.shape[1], q.shape[2], v.shape[3])
-        return q.new_zeros(shape) + 0 * (q.sum() + k.sum() + v.sum())
+        return q.new_zeros(*q.shape[:3], v.shape[3]) + 0 * (q.sum() + k.sum() + v.sum())
     problem = Problem(
         tuple(int(rank) for rank in ranks),
         causal,
@@ -113,15 +94,233 @@ def multilevel_attention_triton(
     return out
 
 
+def _check(q: Tensor, k: Tensor, v: Tensor, ranks: Sequence[int]) -> None:
+    if not triton_available():
+        raise RuntimeError("the Triton kernel of multi-level attention needs Triton, which is not installed here")
+    if q.device.type != "cuda" and not is_interpreted(forward_kernel):
+        raise RuntimeError(
+            f"the Triton kernel of multi-level attention runs on a CUDA device, not on {q.device.type!r}: move the "
+            "tensors there, take another impl, or set TRITON_INTERPRET=1 before the program starts"
+        )
+    if q.dtype not in _DTYPES or not q.dtype == k.dtype == v.dtype:
+        raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}; all must be one of {[*map(str, _DTYPES)]}")
+    r = q.shape[-1]
+    if max(r, v.shape[-1]) > MAX_WIDTH or len(ranks) > MAX_LEVELS:
+        raise ValueError(
+            f"{r} components, values of {v.shape[-1]} and {len(ranks)} levels: the kernel takes {MAX_WIDTH}, "
+            f"{MAX_WIDTH} and {MAX_LEVELS}"
+        )
+
+
+def _ids(blocks: Tensor, global_tokens: Tensor | None) -> Tensor:
+    return blocks if global_tokens is None else blocks.long().masked_fill(global_tokens, EVERYWHERE)
+
+
+def _unit_stride(t: Tensor) -> Tensor:
+    """The tensor with its last axis dense, as the kernels read it."""
+    return t if t.stride(-1) == 1 else t.contiguous()
+
+
+@dataclass(frozen=True)
+class TileSizes:
+    """Tokens in a program's own tile and in the tiles it walks, and how the kernel is compiled.
+
+    `registers` bounds those of a thread; None leaves them to the compiler.
+    """
+
+    own: int
+    walked: int
+    warps: int
+    stages: int
+    registers: int | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.own, self.walked) < 16 or max(self.own, self.walked) % min(self.own, self.walked):
+            raise ValueError(f"tiles of {self.own} and {self.walked} tokens: at least 16, and one divides the other")
+
+
+# {kernel: (sizes, sizes where a width is above 64 components)}. Chosen for Hopper from what the compiler reports for
+# sm_90 (registers, spills inside the loops, shared memory), not yet from timings: 128 registers let two programs of 8
+# warps share a multiprocessor. float32 is multiplied exactly, outside the matrix unit: smaller tiles.
+_HALF = {
+    "forward": (TileSizes(128, 64, 8, 3, 128), TileSizes(128, 64, 8, 2)),
+    "queries": (TileSizes(128, 64, 8, 2, 128), TileSizes(64, 64, 8, 2)),
+    "keys": (TileSizes(128, 64, 8, 2), TileSizes(64, 64, 8, 2)),
+}
+_SINGLE = (TileSizes(64, 32, 8, 2), TileSizes(32, 32, 8, 2))
+
+
+def tile_sizes(kernel: str, dtype: torch.dtype, width: int, value_width: int) -> TileSizes:
+    """The sizes for ``forward``, ``queries`` (dQ) or ``keys`` (dK and dV)."""
+    return (_SINGLE if dtype == torch.float32 else _HALF[kernel])[max(width, value_width) > 64]
+
+
+@lru_cache(maxsize=256)
+def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Widths of the chunks that the components are loaded in: powers of two from 16, at most four, covering all.
+
+    The choice costs least, in components loaded a pair, when each level halves the blocks of the one before: a pair
+    shares l of L levels with frequency 2^-l, and loads whole chunks up to the end of level l.
+    """
+    total, ends = sum(ranks), list(accumulate(ranks))
+    weights = [2.0 ** -min(level + 1, len(ranks) - 1) for level in range(len(ranks))]
+    costs: dict[tuple[int, ...], float] = {}
+    for count in range(1, MAX_CHUNKS + 1):
+        for widths in product((16, 32, 64, 128, 256), repeat=count):
+            borders = list(accumulate(widths))
+            if borders[-1] >= total and (count == 1 or borders[-2] < total):
+                loaded = (next(border for border in borders if border >= end) for end in ends)
+                # each chunk is one more product to issue, which is counted as one component a pair
+                costs[widths] = sum(w * n for w, n in zip(weights, loaded, strict=True)) + count
+    return min(costs, key=costs.__getitem__)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What every kernel is given besides q, k and v; ids are blocks, or `EVERYWHERE`."""
+
+    ranks: tuple[int, ...]
+    causal: bool
+    scale: float
+    query_ids: Tensor
+    key_ids: Tensor
+    query_positions: Tensor | None
+    key_positions: Tensor | None
+    key_mask: Tensor | None
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All tensors, in the order of the fields."""
+        return self.query_ids, self.key_ids, self.query_positions, self.key_positions, self.key_mask
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """Where each level begins among the components, and where the last one ends."""
+        return (0, *accumulate(self.ranks))
+
+    @property
+    def plan_batch(self) -> int:
+        """1 where every row of the batch walks the same tiles."""
+        read = [self.query_ids[0], self.key_ids[0], self.key_mask]
+        read += [self.query_positions, self.key_positions] if self.causal else []
+        return max(t.shape[0] for t in read if t is not None)
+
+    def constants(self, q: Tensor, v: Tensor, sizes: TileSizes) -> dict[str, Any]:
+        """The compile-time arguments of the three attention kernels."""
+        widths = chunk_widths(self.ranks)
+        starts, ends = (0, *accumulate(widths)), self.bounds[1:-1]
+        return {
+            "BOUNDS": self.bounds,
+            "LEVELS": len(self.ranks),
+            "CHUNKS": len(widths),
+            "CUTS": sum(1 << c for c in range(len(widths)) if any(starts[c] < end < starts[c + 1] for end in ends)),
+            **{f"W{chunk}": width for chunk, width in enumerate((*widths, 0, 0, 0)[:MAX_CHUNKS])},
+            "R": q.shape[-1],
+            "E": v.shape[-1],
+            "VALUES": max(16, triton.next_power_of_2(v.shape[-1])),
+            "OWN": sizes.own,
+            "WALKED": sizes.walked,
+            "CAUSAL": self.causal,
+            "HAS_MASK": self.key_mask is not None,
+            "HAS_QUERY_POSITIONS": self.causal and self.query_positions is not None,
+            "HAS_KEY_POSITIONS": self.causal and self.key_positions is not None,
+            "PRECISION": _precision(q.dtype),
+            "PACKING": PACK,
+            "STAGES": sizes.stages,
+            "num_warps": sizes.warps,
+            "num_stages": sizes.stages,
+            "maxnreg": sizes.registers,
+        }
+
+    def arguments(self, q: Tensor, k: Tensor, plan: WalkPlan) -> tuple[list[Tensor], list[int]]:
+        """The tensors that follow the outputs of a kernel, and the integers that follow the strides."""
+        ids = self.query_ids
+        tensors = [plan.order, plan.mixes, plan.starts, *(ids if t is None else t for t in self.tensors)]
+        P, tiles, walked_tiles = plan.order.shape
+        integers = [
+            *(0 if P == 1 else tiles, tiles, walked_tiles),
+            *(stride for t in (self.query_ids, self.key_ids) for stride in (t.stride(0), _batch_stride(t, 1))),
+            *(_batch_stride(t) for t in (self.query_positions, self.key_positions, self.key_mask)),
+            *(q.shape[1], q.shape[1] // k.shape[1], q.shape[2], k.shape[2]),
+        ]
+        return tensors, integers
+
+
+def _precision(dtype: torch.dtype) -> str:
+    if dtype == torch.float32:
+        return "ieee"  # TF32 keeps 10 bits of a float32, too few for 1e-5
+    # the interpreter of Triton 3.7 multiplies the bits of bfloat16 as integers; a product in float32 is as exact
+    return "widened" if is_interpreted(dot) else "tf32"
+
+
+def _batch_stride(t: Tensor | None, dim: int = 0) -> int:
+    """The stride of an axis, 0 where every row of the batch reads the same."""
+    return 0 if t is None or t.shape[dim] == 1 else t.stride(dim)
+
+
+def _strides(*tensors: Tensor) -> list[int]:
+    """The strides of batch, head and row of each tensor in turn."""
+    return [stride for t in tensors for stride in t.stride()[:3]]
+
+
+@dataclass(frozen=True)
+class WalkPlan:
+    """For every own tile, the walked tiles in groups; `starts` holds where each group begins."""
+
+    order: Tensor  # (P, own tiles, walked tiles) int32: walked tile * PACK + shared components
+    mixes: Tensor  # (P, own tiles, walked tiles) int32: levels shared in part
+    starts: Tensor  # (P, own tiles, chunks + 2) int32
+
+
+def plan_walk(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> WalkPlan:
+    """Sort the tiles on the device; the host reads no result, so nothing waits."""
+    unit = min(sizes.own, sizes.walked)
+    own, walked = _ranges(problem, unit, keys=own_keys), _ranges(problem, unit, keys=not own_keys)
+    counts = (problem.query_ids.shape[2], problem.key_ids.shape[2])
+    own_tiles = triton.cdiv(counts[own_keys], sizes.own)
+    walked_tiles = triton.cdiv(counts[not own_keys], sizes.walked)
+    widths = chunk_widths(problem.ranks)
+    shapes = ((own_tiles, walked_tiles), (own_tiles, walked_tiles), (own_tiles, len(widths) + 2))
+    P, device = problem.plan_batch, own.device
+    plan = WalkPlan(*(torch.empty(P, *shape, dtype=torch.int32, device=device) for shape in shapes))
+    plan_kernel[(own_tiles, P)](
+        own, walked, plan.order, plan.mixes, plan.starts, _batch_stride(own), _batch_stride(walked),
+        own.shape[2], walked.shape[2], walked_tiles,
+        BOUNDS=problem.bounds, CHUNK_STARTS=(0, *accumulate(widths)), LEVELS=len(problem.ranks),
+        CHUNKS=len(widths), OWN_UNITS=sizes.own // unit, WALKED_UNITS=sizes.walked // unit, WALKED=sizes.walked,
+        TILES=triton.next_power_of_2(walked_tiles), CAUSAL=problem.causal, OWN_KEYS=own_keys, PACKING=PACK,
+        num_warps=4,
+    )  # fmt: skip
+    return plan
+
+
+def _ranges(problem: Problem, unit: int, *, keys: bool) -> Tensor:
+    """`(P, 2 L + 3, units)` int64, the ranges of ids and positions of every unit of queries or keys."""
+    ids = problem.key_ids if keys else problem.query_ids
+    positions = problem.key_positions if keys else problem.query_positions
+    positions = positions if problem.causal else None
+    valid = problem.key_mask if keys else None
+    L, P, count = ids.shape
+    P = max(P, *(t.shape[0] for t in (positions, valid, ids[0]) if t is not None))
+    units = triton.cdiv(count, unit)
+    out = torch.empty(P, 2 * L + 3, units, dtype=torch.int64, device=ids.device)
+    ranges_kernel[(units, P)](
+        ids, ids if positions is None else positions, ids if valid is None else valid, out, count, ids.stride(0),
+        _batch_stride(ids, 1), _batch_stride(positions), _batch_stride(valid), units,
+        LEVELS=L, UNIT=unit, HAS_POSITIONS=positions is not None, HAS_VALID=valid is not None, num_warps=2,
+    )  # fmt: skip
+    return out
+
+
 def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, Tensor, WalkPlan, TileSizes]:
     """The output, the log-sum-exp of the logits of each query to base 2, and how the queries walked."""
     sizes = tile_sizes("forward", q.dtype, q.shape[-1], v.shape[-1])
     plan = plan_walk(problem, sizes, own_keys=False)
     out, lse = _new_outputs(q, v)
-    tensors, integers = shared_arguments(problem, q, k, plan)
+    tensors, integers = problem.arguments(q, k, plan)
     forward_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
-        q, k, v, out, lse, *tensors, *strides(q, k, v, out), *integers, problem.scale * _LOG2_E,
-        **constants(problem, q, v, sizes),
+        q, k, v, out, lse, *tensors, *_strides(q, k, v, out), *integers, problem.scale * _LOG2_E,
+        **problem.constants(q, v, sizes),
     )  # fmt: skip
     return out, lse, plan, sizes
 
@@ -134,7 +333,7 @@ def _backward(
     out: Tensor,
     lse: Tensor,
     problem: Problem,
-    walked: Sequence[Any] | None,
+    walked: tuple[WalkPlan, TileSizes] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v; `walked` is the plan and the sizes of the forward pass, if known."""
     grad_out = _unit_stride(grad_out)
@@ -147,20 +346,32 @@ def _backward(
         plan = walked[0]
     else:
         plan = plan_walk(problem, sizes, own_keys=False)
-    tensors, integers = shared_arguments(problem, q, k, plan)
+    tensors, integers = problem.arguments(q, k, plan)
     queries_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
-        q, k, v, out, grad_out, lse, delta, grad_q, *tensors, *strides(q, k, v, out, grad_out, grad_q),
-        *integers, factor, problem.scale, **constants(problem, q, v, sizes),
+        q, k, v, out, grad_out, lse, delta, grad_q, *tensors, *_strides(q, k, v, out, grad_out, grad_q),
+        *integers, factor, problem.scale, **problem.constants(q, v, sizes),
     )  # fmt: skip
 
     sizes = tile_sizes("keys", q.dtype, q.shape[-1], v.shape[-1])
     plan = plan_walk(problem, sizes, own_keys=True)
-    tensors, integers = shared_arguments(problem, q, k, plan)
+    tensors, integers = problem.arguments(q, k, plan)
     keys_kernel[(plan.order.shape[1] * k.shape[0] * k.shape[1],)](
-        q, k, v, grad_out, lse, delta, grad_k, grad_v, *tensors, *strides(q, k, v, grad_out, grad_k, grad_v),
-        *integers, factor, problem.scale, **constants(problem, q, v, sizes),
+        q, k, v, grad_out, lse, delta, grad_k, grad_v, *tensors, *_strides(q, k, v, grad_out, grad_k, grad_v),
+        *integers, factor, problem.scale, **problem.constants(q, v, sizes),
     )  # fmt: skip
     return grad_q, grad_k, grad_v
+
+
+def _new_outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    return _new_like(q, v.shape[-1]), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+
+
+def _new_like(t: Tensor, width: int) -> Tensor:
+    """An empty `(B, H, N, width)` whose heads and tokens lie in memory in the order of t's."""
+    B, H, N, _ = t.shape
+    if t.stride(1) < t.stride(2):
+        return t.new_empty(B, N, H, width).transpose(1, 2)
+    return t.new_empty(B, H, N, width)
 
 
 class _MultilevelAttention(torch.autograd.Function):
@@ -176,8 +387,7 @@ class _MultilevelAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, v, out, lse = ctx.saved_tensors
-        return *_backward(grad_out, q, k, v, out, lse, ctx.problem, ctx.walked), None
+        return *_backward(grad_out, *ctx.saved_tensors, ctx.problem, ctx.walked), None
 
 
 @torch.library.custom_op("tsattn::multilevel_triton", mutates_args=())
@@ -219,7 +429,7 @@ def _operator_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     problem = Problem(tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask)
     with torch.cuda.device_of(q):
-        return _backward(grad_out, q, k, v, out, lse, problem, None)
+        return _backward(grad_out, q, k, v, out, lse, problem)
 
 
 @_operator.register_fake
@@ -243,42 +453,3 @@ def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple
 
 
 _operator.register_autograd(_backward_of_operator, setup_context=_save)
-
-
-def _check(q: Tensor, k: Tensor, v: Tensor, ranks: Sequence[int]) -> None:
-    if not triton_available():
-        raise RuntimeError("the Triton kernel of multi-level attention needs Triton, which is not installed here")
-    if q.device.type != "cuda" and not is_interpreted(forward_kernel):
-        raise RuntimeError(
-            f"the Triton kernel of multi-level attention runs on a CUDA device, not on {q.device.type!r}: move the "
-            "tensors there, take another impl, or set TRITON_INTERPRET=1 before the program starts"
-        )
-    if q.dtype not in _DTYPES or not q.dtype == k.dtype == v.dtype:
-        raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}; all must be one of {[*map(str, _DTYPES)]}")
-    r = q.shape[-1]
-    if max(r, v.shape[-1]) > MAX_WIDTH or len(ranks) > MAX_LEVELS:
-        raise ValueError(
-            f"{r} components, values of {v.shape[-1]} and {len(ranks)} levels: the kernel takes {MAX_WIDTH}, "
-            f"{MAX_WIDTH} and {MAX_LEVELS}"
-        )
-
-
-def _ids(blocks: Tensor, global_tokens: Tensor | None) -> Tensor:
-    return blocks if global_tokens is None else blocks.long().masked_fill(global_tokens, EVERYWHERE)
-
-
-def _unit_stride(t: Tensor) -> Tensor:
-    """The tensor with its last axis dense, as the kernels read it."""
-    return t if t.stride(-1) == 1 else t.contiguous()
-
-
-def _new_outputs(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    return _new_like(q, v.shape[-1]), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
-
-
-def _new_like(t: Tensor, width: int) -> Tensor:
-    """An empty `(B, H, N, width)` whose heads and tokens lie in memory in the order of t's."""
-    B, H, N, _ = t.shape
-    if t.stride(1) < t.stride(2):
-        return t.new_empty(B, N, H, width).transpose(1, 2)
-    return t.new_empty(B, H, N, width)

@@ -3,28 +3,31 @@
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
 neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
 everything, are computed separately: every block gets their keys as well, and their own rows are computed over the whole
-sequence. `flex` visits on CUDA only the tiles that windows touch (see `tsattn.ops.sliding_window_flex`); `native` does
-so on a CPU, for any positions, masks and biases (see `tsattn.ops.native`).
+sequence. `flex` visits on CUDA only the tiles that windows touch, by PyTorch's FlexAttention; `native` does so on a
+CPU, for any positions, masks and biases (see `tsattn.ops.native`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, window_pairs, without_padding
 from tsattn.ops.modes import is_readable, why_no_fused_derivative
-from tsattn.ops.native import is_worth_native, native_attention, pair_intervals, why_not_native
-from tsattn.ops.sliding_window_flex import sliding_window_attention_flex
+from tsattn.ops.native import Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.softmax import expand_heads, fused_attention, in_widest_type
 
-__all__ = ["sliding_window_attention"]
+__all__ = ["IMPLS", "sliding_window_attention", "sliding_window_attention_flex", "window_block_mask"]
 
 IMPLS = ("auto", "reference", "sdpa", "blocks", "flex", "native")
 
@@ -33,6 +36,9 @@ MIN_BLOCK = 64
 
 # With more global tokens than this share of all, the masked full matrix is no more work.
 MAX_GLOBAL_SHARE = 0.25
+
+# Tokens on a side of a tile, the one size that FlexAttention's kernels take for all shapes.
+TILE = 128
 
 
 @in_widest_type
@@ -51,7 +57,7 @@ def sliding_window_attention(
     dropout_p: float = 0.0,
     impl: str = "auto",
 ) -> Tensor:
-    """Softmax attention of a sequence to itself over the pairs with `|i - j| < window_size`.
+    """Compute softmax attention of a sequence to itself over the pairs with `|i - j| < window_size`.
 
     Args:
         q: `(B, H | 1, T, r)` queries.
@@ -84,66 +90,34 @@ def sliding_window_attention(
     T = q.shape[2]
     if not (v.shape[0] and v.shape[2]):
         impl = "reference"  # no pair to score, which the kernels do not take
+    seen: dict[str, Any] = {"causal": causal, "key_mask": key_mask}
+    window: dict[str, Any] = {**seen, "window_size": window_size, "global_tokens": global_tokens}
+    weights: dict[str, Any] = {"scale": scale, "dropout_p": dropout_p}
     if impl in ("auto", "native"):
-        why_not = why_not_native(q, k, v, bias, hidden=(positions, key_mask, global_tokens))
-        if why_not is None and (impl == "native" or is_worth_native(q, k)):
-            intervals = pair_intervals(
-                q,
-                k,
-                causal=causal,
-                query_positions=positions,
-                key_positions=positions,
-                key_mask=key_mask,
-                global_tokens=global_tokens,
-                window_size=window_size,
-            )
-            assert not isinstance(intervals, str), intervals
-            return native_attention(
-                q, k, v, intervals=intervals, ranks=[q.shape[-1]], scale=scale, bias=bias, dropout_p=dropout_p
-            )
+        found: Intervals | str | None = why_not_native(q, k, v, bias, hidden=(positions, key_mask, global_tokens))
+        if found is None and (impl == "native" or is_worth_native(q, k)):
+            found = pair_intervals(q, k, query_positions=positions, key_positions=positions, **window)
+            if not isinstance(found, str):
+                return native_attention(q, k, v, intervals=found, ranks=[q.shape[-1]], bias=bias, **weights)
         if impl == "native":
-            raise UserError(f"impl native cannot compute this sliding-window attention: {why_not}")
-    candidates: tuple[str, ...] = (impl,)
-    if impl == "auto":
-        candidates = ("flex", "blocks") if _is_small(T, window_size, global_tokens) else ()
-    for name in candidates:
-        if name == "flex":
-            reason = _why_not_flex(q, v, bias, dropout_p)
-        else:
-            reason = _why_not_blocks(T, positions, key_mask, global_tokens, bias) if name == "blocks" else None
-        if reason is None:
-            impl = name
-            break
-        if impl == name:
-            raise UserError(f"impl {name} cannot compute this sliding-window attention: {reason}")
+            raise UserError(f"impl native cannot compute this sliding-window attention: {found}")
+    why_no: dict[str, Callable[[], str | None]] = {
+        "flex": lambda: _why_not_flex(q, v, bias, dropout_p),
+        "blocks": lambda: _why_not_blocks(T, positions, key_mask, global_tokens, bias),
+    }
+    if impl in why_no and (reason := why_no[impl]()) is not None:
+        raise UserError(f"impl {impl} cannot compute this sliding-window attention: {reason}")
+    if impl == "auto" and _is_small(T, window_size, global_tokens):
+        impl = next((name for name, reason_of in why_no.items() if reason_of() is None), "auto")
     if impl == "blocks":
-        return _in_blocks(q, k, v, window_size, causal, key_mask, global_tokens, scale, dropout_p)
-    if positions is None:
-        positions = torch.arange(T, device=q.device)[None]
+        return _in_blocks(q, k, v, **window, **weights)
+    positions = torch.arange(T, device=q.device)[None] if positions is None else positions
     if impl == "flex":
-        return sliding_window_attention_flex(
-            q,
-            k,
-            v,
-            window_size=window_size,
-            positions=positions,
-            causal=causal,
-            key_mask=key_mask,
-            global_tokens=global_tokens,
-            scale=scale,
-        )
+        return sliding_window_attention_flex(q, k, v, positions=positions, scale=scale, **window)
     near = window_pairs(positions, positions, window_size, global_queries=global_tokens, global_keys=global_tokens)
-    allowed = allowed_pairs(positions, positions, causal=causal, key_mask=key_mask)
-    return full_attention(
-        q,
-        k,
-        v,
-        allowed=near if allowed is None else near & allowed,
-        bias=bias,
-        scale=scale,
-        dropout_p=dropout_p,
-        impl=impl,
-    )
+    allowed = allowed_pairs(positions, positions, **seen)
+    near = near if allowed is None else near & allowed
+    return full_attention(q, k, v, allowed=near, bias=bias, impl=impl, **weights)
 
 
 def _is_small(length: int, window_size: int, global_tokens: Tensor | None) -> bool:
@@ -190,6 +164,7 @@ def _in_blocks(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    *,
     window_size: int,
     causal: bool,
     key_mask: Tensor | None,
@@ -198,11 +173,9 @@ def _in_blocks(
     dropout_p: float,
 ) -> Tensor:
     q, k, v = expand_heads(q, k, v)
-    B, _, T, _ = q.shape
-    E = v.shape[-1]
     whole = q, k, v
-    width = max(q.shape[-1], E)
-    q, k, v = (F.pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, v))
+    (B, _, T, r), E = q.shape, v.shape[-1]
+    q, k, v = (F.pad(t, (0, max(r, E) - t.shape[-1])) if t.shape[-1] < max(r, E) else t for t in whole)
     window_size = min(window_size, T)
     block = max(MIN_BLOCK, window_size - 1)
     num_blocks = -(-T // block)
@@ -216,31 +189,31 @@ def _in_blocks(
         for t in (k, v)
     )
     query = torch.arange(num_blocks * block, device=q.device).view(num_blocks, block, 1)
-    key = (
-        torch.arange(span, device=q.device) + torch.arange(num_blocks, device=q.device)[:, None, None] * block - before
-    )
+    key = query[:, :1, 0][:, None] + torch.arange(span, device=q.device) - before
     seen = ((query - key).abs() < window_size) & (key >= 0) & (key < T)
     if causal:
         seen = seen & (key <= query)
     seen = repeat(seen, "n c s -> B n c s", B=B)
+
+    def near(mask: Tensor) -> Tensor:
+        """A mask `(B, T)` of keys in the neighbourhood of each block."""
+        return F.pad(mask, (before, after + filled)).unfold(1, span, block)[:, :, None, :]
+
     if key_mask is not None:
-        real = F.pad(key_mask, (before, after + filled)).unfold(1, span, block)
-        seen = seen & real[:, :, None, :]
+        seen = seen & near(key_mask)
     apart = None if global_tokens is None else _gather_globals(global_tokens.expand(B, -1))
     if apart is not None:
         is_global, places, is_one = apart
         # a global key is seen once: among the global ones
-        near_globals = F.pad(is_global, (before, after + filled)).unfold(1, span, block)
-        seen = seen & ~near_globals[:, :, None, :]
         globals_seen = is_one[:, None, None, :].expand(B, num_blocks, block, -1)
         if causal:
             globals_seen = globals_seen & (places[:, None, None, :] <= query)
         if key_mask is not None:
             globals_seen = globals_seen & key_mask.gather(1, places)[:, None, None, :]
-        seen = torch.cat([seen, globals_seen], -1)
+        seen = torch.cat([seen & ~near(is_global), globals_seen], -1)
         k_near, v_near = (
-            torch.cat([near, repeat(_at(t, places), "B H g W -> (B n) H g W", n=num_blocks)], 2)
-            for near, t in ((k_near, k), (v_near, v))
+            torch.cat([t_near, repeat(_at(t, places), "B H g W -> (B n) H g W", n=num_blocks)], 2)
+            for t_near, t in ((k_near, k), (v_near, v))
         )
     seen = rearrange(seen, "B n c s -> (B n) 1 c s")
     empty = ~seen.any(-1, keepdim=True)
@@ -250,14 +223,9 @@ def _in_blocks(
     if apart is None:
         return out
     order = torch.arange(T, device=out.device)[None]
-    rows = full_attention(
-        _at(whole[0], places),
-        *whole[1:],
-        allowed=allowed_pairs(places, order, causal=causal, key_mask=key_mask),
-        scale=scale,
-        dropout_p=dropout_p,
-        impl="sdpa",
-    )
+    allowed = allowed_pairs(places, order, causal=causal, key_mask=key_mask)
+    more: dict[str, Any] = {"allowed": allowed, "scale": scale, "dropout_p": dropout_p, "impl": "sdpa"}
+    rows = full_attention(_at(whole[0], places), *whole[1:], **more)
     # of each global token the number among those of its row
     number = (is_global.long().cumsum(-1) - 1).clamp(min=0)
     return torch.where(is_global[:, None, :, None], _at(rows, number), out)
@@ -275,3 +243,102 @@ def _gather_globals(global_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor] | No
 def _at(x: Tensor, places: Tensor) -> Tensor:
     """The tokens `(B, H, g, W)` of `x (B, H, T, W)` at `places (B, g)`."""
     return x.gather(2, places[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
+
+
+def sliding_window_attention_flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window_size: int,
+    positions: Tensor,
+    causal: bool,
+    key_mask: Tensor | None,
+    global_tokens: Tensor | None,
+    scale: float,
+) -> Tensor:
+    """Compute `sliding_window_attention` through FlexAttention, compiled at the first call.
+
+    Which tiles of pairs are visited is found from the range of positions in each, so that nothing of the size T x T is
+    formed; FlexAttention's own search evaluates the mask of every pair.
+    """
+    q, k, v = expand_heads(q, k, v)
+    mask = window_block_mask(positions, window_size, causal=causal, key_mask=key_mask, global_tokens=global_tokens)
+    # off CUDA, and inside a graph that is compiled anyway, the function is taken as it stands
+    as_it_stands = torch.compiler.is_compiling() or q.device.type != "cuda"
+    attend: Any = flex_attention if as_it_stands else _compiled()
+    out: Tensor = attend(q, k, v, block_mask=mask, scale=scale)
+    return out
+
+
+def window_block_mask(
+    positions: Tensor,
+    window_size: int,
+    *,
+    causal: bool = False,
+    key_mask: Tensor | None = None,
+    global_tokens: Tensor | None = None,
+) -> BlockMask:
+    """The pairs that are scored, and the tiles that hold any of them."""
+    T = positions.shape[1]
+    rows = max(t.shape[0] for t in (positions, key_mask, global_tokens) if t is not None)
+    positions = positions.expand(rows, T)
+    key_mask, global_tokens = (None if t is None else t.expand(rows, T) for t in (key_mask, global_tokens))
+    low, high = _tile_extremes(positions)
+    # of queries, down the rows, and of keys
+    (q_low, q_high), (k_low, k_high) = ((t[:, :, None] for t in (low, high)), (t[:, None, :] for t in (low, high)))
+    touched = (q_low - k_high < window_size) & (k_low - q_high < window_size)
+    whole = (q_high - k_low < window_size) & (k_high - q_low < window_size)
+    if global_tokens is not None:
+        has_global = -_tile_extremes(-global_tokens.long())[0] > 0
+        touched = touched | has_global[:, :, None] | has_global[:, None, :]
+    if causal:
+        touched, whole = touched & (k_low <= q_high), whole & (k_high <= q_low)
+    if key_mask is not None:
+        real = _tile_extremes(key_mask.long())
+        touched, whole = touched & (real[1] > 0)[:, None, :], whole & (real[0] > 0)[:, None, :]
+    if T % TILE:
+        whole[:, -1], whole[:, :, -1] = False, False  # tiles that reach beyond the end are masked
+    partly = _listed(touched & ~whole)
+    fully = _listed(whole)
+    seen = _pair_rule(positions, window_size, causal, key_mask, global_tokens)
+    return BlockMask.from_kv_blocks(*partly, *fully, BLOCK_SIZE=TILE, mask_mod=seen, seq_lengths=(T, T))
+
+
+def _pair_rule(
+    positions: Tensor, window_size: int, causal: bool, key_mask: Tensor | None, global_tokens: Tensor | None
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Whether query n of row b sees key s, as FlexAttention asks it: element by element, by number."""
+    rows = positions.shape[0]
+
+    def seen(b: Tensor, h: Tensor, n: Tensor, s: Tensor) -> Tensor:
+        row = b if rows > 1 else torch.zeros_like(b)
+        distance = positions[row, n] - positions[row, s]
+        near = distance.abs() < window_size
+        if global_tokens is not None:
+            near = near | global_tokens[row, n] | global_tokens[row, s]
+        if causal:
+            near = near & (distance >= 0)
+        return near if key_mask is None else near & key_mask[row, s]
+
+    return seen
+
+
+def _tile_extremes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The lowest and the highest of `x (B, T)` in each tile, `(B, tiles)`."""
+    filled = -(-x.shape[1] // TILE) * TILE - x.shape[1]
+    # the last token stands in for those that fill the last tile
+    tiles = torch.cat([x, x[:, -1:].expand(-1, filled)], 1).view(x.shape[0], -1, TILE)
+    return tiles.amin(-1), tiles.amax(-1)
+
+
+def _listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of tiles chosen in each row of `(B, tiles, tiles)`, and their numbers first, `(B, 1, ...)` int32."""
+    order = torch.argsort(~chosen, dim=-1, stable=True)
+    return chosen.sum(-1, dtype=torch.int32)[:, None], order.to(torch.int32)[:, None]
+
+
+@functools.cache
+def _compiled() -> Callable[..., Tensor]:
+    compiled: Callable[..., Tensor] = torch.compile(flex_attention, dynamic=True)
+    return compiled

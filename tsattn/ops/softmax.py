@@ -1,4 +1,4 @@
-"""What attention is made of: the plain softmax over logits, and PyTorch's fused kernel, differentiable twice."""
+"""The parts of every attention: the plain softmax over logits, and PyTorch's fused kernel, differentiable twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["expand_heads", "finite_as", "fused_attention", "in_widest_type", "softmax_attention", "wide"]
+__all__ = [
+    "expand_heads",
+    "finite_as",
+    "fused_attention",
+    "in_widest_type",
+    "positive_scale",
+    "softmax_attention",
+    "wide",
+]
 
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
 
@@ -80,6 +88,13 @@ def expand_heads(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tenso
     return expanded[0], expanded[1], expanded[2]
 
 
+def positive_scale(q: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Queries and a scale of the same logits; kernels multiply what causality forbids, minus infinity, by it."""
+    if scale > 0:
+        return q, scale
+    return (-q, -scale) if scale < 0 else (q * 0, 1.0)
+
+
 def wide(t: Tensor) -> Tensor:
     """The tensor in float32 if its own type is too narrow to sum in."""
     return t.float() if t.dtype in _LOW_PRECISION else t
@@ -88,19 +103,10 @@ def wide(t: Tensor) -> Tensor:
 def fused_attention(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, scale: float, dropout_p: float = 0.0
 ) -> Tensor:
-    """`scaled_dot_product_attention`, differentiable twice on a CPU.
+    """Call `scaled_dot_product_attention`, differentiable twice on a CPU.
 
-    Args:
-        q: `(B, H, N, W)` queries.
-        k: `(B, H, S, W)` keys.
-        v: `(B, H, S, W)` values.
-        mask: broadcastable to `(B, H, N, S)`: bool, True at allowed pairs, or numbers that are added to the logits.
-        scale: factor of the logits.
-        dropout_p: probability of dropping a weight.
-
-    Returns:
-        `(B, H, N, W)`. Where the gradient is itself to be differentiated (`create_graph=True`), it is computed anew
-        with every logit written out, in memory quadratic in the number of tokens; not under checkpointing.
+    Where the gradient is itself to be differentiated (`create_graph=True`), it is computed again with every logit
+    written out, in memory quadratic in the number of tokens; not under checkpointing.
     """
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p, scale=scale)
     if _makes_a_plain_node() and type(out.grad_fn).__name__ == "ScaledDotProductFlashAttentionForCpuBackward0":

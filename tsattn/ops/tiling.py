@@ -15,7 +15,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from tsattn.ops.masks import RegularBlocks
+from tsattn.ops.masks import RegularBlocks, distinct_rows
 
 __all__ = ["BlockLayout", "LeafGroup", "TileGroup", "TilePlan", "find_layouts", "plan_tiles", "regular_layout"]
 
@@ -27,53 +27,32 @@ MAX_LEAF_WIDTH = 128
 
 @dataclass(frozen=True)
 class TileGroup:
-    """Tiles of one shape that are computed in one call; no two share a query, no two share a key.
+    """Tiles of one shape that are computed in one call; no two share a query, no two share a key."""
 
-    Attributes:
-        prefix: components that the pairs of these tiles share.
-        levels: levels that they share.
-        query_starts: first query of each tile.
-        key_starts: first key of each tile.
-        num_queries: queries of a tile.
-        num_keys: keys of a tile.
-    """
-
-    prefix: int
-    levels: int
-    query_starts: tuple[int, ...]
+    prefix: int  # components that their pairs share
+    levels: int  # levels that their pairs share
+    query_starts: tuple[int, ...]  # first query of each tile
     key_starts: tuple[int, ...]
-    num_queries: int
+    num_queries: int  # of a tile
     num_keys: int
 
 
 @dataclass(frozen=True)
 class LeafGroup:
-    """Square diagonal blocks of one length and one inner structure.
+    """Square diagonal blocks of one length and one inner structure."""
 
-    Attributes:
-        starts: first token of each block.
-        length: tokens of a block.
-        slots: for each level inside, the number of the sub-block of every token of a block.
-    """
-
-    starts: tuple[int, ...]
-    length: int
-    slots: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]  # first token of each block
+    length: int  # tokens of a block
+    slots: tuple[tuple[int, ...], ...]  # for each level inside, the number of the sub-block of every token of a block
 
 
 @dataclass(frozen=True)
 class TilePlan:
-    """How a sequence is cut: leaves first, then tiles from fine to coarse.
+    """How a sequence is cut: leaves first, then tiles from fine to coarse."""
 
-    Attributes:
-        leaves: the diagonal blocks.
-        leaf_level: the level whose blocks the leaves are; finer levels lie inside them.
-        tiles: the groups of rectangles, finest prefix first.
-    """
-
-    leaves: tuple[LeafGroup, ...]
-    leaf_level: int
-    tiles: tuple[TileGroup, ...]
+    leaves: tuple[LeafGroup, ...]  # the diagonal blocks
+    leaf_level: int  # the level whose blocks the leaves are; finer levels lie inside them
+    tiles: tuple[TileGroup, ...]  # finest prefix first
 
 
 @functools.lru_cache(maxsize=256)
@@ -98,9 +77,7 @@ def plan_tiles(
     length, num_global = blocks[0][-1], len(globals_at)
     if not length:
         return TilePlan((LeafGroup((0,), num_global, ()),), len(ranks) - 1, ())
-    prefixes = [0]
-    for rank in ranks:
-        prefixes.append(prefixes[-1] + rank)
+    prefixes = [0, *itertools.accumulate(ranks)]
     # level -1 is the whole sequence, of which two tokens may share nothing
     levels = [(0, length), *blocks]
     leaf = _leaf_level(blocks, ranks) if merge_levels else len(ranks) - 1
@@ -189,14 +166,8 @@ class BlockLayout:
 @functools.lru_cache(maxsize=256)
 def regular_layout(regular: RegularBlocks) -> BlockLayout:
     """How rows of whole, ordered tokens are cut."""
-    if regular.lengths is not None:
-        levels = [(1, size) for size in regular.lengths]
-    else:
-        assert regular.numbers is not None
-        assert regular.max_length is not None
-        levels = [(number, regular.max_length) for number in regular.numbers]
     blocks = []
-    for number, span in levels:
+    for number, span in regular.levels:
         ids = [place * number // span for place in range(regular.first, regular.first + regular.length)]
         starts = (i + 1 for i, (one, other) in enumerate(pairwise(ids)) if one != other)
         blocks.append((0, *starts, regular.length))
@@ -210,28 +181,14 @@ def find_layouts(
     key_mask: Tensor | None = None,
     global_tokens: Tensor | None = None,
 ) -> list[BlockLayout] | str:
-    """How the rows of a batch can be cut into tiles, or the reason why they cannot.
-
-    Args:
-        blocks: `(L, B | 1, T)` int, the block of every token at every level.
-        positions: `(B | 1, T)` int.
-        key_mask: `(B, T)` bool, True at real tokens.
-        global_tokens: `(B | 1, T)` bool, tokens that share every level with every token.
-    """
+    """How the rows of a batch can be cut into tiles, or the reason why they cannot; see `multilevel_attention`."""
     T = positions.shape[-1]
-    parts = [blocks.movedim(0, 1).flatten(1), positions]
-    parts += [t.long() for t in (key_mask, global_tokens) if t is not None]
-    B = max(part.shape[0] for part in parts)
-    table = torch.cat([part.expand(B, -1) for part in parts], 1).cpu()
-    kinds, which = (
-        torch.unique(table, dim=0, return_inverse=True) if B > 1 else (table, torch.zeros(1, dtype=torch.long))
-    )
+    parts, which = distinct_rows(positions, blocks.movedim(0, 1), key_mask, global_tokens)
+    every, none = torch.ones(T, dtype=torch.bool), torch.zeros(T, dtype=torch.bool)
     layouts = []
-    for number, kind in enumerate(kinds):
-        ids, rest = kind[: len(blocks) * T].view(len(blocks), T), kind[len(blocks) * T :].view(-1, T)
-        place, rest = rest[0], list(rest[1:])
-        real = rest.pop(0).bool() if key_mask is not None else torch.ones(T, dtype=torch.bool)
-        everywhere = rest.pop(0).bool() & real if global_tokens is not None else torch.zeros(T, dtype=torch.bool)
+    for number, (place, ids) in enumerate(zip(*parts[:2], strict=True)):
+        real = every if parts[2] is None else parts[2][number]
+        everywhere = none if parts[3] is None else parts[3][number] & real
         order = place.argsort(stable=True)
         order = order[real[order]]  # padding may stand between two real tokens of one position
         if (place[order].diff() <= 0).any():
@@ -241,10 +198,9 @@ def find_layouts(
         if starts is None:
             return "the blocks are not nested"
         tokens = tuple(torch.cat([ordinary, globals_last]).tolist())
-        rows = tuple(torch.nonzero(which == number).flatten().tolist())
         layouts.append(
             BlockLayout(
-                rows=None if len(kinds) == 1 else rows,
+                rows=None if len(parts[0]) == 1 else tuple(torch.nonzero(which == number).flatten().tolist()),
                 order=None if tokens == tuple(range(T)) else tokens,
                 blocks=starts,
                 globals_at=tuple((~everywhere)[order].cumsum(0)[everywhere[order]].tolist()),

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tests.ops.native.conftest import environment
-from tsattn.ops.native import instruction_sets
-from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_machine, sets_of_this_cpu
+from tsattn.ops.native import kernel_compiler
+from tsattn.ops.native.kernel_compiler import INSTRUCTION_SETS, sets_of_machine, sets_of_this_cpu
 
 AVX512 = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
 
@@ -40,7 +40,7 @@ def test_the_best_of_a_cpu_comes_first(case: str, monkeypatch: pytest.MonkeyPatc
     machine, capability, features, names = CASES[case]
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(instruction_sets, "_listed_features", lambda: features)
+    monkeypatch.setattr(kernel_compiler, "_listed_features", lambda: features)
     assert [one.name for one in sets_of_this_cpu()] == [*names, "portable"]
 
 
@@ -62,7 +62,7 @@ def test_what_torch_is_told_to_leave_is_left() -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/cpuinfo"), reason="not Linux")
 def test_linux_lists_what_torch_finds() -> None:
-    listed = instruction_sets._listed_features()
+    listed = kernel_compiler._listed_features()
     if listed is None:
         pytest.skip("this CPU is none of x86")
     if torch.backends.cpu.get_cpu_capability() == "AVX512":

@@ -17,8 +17,13 @@ from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.ops import executed_flops, full_attention, multilevel_attention
 from tsattn.ops.masks import RegularBlocks
-from tsattn.ops.native.native_attention import differentiable_attention, dropout_factors, plain_attention
-from tsattn.ops.native.operators import backward_operator, forward_operator
+from tsattn.ops.native.native_attention import (
+    _NativeAttention,
+    backward_operator,
+    dropout_factors,
+    forward_operator,
+    plain_attention,
+)
 from tsattn.ops.native.query_intervals import every_pair, regular_intervals
 
 pytestmark = needs_kernels
@@ -39,7 +44,7 @@ def both(causal: bool, dropout_p: float = 0.0, seed: Tensor | None = None) -> tu
     intervals = intervals.for_rows(2)
 
     def ours(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
-        return differentiable_attention(q, k, v, bias, seed, intervals, RANKS, 0.3, (), dropout_p)
+        return _NativeAttention.apply(q, k, v, bias, seed, (RANKS, 0.3, None, dropout_p), *intervals.tensors)[0]
 
     def plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Tensor:
         return plain_attention(q, k, v, bias, intervals, RANKS, 0.3, None, dropout_p, seed)
@@ -89,7 +94,8 @@ def test_the_plain_form_drops_as_the_kernel_does() -> None:
     """With this seed the hash of a pair is the last one below 0.3 in float32, which is above 0.3 in float64."""
     N, seed = 48, torch.tensor(6874)
     q, v = torch.zeros(1, 1, N, 1), torch.eye(N)[None, None]
-    weights = differentiable_attention(q, q, v, None, seed, every_pair(N, N).for_rows(1), [1], 1.0, (), 0.3)
+    every = every_pair(N, N).for_rows(1).tensors
+    weights = _NativeAttention.apply(q, q, v, None, seed, ([1], 1.0, None, 0.3), *every)[0]
     torch.testing.assert_close(N * weights[0], dropout_factors(1, N, N, 0.3, 6874), rtol=1e-6, atol=0)
 
 

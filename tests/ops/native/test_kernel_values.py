@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
-from tsattn.ops.native.operators import takes_bfloat16
+from tsattn.ops.native.native_attention import takes_bfloat16
 
 pytestmark = needs_kernels
 

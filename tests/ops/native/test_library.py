@@ -14,11 +14,17 @@ import pytest
 
 from tests.ops.native.conftest import CopyingCompiler, empty_cache, environment, needs_compiler, without_compiler
 from tsattn.errors import UserError
-from tsattn.ops.native import kernel_compiler, library, self_check
-from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_this_cpu
-from tsattn.ops.native.kernel_compiler import compilers
-from tsattn.ops.native.library import KernelLibrary, build_library, find_library, load_kernels, why_no_kernels
-from tsattn.ops.native.library_cache import cache_folder
+from tsattn.ops.native import kernel_compiler, library
+from tsattn.ops.native.kernel_compiler import INSTRUCTION_SETS, compilers, sets_of_this_cpu
+from tsattn.ops.native.kernel_problem import what_is_wrong
+from tsattn.ops.native.library import (
+    KernelLibrary,
+    build_library,
+    cache_folder,
+    find_library,
+    load_kernels,
+    why_no_kernels,
+)
 
 HERE = [one.name for one in sets_of_this_cpu()]
 
@@ -222,9 +228,9 @@ def test_the_check_sees_what_is_not_computed(wrong: str, found: KernelLibrary) -
         def __getattr__(self, name: str) -> object:
             return (lambda problem: 0) if name == f"tsattn_{wrong}" else getattr(found.library, name)
 
-    assert self_check.what_is_wrong(Idle()) is not None  # type: ignore[arg-type]
+    assert what_is_wrong(Idle()) is not None  # type: ignore[arg-type]
     assert found.library is not None
-    assert self_check.what_is_wrong(found.library) is None
+    assert what_is_wrong(found.library) is None
 
 
 def test_where_no_cache_can_be_made_a_process_compiles_its_own(
@@ -235,7 +241,7 @@ def test_where_no_cache_can_be_made_a_process_compiles_its_own(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kernels = load_kernels()
     assert kernels is not None
-    assert not self_check.what_is_wrong(kernels)
+    assert not what_is_wrong(kernels)
     assert not list(tmp_path.glob("tsattn-*")), "the folder goes when the library is loaded"
     (record,) = caplog.records
     assert "cannot be made" in record.getMessage()

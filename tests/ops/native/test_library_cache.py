@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.ops.native.conftest import CopyingCompiler, empty_cache, environment
-from tsattn.ops.native import library, library_cache
-from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, sets_of_this_cpu
-from tsattn.ops.native.kernel_compiler import compilers
-from tsattn.ops.native.library import build_library, find_library, load_kernels, why_no_kernels
-from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
+from tsattn.ops.native import library
+from tsattn.ops.native.kernel_compiler import INSTRUCTION_SETS, compilers, sets_of_this_cpu
+from tsattn.ops.native.library import (
+    CacheError,
+    LibraryCache,
+    build_library,
+    cache_folder,
+    find_library,
+    load_kernels,
+    why_no_kernels,
+)
 
 ONE = INSTRUCTION_SETS["portable"]
 
@@ -64,7 +70,7 @@ def test_two_processes_compile_once(copying: CopyingCompiler) -> None:
 def test_it_is_compiled_anew_when_that_is_asked_for(copying: CopyingCompiler) -> None:
     cache, (compiler,) = LibraryCache(cache_folder()), compilers()
     path = cache.build(ONE, compiler)
-    assert cache.build(ONE, compiler, anew=True) == path
+    assert cache.build(ONE, compiler, again=True) == path
     assert copying.runs() == 2
     assert cache.find(ONE, compiler) == path
 
@@ -152,10 +158,10 @@ def test_a_folder_of_another_user_is_refused(copying: CopyingCompiler) -> None:
 def test_a_group_counts_unless_it_is_the_users_own(copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     LibraryCache(cache_folder())
     cache_folder().chmod(0o770)
-    monkeypatch.setattr(library_cache, "_is_private", lambda group: False)
+    monkeypatch.setattr(library, "_is_private", lambda group: False)
     with pytest.raises(CacheError, match="others can write"):
         LibraryCache(cache_folder())
-    monkeypatch.setattr(library_cache, "_is_private", lambda group: True)
+    monkeypatch.setattr(library, "_is_private", lambda group: True)
     LibraryCache(cache_folder())
 
 

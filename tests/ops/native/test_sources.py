@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.ops.native.conftest import needs_compiler
-from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
-from tsattn.ops.native.kernel_compiler import SOURCE, compilers
+from tsattn.ops.native.kernel_compiler import INSTRUCTION_SETS, SOURCE, InstructionSet, compilers, sets_of_this_cpu
 from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem
 
 DRIVER = Path(__file__).with_name("driver.cpp")

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.ops.native.conftest import environment, needs_compiler
-from tsattn.ops.native.instruction_sets import sets_of_machine, sets_of_this_cpu
-from tsattn.ops.native.kernel_compiler import compilers
+from tsattn.ops.native.kernel_compiler import compilers, sets_of_machine, sets_of_this_cpu
 
 ROOT = Path(__file__).parents[3]
 

@@ -1,8 +1,15 @@
 """The pattern slot: which pairs of tokens are scored, and with how many of the components."""
 
-from tsattn.attention.patterns.full_pattern import FullPattern
 from tsattn.attention.patterns.multi_level_pattern import MultiLevelPattern
-from tsattn.attention.patterns.pattern import DecodingStep, Pattern, PatternCall, PatternCost, TokenOrigin, Tokens
+from tsattn.attention.patterns.pattern import (
+    DecodingStep,
+    FullPattern,
+    Pattern,
+    PatternCall,
+    PatternCost,
+    TokenOrigin,
+    Tokens,
+)
 from tsattn.attention.patterns.unscored_patterns import FixedMixingPattern, IdentityPattern, UniformPattern
 from tsattn.attention.patterns.window_patterns import GlobalSlidingWindowPattern, SlidingWindowPattern
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.attention.caches import Cache, NewTokens, TokenRows, places_for
+from tsattn.attention.caches import Cache, NewTokens, TokenRows
 from tsattn.attention.patterns.pattern import (
     DecodingStep,
     Pattern,
@@ -175,23 +175,17 @@ class MultiLevelPattern(Pattern):
         )
 
     @override
-    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> MultiLevelCache:
+    def new_cache(self, batch_size: int, max_length: int | None) -> MultiLevelCache:
         if self.data_blocks is not None:
             unknown = "later change points" if self.reads_values else "time stamps"
             raise UserError(f"blocks by {self.data_blocks} cannot decode step by step: a cache knows no {unknown}")
-        if self.lengths is not None:
-            blocks = [(1, length) for length in self.lengths]
-        else:
-            assert self.numbers is not None
-            assert max_length is not None, "Attention checks this, as needs_max_length is true"
-            blocks = [(number, max_length) for number in self.numbers]
-        return MultiLevelCache(batch_size, self.ranks, blocks, max_length, rewind)
+        blocks = RegularBlocks(0, 0, self.numbers, self.lengths, max_length).levels
+        return MultiLevelCache(batch_size, self.ranks, blocks, max_length)
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
         """Each level scores the keys of its running block alone."""
         cache, new = step.cache, step.new
-        assert isinstance(cache, MultiLevelCache)
         q, scale = self._scaled(q, step.scale)
         levels, v = cache.extend(k, v, new)
         queries, every = new.positions, torch.arange(v.shape[2], device=v.device)[None]
@@ -237,11 +231,10 @@ class MultiLevelPattern(Pattern):
         return zones
 
     @override
-    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
         """`T^2 sum r_l / p_l` and `T sum r_l / p_l` where `p_l` blocks cut the T tokens evenly; else what they hold.
 
-        Level l scores the pairs of each block; generating, it has places for the keys of the largest one, and of k - 1
-        more to rewind by k.
+        Level l scores the pairs of each block; generating, it has places for the keys of the largest one.
         """
         if self.change_points is not None:
             raise UserError(
@@ -256,7 +249,7 @@ class MultiLevelPattern(Pattern):
         for rank, ids in zip(self.ranks, blocks[:, 0], strict=True):
             sizes = torch.unique_consecutive(ids, return_counts=True)[1]
             multiply_adds += rank * int((sizes**2).sum())
-            held += rank * min(tokens, places_for(int(sizes.max()), rewind))
+            held += rank * min(tokens, int(sizes.max()))
         return PatternCost(multiply_adds, held)
 
     @override
@@ -288,16 +281,10 @@ class MultiLevelPattern(Pattern):
 class MultiLevelCache(Cache):
     """Of each level, the keys of the running block only; every value: `T sum r_l / p_l` key numbers a head.
 
-    When a block is full the keys of the next one take their storage: no later token shares the block. To take back k
-    tokens, k - 1 more keys are kept of each level.
+    When a block is full the keys of the next one take their storage: no later token shares the block.
 
-    Args:
-        batch_size: B.
-        ranks: components of each level, coarse to fine.
-        blocks: `(number, span)` of each level: `number` blocks in every `span` positions, so that a position lies in
-            block `position * number // span`.
-        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
-        rewind: k, see `Cache`.
+    `blocks` are `(number, span)` of each level, so that a position lies in block `position * number // span`. While
+    there are no more tokens than `max_length`, storage is not doubled past it; more may come.
     """
 
     def __init__(
@@ -306,14 +293,12 @@ class MultiLevelCache(Cache):
         ranks: Sequence[int],
         blocks: Sequence[tuple[int, int]],
         max_length: int | None = None,
-        rewind: int = 0,
     ) -> None:
         self.ranks = list(ranks)
         self.blocks = tuple(blocks)
-        self._sizes = [places_for(-(-span // number), rewind) for number, span in blocks]
-        self._levels = [TokenRows(size, max_length) for size in self._sizes]
+        self._levels = [TokenRows(-(-span // number), max_length) for number, span in blocks]
         self._values = TokenRows(None, max_length)
-        super().__init__(batch_size, rewind, self._levels, (self._values,))
+        super().__init__(batch_size, self._levels, (self._values,))
 
     @property
     @override
@@ -362,19 +347,6 @@ class MultiLevelCache(Cache):
         """Where the block of a position begins."""
         number, span = self.blocks[level]
         return -(-(position * number // span) * span // number)
-
-    @override
-    def _earliest(self) -> Sequence[int]:
-        # the first token to come sees its blocks from their beginning
-        return [max(self._next_start(level, most) for level in range(len(self.ranks))) for most in self.seen.longest]
-
-    def _next_start(self, level: int, most: int) -> int:
-        """The first beginning of a block of which every key is held, when `most` tokens have come."""
-        lost = most - self._sizes[level]
-        if lost <= 0:
-            return 0
-        number, span = self.blocks[level]
-        return -(-((lost - 1) * number // span + 1) * span // number)
 
 
 def _check_nested(numbers: Sequence[int] | None, lengths: Sequence[int] | None) -> None:

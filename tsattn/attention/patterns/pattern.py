@@ -1,4 +1,4 @@
-"""The pattern slot: which pairs of tokens are scored, with how many of the components.
+"""The pattern slot: which pairs of tokens are scored, with how many of the components; and the pattern of all pairs.
 
 A pattern is one class: it computes attention (`__call__`, a plain reference included), decodes with a cache
 (`new_cache`, `decode`), and says what it costs (`cost`) and which pairs it favours (`zones`).
@@ -10,23 +10,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor
+from typing_extensions import override
 
-from tsattn.attention.caches import Cache, NewTokens
+from tsattn.attention.caches import Cache, NewTokens, TokenRows
 from tsattn.errors import UserError
+from tsattn.ops.full import IMPLS, full_attention
 from tsattn.ops.masks import allowed_pairs
 from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
-__all__ = ["DecodingStep", "Pattern", "PatternCall", "PatternCost", "TokenOrigin", "Tokens"]
+__all__ = [
+    "DecodingStep",
+    "FullCache",
+    "FullPattern",
+    "Pattern",
+    "PatternCall",
+    "PatternCost",
+    "TokenOrigin",
+    "Tokens",
+    "pair_scores",
+]
 
 
 @dataclass(frozen=True)
 class TokenOrigin:
-    """What the tokens of a sequence stand for, from which a pattern may find blocks.
+    """The data behind the tokens of a sequence, from which a pattern may find blocks.
 
     Attributes:
         time: `(B, S)` int64, seconds since 1970-01-01 on the clock of the data; None where there are none.
@@ -90,7 +103,7 @@ class PatternCall:
 
     def scaled(self, factor: float) -> PatternCall:
         """The call with its scale multiplied."""
-        return PatternCall(self.tokens, self.scale * factor, self.causal, self.bias, self.dropout_p, self.impl)
+        return replace(self, scale=self.scale * factor)
 
     @property
     def allowed(self) -> Tensor | None:
@@ -105,14 +118,14 @@ class DecodingStep:
 
     Attributes:
         new: where they stand, from `cache.new_tokens`.
-        cache: from the pattern's `new_cache`.
+        cache: of the class that the pattern's `new_cache` makes.
         scale: factor of the logits.
         dropout_p: probability of dropping a weight.
         bias: broadcastable to `(B, H, n, S)`, added to the logits of the S positions so far; -inf forbids a pair.
     """
 
     new: NewTokens
-    cache: Cache
+    cache: Any
     scale: float
     dropout_p: float = 0.0
     bias: Tensor | None = None
@@ -120,11 +133,7 @@ class DecodingStep:
     def mixed(self, logits: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
         """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1 | B, 1, n, S)`, times v `(B, G, S, E)`.
 
-        Args:
-            logits: scaled.
-            v: values of the keys.
-            allowed: None where all pairs are.
-            bias: that of these keys.
+        `allowed` is None where all pairs are; `bias` is that of these keys.
         """
         heads, groups = logits.shape[1], v.shape[1]
         if bias is not None:
@@ -148,17 +157,11 @@ class DecodingStep:
 
 @dataclass(frozen=True)
 class PatternCost:
-    """What a pattern costs for one head's queries and keys.
+    """The cost of a pattern for one head's queries and keys."""
 
-    Attributes:
-        multiply_adds: multiplications, each with its addition, that form the scores of T tokens.
-        cached_keys: key numbers held at the peak while T tokens are generated one by one.
-        params: numbers that the pattern itself learns.
-    """
-
-    multiply_adds: int
-    cached_keys: int
-    params: int = 0
+    multiply_adds: int  # multiplications, each with its addition, that form the scores of T tokens
+    cached_keys: int  # key numbers held at the peak while T tokens are generated one by one
+    params: int = 0  # numbers that the pattern itself learns
 
 
 class Pattern(ABC):
@@ -193,13 +196,10 @@ class Pattern(ABC):
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
         """Map q `(B, H | 1, N, r)`, k `(B, G | H, S, r)`, v `(B, G, S, E)` to `(B, H, N, E)`."""
 
-    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> Cache:
-        """What `decode` keeps of the tokens before. A pattern that is to decode overrides both.
+    def new_cache(self, batch_size: int, max_length: int | None) -> Cache:
+        """Make the cache that `decode` reads. A pattern that can decode overrides both.
 
-        Args:
-            batch_size: B.
-            max_length: tokens that are expected at most, where that is known.
-            rewind: tokens that `Cache.crop` can take back at any time.
+        `max_length` is the number of tokens that are expected at most, where that is known.
 
         Raises:
             UserError: if the pattern cannot decode.
@@ -209,14 +209,8 @@ class Pattern(ABC):
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
         """Attend from n new tokens to those in the cache and themselves, and add them to it.
 
-        Args:
-            q: `(B, H | 1, n, r)` queries of the new tokens.
-            k: `(B, G', n, r)` their keys.
-            v: `(B, G, n, E)` their values.
-            step: where they stand, and the cache.
-
-        Returns:
-            `(B, H, n, E)`, what `__call__` gives for these tokens at the end of the whole sequence.
+        Maps q `(B, H | 1, n, r)`, k `(B, G', n, r)` and v `(B, G, n, E)` to `(B, H, n, E)`: the outputs of `__call__`
+        for these tokens at the end of the whole sequence.
         """
         raise UserError(f"{type(self).__name__} has no cache: it cannot decode step by step")
 
@@ -232,7 +226,7 @@ class Pattern(ABC):
         """Parameters of the pattern itself, all heads together; what the projection learns is left out."""
         return 0
 
-    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
         """Multiply-adds and cached key numbers for one head (Kuang et al., section 4).
 
         Args:
@@ -240,7 +234,6 @@ class Pattern(ABC):
             tokens: T.
             causal: whether tokens see no later ones.
             max_length: the length that blocks by number and `align="end"` refer to, at least T.
-            rewind: tokens that can be taken back while T are generated.
 
         Raises:
             UserError: if the pattern has no closed form.
@@ -265,3 +258,62 @@ def pair_scores(q: Tensor, k: Tensor) -> Tensor:
     heads = max(q.shape[1], k.shape[1])
     grouped = rearrange(q, "B (G h) n r -> B G (h n) r", G=min(q.shape[1], k.shape[1]))
     return (wide(grouped) @ wide(k).transpose(-1, -2)).reshape(q.shape[0], heads, q.shape[2], k.shape[2])
+
+
+class FullPattern(Pattern):
+    """Every pair, with all components: ordinary softmax attention."""
+
+    impls: tuple[str, ...] = IMPLS
+    takes_context = True
+
+    @override
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
+        tokens = call.tokens
+        return full_attention(
+            q,
+            k,
+            v,
+            causal=call.causal,
+            query_positions=None if tokens.by_default else tokens.query_positions,
+            key_positions=None if tokens.by_default else tokens.key_positions,
+            key_mask=tokens.mask,
+            bias=call.bias,
+            scale=call.scale,
+            dropout_p=call.dropout_p,
+            impl=call.impl,
+        )
+
+    @override
+    def new_cache(self, batch_size: int, max_length: int | None) -> FullCache:
+        return FullCache(batch_size, max_length)
+
+    @override
+    def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
+        k, v = step.cache.extend(k, v, step.new)
+        allowed = step.seen(torch.arange(k.shape[2], device=k.device)[None])
+        return step.mixed(pair_scores(q, k) * step.scale, v, allowed, step.bias)
+
+    @override
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
+        """`T^2 W`, and every key is kept."""
+        return PatternCost(tokens**2 * width, tokens * width)
+
+    @override
+    def sees_all(self, tokens: int) -> bool:
+        return type(self) is FullPattern
+
+
+class FullCache(Cache):
+    """Every key and value: `T W` key numbers a head.
+
+    While there are no more tokens than `max_length`, storage is not doubled past it; more may come.
+    """
+
+    def __init__(self, batch_size: int, max_length: int | None = None) -> None:
+        self._keys, self._values = TokenRows(None, max_length), TokenRows(None, max_length)
+        super().__init__(batch_size, (self._keys,), (self._values,))
+
+    def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor]:
+        """Take in new tokens; keys `(B, G', length, W)` and values `(B, G, length, E)` by position, theirs included."""
+        self.store(k, v, new)
+        return self._keys.first(self.length), self._values.first(self.length)

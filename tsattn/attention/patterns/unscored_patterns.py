@@ -1,4 +1,4 @@
-"""Patterns without scores of the tokens: every allowed key alike, each token alone, or weights learned by position.
+"""Patterns without scores of the tokens: every allowed key the same, each token alone, or weights by position.
 
 They go with queries and keys of no component.
 """
@@ -12,23 +12,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
-from tsattn.attention.patterns.full_pattern import FullCache, FullPattern
-from tsattn.attention.patterns.pattern import DecodingStep, Pattern, PatternCall, PatternCost, Tokens
+from tsattn.attention.patterns.pattern import DecodingStep, FullPattern, Pattern, PatternCall, PatternCost, Tokens
 from tsattn.attention.patterns.window_patterns import WindowCache
 from tsattn.errors import UserError
-from tsattn.ops.full import (
-    UNSCORED_IMPLS,
-    full_attention_reference,
-    is_direct,
-    mean_over_keys,
-    mean_over_pairs,
-    own_values,
-    with_heads,
-)
+from tsattn.ops.full import full_attention_reference
+from tsattn.ops.masks import without_padding
 from tsattn.ops.modes import is_readable
 from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
 __all__ = ["FixedMixingPattern", "IdentityPattern", "UniformPattern"]
+
+UNSCORED_IMPLS = ("auto", "reference", "direct")
 
 
 class UniformPattern(FullPattern):
@@ -41,20 +35,24 @@ class UniformPattern(FullPattern):
 
     @override
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
-        heads, num_queries = q.shape[1], q.shape[2]
-        direct = is_direct(call.impl, bias=call.bias is not None, dropout=call.dropout_p > 0)
+        heads, mask, allowed = q.shape[1], call.tokens.mask, call.allowed
+        direct, exact = _is_direct(call, bias=call.bias is not None), wide(v)
         if direct and not call.causal:
-            return mean_over_keys(v, heads, num_queries, key_mask=call.tokens.mask)
-        if direct and call.tokens.by_default:
-            return mean_over_keys(v, heads, num_queries, causal=True)
-        allowed = call.allowed
+            mean = exact.mean(2, keepdim=True)
+            if mask is not None:
+                count = mask.sum(-1).clamp(min=1)[:, None, None, None]
+                mean = without_padding(mask, exact)[0].sum(2, keepdim=True) / count
+            return with_heads(mean.to(v.dtype), heads).expand(-1, -1, q.shape[2], -1)
+        if direct and call.tokens.by_default:  # keys in their order
+            numbers = torch.arange(1, v.shape[2] + 1, device=v.device, dtype=exact.dtype)[:, None]
+            return with_heads((exact.cumsum(2) / numbers).to(v.dtype), heads)
         if direct and allowed is not None:
-            return mean_over_pairs(v, heads, allowed)
+            return _mean_over(allowed, v, heads)
         return _reference(q, k, v, call, allowed, call.bias)
 
 
 class IdentityPattern(Pattern):
-    """Each token with itself alone, and so its own value; a global token with every token, all alike."""
+    """Each token with itself alone, and so its own value; a global token with every token, with equal weights."""
 
     impls = UNSCORED_IMPLS
 
@@ -69,17 +67,17 @@ class IdentityPattern(Pattern):
 
     @override
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
-        direct = is_direct(call.impl, bias=call.bias is not None, dropout=call.dropout_p > 0)
+        direct = _is_direct(call, bias=call.bias is not None)
         if direct and call.tokens.global_tokens is None:
-            return own_values(v, q.shape[1], call.tokens.mask)
+            return with_heads(without_padding(call.tokens.mask, v)[0], q.shape[1])
         allowed = self.pairs(call)
         if direct:
-            return mean_over_pairs(v, q.shape[1], allowed)
+            return _mean_over(allowed, v, q.shape[1])
         return _reference(q, k, v, call, allowed, call.bias)
 
     @override
-    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> WindowCache:
-        return WindowCache(batch_size, 1, max_length, rewind)
+    def new_cache(self, batch_size: int, max_length: int | None) -> WindowCache:
+        return WindowCache(batch_size, 1, max_length)
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
@@ -95,7 +93,7 @@ class IdentityPattern(Pattern):
         return mixed.masked_fill(torch.isneginf(bias), 0.0)
 
     @override
-    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
         """Nothing is scored."""
         return PatternCost(0, 0)
 
@@ -141,7 +139,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
 
     @override
     def forward(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
-        direct = is_direct(call.impl, bias=False, dropout=call.dropout_p > 0)
+        direct = _is_direct(call, bias=False)
         # neighbouring places, which a view of the table holds; an exported program takes any number of them
         if call.tokens.by_default and not torch.compiler.is_exporting():
             first = 0 if self.align == "start" else self.table.shape[1] - q.shape[2]
@@ -160,14 +158,13 @@ class FixedMixingPattern(nn.Module, FullPattern):
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
-        assert isinstance(step.cache, FullCache)
         k, v = step.cache.extend(k, v, step.new)
         keys = torch.arange(v.shape[2], device=v.device)[None]
         logits = wide(self.logits(step.new.positions, keys)).expand(v.shape[0], -1, -1, -1)
         return step.mixed(logits, v, step.seen(keys), step.bias)
 
     @override
-    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
         """No product of tokens is formed; a head learns the table of all places."""
         return PatternCost(0, 0, params=self.num_params() // len(self.table))
 
@@ -179,6 +176,30 @@ class FixedMixingPattern(nn.Module, FullPattern):
         outside = (positions < 0) | (positions >= length)
         if bool((outside if tokens.mask is None else outside & tokens.mask).any()):
             raise UserError(f"positions must lie from 0 to {length - 1}, the places of the learned table")
+
+
+def _is_direct(call: PatternCall, *, bias: bool) -> bool:
+    """Whether the values are mixed directly, not by the plain reference, which takes a bias and dropout of weights.
+
+    Raises:
+        UserError: if ``direct`` is named and cannot compute this.
+    """
+    reason = "bias" if bias else "dropout of weights" if call.dropout_p else None
+    if call.impl == "direct" and reason is not None:
+        raise UserError(f"impl direct cannot compute this attention: it takes no {reason}, which reference does")
+    return call.impl != "reference" and reason is None
+
+
+def _mean_over(allowed: Tensor, v: Tensor, heads: int) -> Tensor:
+    """The mean `(B, H, N, E)` of the values of the allowed keys `(B | 1, 1, N, S)`, zeros for a query without any."""
+    weights = allowed.to(wide(v).dtype) / allowed.sum(-1, keepdim=True).clamp(min=1)
+    return with_heads((weights @ wide(v)).to(v.dtype), heads)
+
+
+def with_heads(mixed: Tensor, heads: int) -> Tensor:
+    """The output of value heads `(B, G, N, E)`, for each of the H query heads that share them."""
+    groups = heads // mixed.shape[1]
+    return mixed if groups == 1 else mixed.repeat_interleave(groups, dim=1)
 
 
 def _reference(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.attention.caches import Cache, NewTokens, TokenRows, places_for
-from tsattn.attention.patterns.full_pattern import FullPattern
-from tsattn.attention.patterns.pattern import DecodingStep, Pattern, PatternCall, PatternCost, pair_scores
+from tsattn.attention.caches import Cache, NewTokens, TokenRows
+from tsattn.attention.patterns.pattern import DecodingStep, FullPattern, Pattern, PatternCall, PatternCost, pair_scores
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.full import IMPLS as FULL_IMPLS
 from tsattn.ops.masks import allowed_pairs, window_pairs
@@ -52,12 +52,11 @@ class SlidingWindowPattern(Pattern):
         )
 
     @override
-    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> WindowCache:
-        return WindowCache(batch_size, self.window_size, max_length, rewind)
+    def new_cache(self, batch_size: int, max_length: int | None) -> WindowCache:
+        return WindowCache(batch_size, self.window_size, max_length)
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
-        assert isinstance(step.cache, WindowCache)
         k, v, keys, sees_all = step.cache.extend(k, v, step.new)
         allowed, at = None, step.new.positions
         if not sees_all:
@@ -66,11 +65,11 @@ class SlidingWindowPattern(Pattern):
         return step.mixed(pair_scores(q, k) * step.scale, v, allowed, _bias_at(step.bias, keys))
 
     @override
-    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
-        """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; w keys are kept, k - 1 more to rewind by k."""
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
+        """`T (2 w - 1) W`, causal `T w W`, never more than all pairs; w keys are kept."""
         window = self.window_size
         keys = min(tokens, window if causal else 2 * window - 1)
-        return PatternCost(tokens * keys * width, min(tokens, places_for(window, rewind)) * width)
+        return PatternCost(tokens * keys * width, min(tokens, window) * width)
 
     @override
     def zones(self, call: PatternCall) -> dict[str, Tensor]:
@@ -146,28 +145,23 @@ class GlobalSlidingWindowPattern(Pattern):
         return self._combined(outputs)
 
     @override
-    def new_cache(self, batch_size: int, max_length: int | None, rewind: int = 0) -> SplitCache:
+    def new_cache(self, batch_size: int, max_length: int | None) -> SplitCache:
         """The values of the window are kept by both parts."""
-        return SplitCache([(rank, part.new_cache(batch_size, max_length, rewind)) for rank, part in self.parts])
+        return SplitCache([(rank, part.new_cache(batch_size, max_length)) for rank, part in self.parts])
 
     @override
     def decode(self, q: Tensor, k: Tensor, v: Tensor, step: DecodingStep) -> Tensor:
-        cache = step.cache
-        assert isinstance(cache, SplitCache)
-        outputs = []
-        for (rank, pattern), part, queries, keys in zip(
-            self.parts, cache.parts, cache.split(q), cache.split(k), strict=True
-        ):
-            own = DecodingStep(step.new, part, step.scale * self._factor(rank), step.dropout_p, step.bias)
+        cache, outputs = step.cache, []
+        for (rank, pattern), *parts in zip(self.parts, cache.split(q), cache.split(k), cache.parts, strict=True):
+            queries, keys, part = parts
+            own = replace(step, cache=part, scale=step.scale * self._factor(rank))
             outputs.append(pattern.decode(queries, keys, v, own))
         return self._combined(outputs)
 
     @override
-    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int, rewind: int = 0) -> PatternCost:
+    def cost(self, width: int, tokens: int, *, causal: bool, max_length: int) -> PatternCost:
         """The costs of the two parts, each of its own components."""
-        parts = [
-            part.cost(rank, tokens, causal=causal, max_length=max_length, rewind=rewind) for rank, part in self.parts
-        ]
+        parts = [part.cost(rank, tokens, causal=causal, max_length=max_length) for rank, part in self.parts]
         return PatternCost(sum(part.multiply_adds for part in parts), sum(part.cached_keys for part in parts))
 
     @override
@@ -192,20 +186,13 @@ class GlobalSlidingWindowPattern(Pattern):
 class WindowCache(Cache):
     """The last `window_size` keys and values, in a ring: `min(T, w) W` key numbers a head.
 
-    To take back k tokens, k - 1 more are kept.
-
-    Args:
-        batch_size: B.
-        window_size: keys that a token sees, its own counted.
-        max_length: while there are no more tokens than this, storage is not doubled past it; more may come.
-        rewind: k, see `Cache`.
+    While there are no more tokens than `max_length`, storage is not doubled past it; more may come.
     """
 
-    def __init__(self, batch_size: int, window_size: int, max_length: int | None = None, rewind: int = 0) -> None:
+    def __init__(self, batch_size: int, window_size: int, max_length: int | None = None) -> None:
         self.window_size = window_size
-        self._size = places_for(window_size, rewind)
-        self._keys, self._values = (TokenRows(self._size, max_length) for _ in range(2))
-        super().__init__(batch_size, rewind, (self._keys,), (self._values,))
+        self._keys, self._values = (TokenRows(window_size, max_length) for _ in range(2))
+        super().__init__(batch_size, (self._keys,), (self._values,))
 
     @property
     @override
@@ -223,8 +210,7 @@ class WindowCache(Cache):
         if new.count == 1:
             self.store(k, v, new)
             keys, positions = self._keys.held(new.after, later)
-            sees_all = new.even and self._size == self.window_size
-            return keys, self._values.first(keys.shape[2]), positions, sees_all
+            return keys, self._values.first(keys.shape[2]), positions, new.even
         # the last of the new tokens overwrite what the first of them see
         seen = new.without_padding(k), new.without_padding(v), new.key_positions
         if max(new.before):
@@ -238,28 +224,26 @@ class WindowCache(Cache):
         self.store(k, v, new)
         return *seen, False
 
-    @override
-    def _earliest(self) -> Sequence[int]:
-        # the first token to come sees the `window_size - 1` before it
-        lost = (max(0, most - self._size) for most in self.seen.longest)
-        return [first and first + self.window_size - 1 for first in lost]
-
 
 class SplitCache(Cache):
-    """A cache for each part of the components, where each part is scored by a pattern of its own.
-
-    Args:
-        parts: the number of components and the cache of each part, in the order of the components.
-    """
+    """A cache for each part of the components, which a pattern of its own scores; `parts` have their numbers."""
 
     def __init__(self, parts: Sequence[tuple[int, Cache]]) -> None:
         self.widths = [width for width, _ in parts]
         self.parts = [part for _, part in parts]
         keys = [rows for part in self.parts for rows in part.key_rows]
         values = [rows for part in self.parts for rows in part.value_rows]
-        super().__init__(self.parts[0].batch_size, self.parts[0].rewind, keys, values)
+        super().__init__(self.parts[0].batch_size, keys, values)
+
+    @property
+    @override
+    def lengths(self) -> tuple[int, ...]:
+        return self.parts[0].lengths
+
+    @override
+    def advance(self, lengths: tuple[int, ...]) -> None:
         for part in self.parts:
-            part.seen = self.seen
+            part.advance(lengths)
 
     @property
     @override
@@ -270,10 +254,6 @@ class SplitCache(Cache):
     @override
     def split(self, components: Tensor) -> Sequence[Tensor]:
         return torch.split(components, self.widths, -1)
-
-    @override
-    def _earliest(self) -> Sequence[int]:
-        return [*map(max, zip(*(part._earliest() for part in self.parts), strict=True))]
 
 
 def _bias_at(bias: Tensor | None, keys: Tensor) -> Tensor | None:

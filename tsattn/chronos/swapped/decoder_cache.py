@@ -24,7 +24,7 @@ class OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         batch_size: B.
     """
 
-    is_croppable = True
+    is_croppable = False
     supports_early_init = False
 
     def __init__(self, attention: Attention, batch_size: int) -> None:
@@ -54,11 +54,6 @@ class OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     def reset(self) -> None:
         """Forget every token."""
         self.held = self.attention.new_cache(self.held.batch_size)
-
-    def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last tokens, given as a negative number, as far as they are still held."""
-        if tokens_to_remove:
-            self.held.crop(-abs(tokens_to_remove))
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Sequence i becomes what `beam_idx[i]` was."""

@@ -1,7 +1,7 @@
 """How the kernel cuts its work: from shapes and caches alone, so that the same call has the same bits each time.
 
-`tsattn kernels --tune` measures other sizes and keeps the best for this machine; a run that goes on takes
-those that it was begun with.
+`tsattn kernels --tune` measures other sizes and keeps the best for this machine; a resumed run takes those that it was
+begun with.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tsattn.ops.native.library_cache import CacheError, cache_folder
+from tsattn.ops.native.library import CacheError, cache_folder
 
 __all__ = ["ChunkSizes", "chunk_sizes", "forget_sizes", "key_parts", "sizes_by_caches", "sizes_taken", "tuned_file"]
 
@@ -35,7 +35,7 @@ class ChunkSizes:
         chunk_keys: keys whose scores are held at once, at least 8.
         shared_blocks: blocks of queries that use a chunk of keys while it is in the cache.
         shared_blocks_long: the same, forward, where the keys and values of a head are more than `long_bytes`.
-        long_bytes: what is long.
+        long_bytes: the size above which they are long.
     """
 
     chunk_keys: int
@@ -81,32 +81,28 @@ _found: dict[Path, ChunkSizes] = {}
 
 
 def chunk_sizes() -> ChunkSizes:
-    """Those in use: of the run that goes on, else those measured on this machine, else those by its caches."""
+    """Those in use: of the resumed run, else those measured on this machine, else those by its caches."""
     if _taken is not None:
         return _taken
     path = tuned_file()
     if path is None:
         return sizes_by_caches()
     if path not in _found:
-        _found[path] = _read(path) or sizes_by_caches()
+        try:
+            _found[path] = ChunkSizes(**json.loads(path.read_text())["sizes"])
+        except (OSError, ValueError, TypeError, KeyError):  # it is not there, or was cut short
+            _found[path] = sizes_by_caches()
     return _found[path]
 
 
 def forget_sizes() -> None:
-    """Read what was measured anew at the next call."""
+    """Read the measured sizes again at the next call."""
     _found.clear()
-
-
-def _read(path: Path) -> ChunkSizes | None:
-    try:
-        return ChunkSizes(**json.loads(path.read_text())["sizes"])
-    except (OSError, ValueError, TypeError, KeyError):  # it is not there, or was cut short
-        return None
 
 
 @contextlib.contextmanager
 def sizes_taken(sizes: ChunkSizes | None) -> Iterator[None]:
-    """Within it, these sizes are in use; None leaves the choice as it is."""
+    """Use these sizes; None leaves the choice as it is."""
     global _taken
     before = _taken
     _taken = sizes or before

@@ -1,6 +1,7 @@
-"""From the C++ sources to a library, by the compiler of this machine.
+"""Compile the C++ sources into a library: for which instruction sets, and by which compiler of this machine.
 
-The build of a wheel reads this file by itself: it imports nothing but the standard library.
+The build of a wheel reads this file by itself: it imports nothing but the standard library, and torch only to ask this
+CPU.
 """
 
 from __future__ import annotations
@@ -8,15 +9,30 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-__all__ = ["SOURCE", "CompileError", "Compiler", "KernelError", "compile_library", "compilers", "source_digest"]
+__all__ = [
+    "COMPILE_SECONDS",
+    "INSTRUCTION_SETS",
+    "SOURCE",
+    "CompileError",
+    "Compiler",
+    "InstructionSet",
+    "KernelError",
+    "compile_library",
+    "compilers",
+    "sets_of_machine",
+    "sets_of_this_cpu",
+    "source_digest",
+]
 
 SOURCE = Path(__file__).with_name("source")
 
@@ -28,13 +44,19 @@ _FLAGS = (
     *("-fPIC", "-shared", "-pthread", "-fvisibility-inlines-hidden"),
 )
 
+_X86 = ("x86_64", "amd64")
+_ARM = ("aarch64", "arm64")
+
+# what torch calls the sets that ATEN_CPU_CAPABILITY leaves, each with all before it
+_CAPABILITIES = ("AVX2", "AVX512")
+
 
 class KernelError(Exception):
-    """Something stands between a user and the kernels: one clause says what.
+    """A reason why there are no kernels, in one clause.
 
     Args:
-        clause: what.
-        known: whether it has been told before, by another process.
+        clause: the reason.
+        known: whether another process has logged it before.
     """
 
     def __init__(self, clause: str, *, known: bool = False) -> None:
@@ -47,12 +69,91 @@ class CompileError(KernelError):
 
 
 @dataclass(frozen=True)
+class InstructionSet:
+    """One way of compiling the kernels.
+
+    Args:
+        name: as people write it.
+        flags: of the compiler.
+        machines: the architectures that have it, in small letters as `platform.machine` names them; () for any.
+        features: that Linux must list of a CPU.
+        capability: that torch must not have been told to leave unused, or None.
+        automatic: whether it is taken without being asked for, and goes into a wheel.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    machines: tuple[str, ...]
+    features: tuple[str, ...] = ()
+    capability: str | None = None
+    automatic: bool = True
+
+    def on_machine(self, machine: str) -> bool:
+        """Whether CPUs of this architecture may have it."""
+        return not self.machines or machine.lower() in self.machines
+
+
+_AVX512_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma")
+_AVX512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "fma")
+
+# best first
+INSTRUCTION_SETS = {
+    one.name: one
+    for one in (
+        # multiplies in bfloat16 too
+        InstructionSet("avx512_bf16", (*_AVX512_FLAGS, "-mavx512bf16"), _X86, (*_AVX512, "avx512_bf16"), "AVX512"),
+        InstructionSet("avx512", _AVX512_FLAGS, _X86, _AVX512, "AVX512"),
+        InstructionSet("avx2", ("-mavx2", "-mfma"), _X86, ("avx2", "fma"), "AVX2"),
+        InstructionSet("neon", (), _ARM),
+        # vectors as short as those of NEON, on any CPU: slower than the plain paths where it stands for nothing better
+        InstructionSet("portable", (), (), automatic=False),
+    )
+}
+
+
+def sets_of_machine(machine: str | None = None) -> list[InstructionSet]:
+    """The sets that go into a wheel for an architecture, that of this process by default, best first."""
+    machine = machine or platform.machine()
+    return [one for one in INSTRUCTION_SETS.values() if one.automatic and one.on_machine(machine)]
+
+
+def sets_of_this_cpu() -> list[InstructionSet]:
+    """The sets that this CPU has and torch may use too, best first; the last is `portable`."""
+    import torch
+
+    # of `DEFAULT` and of other architectures, none
+    found = torch.backends.cpu.get_cpu_capability()
+    allowed = _CAPABILITIES[: _CAPABILITIES.index(found) + 1] if found in _CAPABILITIES else ()
+    listed = _listed_features()
+
+    def has(one: InstructionSet) -> bool:
+        if not one.on_machine(platform.machine()) or (one.capability and one.capability not in allowed):
+            return False
+        if listed is None:  # not on Linux: torch has asked the CPU itself, though not for bfloat16
+            return "avx512_bf16" not in one.features
+        return listed.issuperset(one.features)
+
+    return [one for one in INSTRUCTION_SETS.values() if has(one)]
+
+
+@cache
+def _listed_features() -> frozenset[str] | None:
+    """The features that Linux lists of an x86 CPU, or None."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    flags = [line.partition(":")[2].split() for line in lines if line.startswith("flags")]
+    return frozenset(flags[0]) if flags else None
+
+
+@dataclass(frozen=True)
 class Compiler:
     """A C++ compiler.
 
     Args:
         command: its program, and options that it is always given.
-        version: the first line of what it says of itself.
+        version: the first line of `--version`.
     """
 
     command: tuple[str, ...]
@@ -87,12 +188,11 @@ def _asked(command: Sequence[str]) -> Compiler | None:
         code, said = _run([*command, "--version"], seconds=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    lines = said.split("\n")
-    return Compiler(tuple(command), lines[0].strip()) if code == 0 else None
+    return Compiler(tuple(command), said.split("\n")[0].strip()) if code == 0 else None
 
 
 def source_digest() -> str:
-    """Tells sources, and how they are compiled, apart from all others."""
+    """A digest that tells sources, and the flags of the compiler, apart from all others."""
     digest = hashlib.sha256(repr(_FLAGS).encode())
     for path in sorted(SOURCE.iterdir()):
         if path.suffix in (".h", ".cpp"):
@@ -104,7 +204,7 @@ def compile_library(compiler: Compiler, flags: Sequence[str], target: Path) -> N
     """Compile the kernels into a shared library.
 
     Args:
-        compiler: what compiles them.
+        compiler: of this machine.
         flags: those of the instruction set.
         target: the file to write, in a folder that nobody else writes to.
 
@@ -125,7 +225,7 @@ def compile_library(compiler: Compiler, flags: Sequence[str], target: Path) -> N
 
 
 def _run(command: Sequence[str], *, seconds: float) -> tuple[int, str]:
-    """The exit code, and what was said; the processes that a compiler starts end with it."""
+    """The exit code and the output; the processes that a compiler starts end with it."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,

@@ -1,11 +1,18 @@
-"""The compiled kernels: those that came with tsattn, else compiled when they are first asked for, else none."""
+"""The compiled kernels: those in this package, else compiled when they are first asked for and kept, else none.
+
+Libraries that this machine compiled lie in a folder that nobody but their owner can write to, each in a file whose name
+has a digest of its content: a foreign or half-written library is never loaded.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import hashlib
 import logging
 import os
+import platform
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,18 +20,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 
 from tsattn.errors import UserError, one_of
-from tsattn.ops.native.instruction_sets import INSTRUCTION_SETS, InstructionSet, sets_of_this_cpu
-from tsattn.ops.native.kernel_compiler import CompileError, Compiler, KernelError, compilers
-from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem
-from tsattn.ops.native.library_cache import CacheError, LibraryCache, cache_folder
-from tsattn.ops.native.self_check import what_is_wrong
+from tsattn.ops.native.kernel_compiler import (
+    COMPILE_SECONDS,
+    INSTRUCTION_SETS,
+    CompileError,
+    Compiler,
+    InstructionSet,
+    KernelError,
+    compile_library,
+    compilers,
+    sets_of_this_cpu,
+    source_digest,
+)
+from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem, what_is_wrong
 
 __all__ = [
     "COMPILED",
+    "VARIABLE",
+    "CacheError",
     "KernelLibrary",
+    "LibraryCache",
     "build_library",
+    "cache_folder",
     "find_library",
     "kernels_taken",
     "load_kernels",
@@ -51,18 +71,21 @@ _FUNCTIONS: dict[str, tuple[list[type], type]] = {
     "tsattn_tile_keys": ([], ctypes.c_int),
 }
 
+_OFF = f"{VARIABLE}=off"
+_NO_COMPILER = "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
+
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """What was looked for and found.
+    """The result of a search for the kernels.
 
     Args:
         library: the loaded library, or None.
         why_none: one clause, where there is none.
-        instruction_set: what it was compiled for.
+        instruction_set: that it was compiled for.
         path: its file.
-        compiler: what compiled it, where that is known.
-        complaints: what went wrong on the way, and should not have.
+        compiler: that compiled it, if known.
+        complaints: errors on the way.
     """
 
     library: ctypes.CDLL | None = None
@@ -74,12 +97,13 @@ class KernelLibrary:
 
     @property
     def came_along(self) -> bool:
-        """Whether it is of this package, and was not compiled on this machine."""
+        """Whether it is in this package, and was not compiled on this machine."""
         return self.path is not None and self.path.parent == COMPILED
 
 
 _found: dict[str, KernelLibrary] = {}
 _lock = threading.Lock()
+_word_taken: str | None = None
 
 
 def _forget_lock() -> None:
@@ -93,13 +117,11 @@ if hasattr(os, "register_at_fork"):
 
 
 def load_kernels() -> ctypes.CDLL | None:
-    """The compiled kernels, looked for at the first call and kept; None where there are none.
+    """Load the compiled kernels, looked for at the first call and kept; None where there are none.
 
-    It has `tsattn_forward` and `tsattn_backward`, which take a pointer to a `KernelProblem` and return 0, 1 where
-    memory did not suffice, or 2 for what they do not take; `tsattn_work`, which counts what they compute;
-    `tsattn_dropout`, which takes a pointer to a `DropoutProblem`; `tsattn_takes_bfloat16`; and `tsattn_lanes` and
-    `tsattn_tile_keys`, the sizes that they compute in. The environment variable `TSATTN_KERNELS` is `auto` by default,
-    `off`, or the name of an instruction set.
+    `tsattn_forward` and `tsattn_backward` return 0, 1 where memory did not suffice, or 2 for what they do not take;
+    `tsattn_work` counts what they compute. The environment variable `TSATTN_KERNELS` is `auto` by default, `off`, or
+    the name of an instruction set.
 
     Raises:
         UserError: if `TSATTN_KERNELS` is another word, or an instruction set that this CPU has not.
@@ -125,7 +147,7 @@ def set_in_use() -> str:
 
 @contextlib.contextmanager
 def kernels_taken(word: str) -> Iterator[None]:
-    """Within it, the kernels of one instruction set are in use, or none for "off", whatever `TSATTN_KERNELS` says.
+    """Use the kernels of one instruction set, or none for "off", whatever `TSATTN_KERNELS` says.
 
     Raises:
         UserError: if they cannot be had here.
@@ -139,9 +161,6 @@ def kernels_taken(word: str) -> Iterator[None]:
         yield
     finally:
         _word_taken = before
-
-
-_word_taken: str | None = None
 
 
 def _kept() -> KernelLibrary:
@@ -164,29 +183,17 @@ def _log(found: KernelLibrary) -> None:
     if found.complaints:
         level = logging.INFO if all(one.known for one in found.complaints) else logging.WARNING
         result = "the plain paths are taken" if found.library is None else f"the kernels in use are {found.path}"
-        logger.log(level, "native kernels: %s; %s", _told(found.complaints), result)
+        logger.log(level, "native kernels: %s; %s", _listed(found.complaints), result)
     elif found.why_none and found.why_none != _OFF:
         logger.info("no native kernels: %s", found.why_none)
 
 
-def _told(complaints: Sequence[KernelError]) -> str:
-    """All of them, each once."""
+def _listed(complaints: Sequence[KernelError]) -> str:
     return "; ".join(dict.fromkeys(map(str, complaints)))
 
 
-_OFF = f"{VARIABLE}=off"
-_NO_COMPILER = "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
-
-
 def chosen_sets(word: str) -> list[InstructionSet]:
-    """The instruction sets that may be used, best first.
-
-    Args:
-        word: "auto" or "" for those that this CPU has, or the name of one.
-
-    Raises:
-        UserError: for another word, and for a set that this CPU has not.
-    """
+    """The instruction sets that `word`, the value of `TSATTN_KERNELS` except "off", lets be used, best first."""
     here = sets_of_this_cpu()
     if word in ("", "auto"):
         return [one for one in here if one.automatic]
@@ -201,11 +208,8 @@ def chosen_sets(word: str) -> list[InstructionSet]:
 def find_library(word: str = "auto") -> KernelLibrary:
     """Look for the kernels: in this package, then among those compiled here, and else compile them.
 
-    Args:
-        word: as `TSATTN_KERNELS`.
-
     Raises:
-        UserError: for a word that is not valid.
+        UserError: for a word that is no valid `TSATTN_KERNELS`.
     """
     if word == "off":
         return KernelLibrary(why_none=_OFF)
@@ -232,30 +236,21 @@ def find_library(word: str = "auto") -> KernelLibrary:
 
 
 def build_library(word: str = "auto") -> KernelLibrary:
-    """Compile the kernels anew, for the best instruction set that compiles, into the folder of those compiled here.
-
-    Args:
-        word: as `TSATTN_KERNELS`; "off" is as "auto".
+    """Compile the kernels again, for the best instruction set that compiles, and keep them; "off" is as "auto".
 
     Raises:
         UserError: if that fails, with the reason.
     """
     sets = chosen_sets("auto" if word == "off" else word)
-    reasons = [] if sets else [KernelError("this CPU has none of the instruction sets")]
+    reasons: list[KernelError] = [] if sets else [KernelError("this CPU has none of the instruction sets")]
     try:
         cache = LibraryCache(cache_folder())
-        found = compilers()
-        for one, compiler in ((one, compiler) for one in sets for compiler in found):
-            try:
-                path = cache.build(one, compiler, anew=True)
-            except CompileError as error:
-                reasons.append(error)
-                continue
+        for one, path, compiler in _from_cache(cache, sets, compilers(), reasons, again=True):
             if library := _opened(path, reasons):
                 return KernelLibrary(library, None, one, path, compiler)
     except KernelError as error:
         reasons.append(error)
-    raise UserError(f"the kernels cannot be built: {_told(reasons) or 'there is no C++ compiler'}")
+    raise UserError(f"the kernels cannot be built: {_listed(reasons) or 'there is no C++ compiler'}")
 
 
 def _compiled_here(
@@ -282,18 +277,18 @@ def _compiled_here(
 
 
 def _from_cache(
-    cache: LibraryCache, sets: list[InstructionSet], found: list[Compiler], complaints: list[KernelError]
-) -> Iterator[tuple[InstructionSet, Path, Compiler | None]]:
+    cache: LibraryCache,
+    sets: list[InstructionSet],
+    found: list[Compiler],
+    complaints: list[KernelError],
+    *,
+    again: bool = False,
+) -> Iterator[tuple[InstructionSet, Path, Compiler]]:
     for one, compiler in ((one, compiler) for one in sets for compiler in found):
-        path = cache.find(one, compiler)
-        if path is None:
-            logger.info("compiling the native kernels for %s, once, into %s", one.name, cache.folder)
-            try:
-                path = cache.build(one, compiler)
-            except CompileError as error:
-                complaints.append(error)
-                continue
-        yield one, path, compiler
+        try:
+            yield one, cache.build(one, compiler, again=again), compiler
+        except CompileError as error:
+            complaints.append(error)
 
 
 def _opened(path: Path, complaints: list[KernelError]) -> ctypes.CDLL | None:
@@ -310,3 +305,151 @@ def _opened(path: Path, complaints: list[KernelError]) -> ctypes.CDLL | None:
         complaints.append(KernelError(f"{path} is not used, as {wrong}"))
         return None
     return library
+
+
+class CacheError(KernelError):
+    """A folder that libraries cannot be kept in."""
+
+
+def cache_folder() -> Path:
+    """`$XDG_CACHE_HOME/tsattn/kernels`, or `~/.cache/tsattn/kernels` where that is not set, or not an absolute path.
+
+    Raises:
+        CacheError: where there is no home.
+    """
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if chosen.is_absolute():
+        return chosen / "tsattn" / "kernels"
+    try:
+        return Path.home() / ".cache" / "tsattn" / "kernels"
+    except RuntimeError:
+        raise CacheError("there is no home folder to keep kernels in") from None
+
+
+class LibraryCache:
+    """The libraries of one folder, each in a file whose name says what it was made from, and has a digest of it.
+
+    Args:
+        folder: made with mode 0700 if it is missing.
+
+    Raises:
+        CacheError: if it cannot be made or written to, or if others can write to it, or to the two folders around it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            for place in (folder.parent.parent, folder.parent, folder):
+                place.mkdir(mode=0o700, parents=place == folder.parent.parent, exist_ok=True)
+            self.folder = folder.resolve(strict=True)
+            around = self.folder.parent.parent
+            for place in (self.folder, self.folder.parent, around):
+                # in folders such as /tmp only owners take away or rename
+                if others_can_write(place) and not (place == around and _is_sticky(place)):
+                    raise CacheError(f"others can write to {place}, so kernels are not loaded from there")
+        except OSError as error:
+            raise CacheError(f"{folder} cannot be made: {error.strerror or error}") from None
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise CacheError(f"{folder} cannot be written to")
+
+    def find(self, one: InstructionSet, compiler: Compiler | None) -> Path | None:
+        """The library that a compiler made for an instruction set from these sources; any compiler's for None.
+
+        Raises:
+            CacheError: if others can write to it.
+        """
+        pattern = f"{_stem(one, compiler)}-*.so" if compiler else f"{_stem(one, None)}-*-*.so"
+        for path in sorted(self.folder.glob(pattern)):
+            with contextlib.suppress(OSError):  # another process has just taken it away
+                if others_can_write(path):
+                    raise CacheError(f"others can write to {path}, so it is not loaded")
+                if stat.S_ISREG(path.lstat().st_mode) and path.stem.split("-")[-1] == _digest(path):
+                    return path
+        return None
+
+    def build(self, one: InstructionSet, compiler: Compiler, *, again: bool = False) -> Path:
+        """The library, compiled if it is missing; of several processes one compiles, and the others wait.
+
+        Args:
+            one: the instruction set.
+            compiler: of this machine.
+            again: compile although it is there.
+
+        Raises:
+            CompileError: if it cannot be compiled, now or when that was last tried.
+            CacheError: if it cannot be kept.
+        """
+        if not again and (found := self.find(one, compiler)):
+            return found
+        stem = _stem(one, compiler)
+        note = self.folder / f"{stem}.failed"  # so that not every process tries and fails again
+        with self._lock(stem):
+            if not again and (found := self.find(one, compiler)):
+                return found
+            if note.exists() and not again:
+                what = note.read_text(errors="replace").strip()
+                raise CompileError(f"{what} (`tsattn kernels --build` tries again)", known=True)
+            logger.info("compiling the native kernels for %s, once, into %s", one.name, self.folder)
+            note.unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory(prefix="new-", dir=self.folder) as folder:  # of mode 0700
+                made = Path(folder) / "library.so"
+                try:
+                    compile_library(compiler, one.flags, made)
+                except CompileError as error:
+                    note.write_text(f"{error}\n")
+                    raise
+                made.chmod(0o700)
+                before = list(self.folder.glob(f"{stem}-*.so"))
+                path = self.folder / f"{stem}-{_digest(made)}.so"
+                os.replace(made, path)
+            for old in before:
+                if old != path:
+                    old.unlink(missing_ok=True)
+            return path
+
+    @contextlib.contextmanager
+    def _lock(self, stem: str) -> Iterator[None]:
+        try:
+            with FileLock(self.folder / f"{stem}.lock", timeout=2 * COMPILE_SECONDS, mode=0o600):
+                yield
+        except Timeout:
+            raise CacheError(f"another process has been compiling into {self.folder} for too long") from None
+        except (OSError, NotImplementedError) as error:
+            raise CacheError(f"{self.folder} cannot be used: {error}") from None
+
+
+def _stem(one: InstructionSet, compiler: Compiler | None) -> str:
+    """The beginning of the names of files; without a compiler, of those of all compilers."""
+    made_from = hashlib.sha256(f"{platform.machine()} {one.flags} {source_digest()}".encode()).hexdigest()[:16]
+    whose = "" if compiler is None else f"-{hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]}"
+    return f"{one.name}-{made_from}{whose}"
+
+
+def others_can_write(path: Path) -> bool:
+    """Whether anyone but this user and the system can change what is at a path, which may be a link."""
+    found = path.lstat()
+    if found.st_uid not in (0, os.geteuid()):
+        return True
+    if stat.S_ISLNK(found.st_mode):  # its mode says nothing
+        return False
+    return bool(found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)))
+
+
+def _is_sticky(folder: Path) -> bool:
+    found = folder.stat()
+    return bool(found.st_mode & stat.S_ISVTX) and found.st_uid in (0, os.geteuid())
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is this user's alone, as many systems make one for each user."""
+    import grp
+    import pwd
+
+    try:
+        found, user = grp.getgrgid(group), pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return False
+    return found.gr_gid == user.pw_gid and found.gr_name == user.pw_name and set(found.gr_mem) <= {user.pw_name}
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]

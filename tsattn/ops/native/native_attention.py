@@ -1,8 +1,9 @@
-"""Attention by the native kernel: when it can be had, its derivatives, and what it computes written out."""
+"""Attention by the native kernel: when it can be had, its two passes as operators of PyTorch, and its derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,23 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from tsattn.ops.modes import is_readable, is_vmapped, needs_plain_gradients, plain_gradients
-from tsattn.ops.native.library import why_no_kernels
-from tsattn.ops.native.operators import backward_operator, empty_results, forward_operator, takes_bfloat16
+from tsattn.ops.modes import as_if_alone, is_readable, is_vmapped, needs_plain_gradients, plain_gradients
+from tsattn.ops.native.chunking import chunk_sizes, key_parts
+from tsattn.ops.native.kernel_problem import KernelProblem, numbers, openmp_team, strided
+from tsattn.ops.native.library import load_kernels, why_no_kernels
 from tsattn.ops.native.query_intervals import Intervals
 from tsattn.ops.softmax import expand_heads, finite_as, softmax_attention, wide
 
 __all__ = [
+    "FLOP_FORMULAS",
     "UNREADABLE",
-    "differentiable_attention",
+    "backward_operator",
     "dropout_factors",
+    "forward_operator",
     "is_worth_native",
     "native_attention",
     "plain_attention",
+    "takes_bfloat16",
     "why_not_native",
 ]
 
@@ -34,7 +39,6 @@ LEAST_SCALE = 2.0**-32
 
 MAX_LEVELS = 255
 MAX_WIDTH = 2**15
-
 
 UNREADABLE = "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference works without"
 """Why the kernel cannot be used where its inputs cannot be read."""
@@ -59,13 +63,7 @@ def why_not_native(
 ) -> str | None:
     """Why the kernel cannot compute attention of such tensors; None if it can.
 
-    Args:
-        q: `(B, H | 1, N, r)` queries.
-        k: `(B, G, S, r)` keys.
-        v: `(B, G, S, E)` values.
-        bias: what is added to the logits.
-        levels: of blocks.
-        hidden: tensors about the tokens, whose numbers it must see.
+    `levels` are those of blocks, and `hidden` the tensors about the tokens, whose numbers it must see.
     """
     if q.device.type != "cpu" or any(t.dtype not in DTYPES for t in (q, k, v)):
         return "it computes in float32 or bfloat16 on a CPU; reference computes elsewhere too"
@@ -96,21 +94,11 @@ def native_attention(
     level_factors: Sequence[float] = (),
     dropout_p: float = 0.0,
 ) -> Tensor:
-    """Softmax attention in which a pair is scored with the components of the levels that it shares.
+    """Compute softmax attention in which a pair is scored with the components of the levels that it shares.
 
-    Args:
-        q: `(B, H | 1, N, r)` queries, in float32 or bfloat16.
-        k: `(B, G, S, r)` keys, of the same type.
-        v: `(B, G, S, E)` values, of the same type.
-        intervals: which pairs share which levels, and which queries see a key.
-        ranks: components of each level, coarse to fine.
-        scale: factor of the logits.
-        bias: broadcastable to `(B, H, N, S)`, added to the logits; -inf forbids a pair.
-        level_factors: what the logits of pairs that share 0, 1, ... levels are multiplied by as well; empty for 1.
-        dropout_p: probability of dropping a weight.
-
-    Returns:
-        `(B, H, N, E)`. A query that sees no key gives zeros.
+    Queries `(B, H | 1, N, r)`, keys `(B, G, S, r)` and values `(B, G, S, E)` are all in float32 or all in bfloat16. The
+    logits of pairs that share 0, 1, ... levels are multiplied by `level_factors`, if there are any. A query that sees
+    no key gives zeros.
     """
     dtype = v.dtype
     if dtype != torch.float32 and not takes_bfloat16(ranks, v.shape[-1]):
@@ -124,92 +112,74 @@ def native_attention(
     if bias is not None and bias.dtype != torch.float32:
         bias = finite_as(bias, torch.float32).masked_fill(torch.isneginf(bias), -torch.inf)
     order, key_order = intervals.query_order, intervals.key_order
-    if order is not None:
-        q = _take(q, order)
-    if key_order is not None:
-        k, v = _take(k, key_order), _take(v, key_order)
     if bias is not None and (order is not None or key_order is not None):
-        bias = bias.expand(q.shape[0], heads, q.shape[2], k.shape[2])
-        bias = bias if order is None else _take(bias, order)
-        bias = bias if key_order is None else _take(bias.transpose(2, 3), key_order).transpose(2, 3)
+        bias = _take(bias.expand(q.shape[0], heads, q.shape[2], k.shape[2]), order)
+        bias = _take(bias.transpose(2, 3), key_order).transpose(2, 3)
+    q, k, v = _take(q, order), _take(k, key_order), _take(v, key_order)
     seed = torch.randint(2**62, ()) if dropout_p else None
-    if torch.compiler.is_compiling():
-        factors = list(level_factors) or None
-        out: Tensor = traced_attention(q, k, v, bias, intervals.tensors, list(ranks), scale, factors, dropout_p, seed)[
-            0
-        ]
+    scoring = (list(ranks), scale, list(level_factors) or None, dropout_p)
+    if torch.compiler.is_compiling():  # which asks for no second derivatives
+        out: Tensor = forward_operator(q, k, v, bias, intervals.tensors, *scoring, seed)[0]
     else:
-        out = differentiable_attention(q, k, v, bias, seed, intervals, ranks, scale, level_factors, dropout_p)
-    if order is not None:
-        out = _take(out, order.argsort(1))
-    return out.to(dtype)
+        out = _NativeAttention.apply(q, k, v, bias, seed, scoring, *intervals.tensors)[0]  # type: ignore[no-untyped-call]
+    return _take(out, None if order is None else order.argsort(1)).to(dtype)
 
 
-def _take(t: Tensor, order: Tensor) -> Tensor:
-    """The tokens of `(B, H, T, W)` in an order `(B | 1, T)`."""
+def _take(t: Tensor, order: Tensor | None) -> Tensor:
+    """The tokens of `(B, H, T, W)` in an order `(B | 1, T)`; None leaves them as they are."""
+    if order is None:
+        return t
     if len(order) == 1:
         return t.index_select(2, order[0])
     return t.gather(2, order[:, None, :, None].expand(-1, t.shape[1], -1, t.shape[3]))
 
 
-def differentiable_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    intervals: Intervals,
-    ranks: Sequence[int],
-    scale: float,
-    level_factors: Sequence[float],
-    dropout_p: float,
-) -> Tensor:
-    """The outputs of `forward_operator`, which describes the arguments."""
-    numbers = (list(ranks), scale, list(level_factors) or None, dropout_p)
-    out: Tensor = _NativeAttention.apply(q, k, v, bias, seed, numbers, *intervals.tensors)[0]  # type: ignore[no-untyped-call]
-    return out
+def takes_bfloat16(ranks: Sequence[int], value_width: int) -> bool:
+    """Whether the kernel computes in bfloat16 with so many components, which it takes two by two."""
+    kernels = load_kernels()
+    even = value_width % 2 == 0 and all(rank % 2 == 0 for rank in ranks)
+    return even and kernels is not None and bool(kernels.tsattn_takes_bfloat16())
 
 
 class _NativeAttention(torch.autograd.Function):
-    """The outputs, and of each query the largest logit and one over the sum of its weights, which have no gradients.
+    """`forward_operator` with derivatives of any order, of the outputs alone.
 
     Gradients of which a graph is made, or that are asked for in batches, come from the plain form, with all logits.
     """
 
     @staticmethod
     def forward(
-        q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, numbers: Any, *intervals: Tensor
+        q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        return forward_operator(q, k, v, bias, [*intervals], *numbers, seed)
+        return forward_operator(q, k, v, bias, [*intervals], *scoring, seed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        q, k, v, bias, seed, ctx.numbers, *intervals = inputs
+        q, k, v, bias, seed, ctx.scoring, *intervals = inputs
         ctx.mark_non_differentiable(output[1], output[2])
         ctx.save_for_backward(q, k, v, bias, seed, *output, *intervals)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        wants_bias, numbers = ctx.needs_input_grad[3], ctx.numbers
+        wants_bias, scoring = ctx.needs_input_grad[3], ctx.scoring
         q, k, v, bias, seed, out, peak, inverse_total, *intervals = ctx.saved_tensors
         none = [None] * (2 + len(intervals))
         if needs_plain_gradients(grad_out):
 
             def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
-                ranks, scale, factors, dropout_p = numbers
                 cut, own_bias = Intervals.of_tensors(intervals), given[0] if given else bias
-                return plain_attention(q, k, v, own_bias, cut, ranks, scale, factors, dropout_p, seed)
+                return plain_attention(q, k, v, own_bias, cut, *scoring, seed)
 
             inputs = (q, k, v, bias) if wants_bias else (q, k, v)
             found = plain_gradients(plain, inputs, grad_out.to(v.dtype))
             return *found, *none[: 4 - len(found)], *none
         known = (grad_out, q, k, v, bias, out, peak, inverse_total, intervals)
-        *grads, of_bias = backward_operator(*known, *numbers, seed, wants_bias)
+        *grads, of_bias = backward_operator(*known, *scoring, seed, wants_bias)
         return *(grad.to(q.dtype) for grad in grads), of_bias if wants_bias else None, *none
 
 
-@torch.library.custom_op("tsattn::native_attention_traced", mutates_args=(), device_types="cpu")
-def traced_attention(
+@torch.library.custom_op("tsattn::native_attention", mutates_args=(), device_types="cpu")
+def forward_operator(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -221,16 +191,148 @@ def traced_attention(
     dropout_p: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`forward_operator`, which takes the same, with its first derivative; `torch.compile` asks for no others."""
-    results: tuple[Tensor, Tensor, Tensor] = forward_operator(
-        q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed
-    )
-    return results
+    """Outputs, and of each query the largest logit and one over the sum of its weights: see `native_attention`.
+
+    Its derivative is that of a compiled graph. Queries, keys and values are in float32, or in bfloat16 where
+    `takes_bfloat16`; the bias is in float32; `intervals` are `Intervals.tensors`; the seed of dropout is `()` int64.
+    """
+    q, k, v = (_as_words(t) for t in (q, k, v))
+    problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
+    out, peak, inverse_total = empty_results(q, v)
+    problem.out = strided(out)
+    problem.peak, problem.inverse_total = numbers(peak), numbers(inverse_total)
+    _run("tsattn_forward", problem)
+    del kept
+    return out, peak, inverse_total
 
 
-@traced_attention.register_fake
-def _(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed):  # type: ignore[no-untyped-def]
+@torch.library.custom_op("tsattn::native_attention_backward", mutates_args=(), device_types="cpu")
+def backward_operator(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    peak: Tensor,
+    inverse_total: Tensor,
+    intervals: list[Tensor],
+    ranks: list[int],
+    scale: float,
+    level_factors: list[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+    wants_bias: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of queries, keys, values, and the bias (empty where it is not wanted)."""
+    q, k, v, grad_out = (_as_words(t) for t in (q, k, v, grad_out.to(q.dtype)))
+    problem, kept = _problem(q, k, v, bias, intervals, ranks, scale, level_factors, dropout_p, seed)
+    (B, H, N, r), (_, G, S, E) = q.shape, v.shape
+    parts = key_parts(B * G, S)
+    problem.shared_blocks = chunk_sizes().shared_blocks
+    single = torch.float32  # whatever the default type is
+    grad_q = q.new_empty(parts, B, N, H, r, dtype=single).transpose(2, 3)
+    grad_k, grad_v = (q.new_empty(B, S, G, width, dtype=single).transpose(1, 2) for width in (r, E))
+    grad_bias = q.new_empty(0, dtype=single)
+    peak, inverse_total = peak.contiguous(), inverse_total.contiguous()  # torch.vmap repeats rows without a copy
+    problem.out, problem.grad_out = strided(out), strided(grad_out)
+    problem.peak, problem.inverse_total = numbers(peak), numbers(inverse_total)
+    problem.grad_q, problem.grad_q_part, problem.key_parts = strided(grad_q[0]), grad_q.stride(0), parts
+    problem.grad_k, problem.grad_v = strided(grad_k), strided(grad_v)
+    if wants_bias and bias is not None:
+        own_rows = bias.dim() == 4 and bias.shape[0] > 1
+        grad_bias = q.new_zeros(B if own_rows else 1, H, N, S, dtype=single)
+        problem.grad_bias, problem.grad_bias_batch = numbers(grad_bias), H * N * S if own_rows else 0
+    _run("tsattn_backward", problem)
+    del kept
+    if wants_bias and bias is not None:
+        grad_bias = grad_bias.sum_to_size(bias.shape)
+    if parts > 1:  # laid out as that of one part is, on which a compiled graph relies
+        return grad_q.sum(0).transpose(1, 2).contiguous().transpose(1, 2), grad_k, grad_v, grad_bias
+    return grad_q[0], grad_k, grad_v, grad_bias
+
+
+def _run(name: str, problem: KernelProblem) -> None:
+    kernels = load_kernels()
+    if kernels is None:
+        raise RuntimeError(f"the native kernel has gone: {why_no_kernels()}")
+    code = getattr(kernels, name)(ctypes.byref(problem))
+    if code == 1:
+        raise MemoryError("there is not enough memory for the native attention kernel, or no thread more")
+    assert not code, f"{name} does not take this problem"
+
+
+def _problem(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    intervals: list[Tensor],
+    ranks: list[int],
+    scale: float,
+    level_factors: list[float] | None,
+    dropout_p: float,
+    seed: Tensor | None,
+) -> tuple[KernelProblem, list[Any]]:
+    """The problem of a call, and what must live as long as it does."""
+    problem, kept = _pairs(q, k, v, intervals, ranks)
+    problem.scale, problem.bfloat16 = scale, q.dtype == torch.bfloat16
+    problem.q, problem.k, problem.v = strided(q), strided(k), strided(v)
+    if level_factors:
+        kept.append(torch.tensor(level_factors, dtype=torch.float32))
+        problem.level_factors = numbers(kept[-1])
+    if bias is not None:
+        spread = bias.expand(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+        problem.bias = numbers(bias, contiguous=False)
+        problem.bias_batch, problem.bias_head, problem.bias_query, problem.bias_key = spread.stride()
+    problem.dropout, problem.seed = dropout_p, 0 if seed is None else int(seed)
+    sizes = chunk_sizes()
+    key_bytes = k.shape[2] * (k.shape[3] + v.shape[3]) * k.element_size()
+    problem.chunk_keys, problem.shared_blocks = sizes.chunk_keys, sizes.forward(key_bytes)
+    problem.threads, problem.parallel = torch.get_num_threads(), openmp_team()
+    return problem, kept
+
+
+def _pairs(
+    q: Tensor, k: Tensor, v: Tensor, intervals: list[Tensor], ranks: list[int]
+) -> tuple[KernelProblem, list[Any]]:
+    """The part of a problem that says which pairs are scored with how many components."""
+    problem = KernelProblem()
+    (B, H, N, r), (_, G, S, E) = q.shape, v.shape
+    problem.batch, problem.heads, problem.key_heads, problem.queries, problem.keys = B, H, G, N, S
+    problem.width, problem.value_width, problem.levels = r, E, len(ranks)
+    kept: list[Any] = [torch.tensor(ranks, dtype=torch.int32), [t.contiguous() for t in intervals]]
+    problem.ranks = numbers(kept[0], torch.int32)
+    for name, tensor in zip(Intervals.TENSORS, kept[1], strict=True):
+        setattr(problem, name, numbers(tensor, torch.int32))
+    problem.layouts = len(kept[1][1])
+    return problem, kept
+
+
+def _as_words(t: Tensor) -> Tensor:
+    """The tensor with its components next to each other; in bfloat16, two of them in a word that can be read."""
+    per_word = 4 // t.element_size()
+    whole = t.data_ptr() % 4 == 0 and all(stride % per_word == 0 for stride in t.stride()[:-1])
+    return t if whole and t.stride(-1) == 1 else t.contiguous()
+
+
+def empty_results(q: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Tensors of the shapes and types that `forward_operator` gives; the heads of a token follow each other."""
+    B, H, N, _ = q.shape
+    out = q.new_empty(B, N, H, v.shape[-1], dtype=torch.float32).transpose(1, 2)
+    return out, q.new_empty(B, H, N, dtype=torch.float32), q.new_empty(B, H, N, dtype=torch.float32)
+
+
+@forward_operator.register_fake
+def _(q, k, v, *others):  # type: ignore[no-untyped-def]
     return empty_results(q, v)
+
+
+@backward_operator.register_fake
+def _(grad_out, q, k, v, bias, *others):  # type: ignore[no-untyped-def]
+    shapes = [(t.shape[0], t.shape[2], t.shape[1], t.shape[3]) for t in (q, k, v)]
+    grads = [q.new_empty(shape, dtype=torch.float32).transpose(1, 2) for shape in shapes]
+    return (*grads, q.new_empty(bias.shape if others[-1] and bias is not None else 0, dtype=torch.float32))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -247,7 +349,7 @@ def _backward(ctx: Any, grad_out: Tensor, *_: Tensor) -> tuple[Any, ...]:
     return *(grad.to(q.dtype) for grad in grads), of_bias, [None] * len(intervals), *[None] * len(ctx.given)
 
 
-traced_attention.register_autograd(_backward, setup_context=_save)
+forward_operator.register_autograd(_backward, setup_context=_save)
 
 
 def plain_attention(
@@ -262,7 +364,7 @@ def plain_attention(
     dropout_p: float,
     seed: Tensor | None,
 ) -> Tensor:
-    """`(B, H, N, E)`, from queries, keys and values in the order of the intervals; see `native_attention`."""
+    """`(B, H, N, E)`, from queries, keys and values in the order of the intervals, with every logit written out."""
     q, k, v = expand_heads(q, k, v)
     N, S = q.shape[2], k.shape[2]
     rows = intervals.layout_of_row.long()
@@ -290,7 +392,7 @@ def plain_attention(
 
 
 def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed: int) -> Tensor:
-    """What the kernel multiplies weights by, `(heads, queries, keys)`: 0 where one is dropped. See source/scores.h."""
+    """The kernel's factors of weights, `(heads, queries, keys)`: 0 where one is dropped. See source/scores.h."""
     narrow, wide_bits = 2**32 - 1, 2**64 - 1
     single = np.float32(dropout_p)  # as the kernel is given it
 
@@ -315,3 +417,25 @@ def dropout_factors(heads: int, queries: int, keys: int, dropout_p: float, seed:
     kept = (x >> 8) >= int(float(single) * 2**24)
     one = np.float32(1)
     return kept.to(torch.float32) * float(one / (one - single))
+
+
+def _work(backward: bool) -> Callable[..., int]:
+    """The formula of a pass for PyTorch's counter of flops: the count of the kernel itself."""
+
+    def count(*arguments: Any, out_val: Any = None, **_: Any) -> int:
+        q, k, v = arguments[1:4] if backward else arguments[:3]
+        with as_if_alone():
+            problem, kept = _pairs(q, k, v, *(arguments[8:10] if backward else arguments[4:6]))
+        kernels = load_kernels()
+        work = 0 if kernels is None else int(kernels.tsattn_work(ctypes.byref(problem), int(backward)))
+        del kept
+        return work
+
+    count._get_raw = True  # type: ignore[attr-defined]  # the tensors themselves, not their shapes alone
+    return count
+
+
+FLOP_FORMULAS = {
+    torch.ops.tsattn.native_attention: _work(backward=False),
+    torch.ops.tsattn.native_attention_backward: _work(backward=True),
+}

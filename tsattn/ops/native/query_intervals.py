@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from tsattn.ops.masks import RegularBlocks, level_block_ids
+from tsattn.ops.masks import RegularBlocks, distinct_rows, level_block_ids
 from tsattn.ops.modes import as_if_alone, is_fake
 
 __all__ = ["Intervals", "every_pair", "find_intervals", "pair_intervals", "regular_intervals"]
@@ -27,21 +28,23 @@ class Intervals:
 
     Attributes:
         layout_of_row: `(B)` int32, the layout of each row.
+        global_queries: `(layouts)` int32, how many of the queries, the last ones, are global.
         block_first: `(layouts, L, S)` int32: which ordinary queries share a block with each key, at each level.
         block_end: the same.
         seen_first: `(layouts, 2, S)` int32: which ordinary queries, and which global ones, see each key.
         seen_end: the same.
-        global_queries: `(layouts)` int32, how many of the queries, the last ones, are global.
         query_order: `(B | 1, N)`, where each query in order stands, if they are not in order already.
         key_order: `(B | 1, S)`, the same of the keys.
     """
 
+    TENSORS: ClassVar = ("layout_of_row", "global_queries", "block_first", "block_end", "seen_first", "seen_end")
+
     layout_of_row: Tensor
+    global_queries: Tensor
     block_first: Tensor
     block_end: Tensor
     seen_first: Tensor
     seen_end: Tensor
-    global_queries: Tensor
     query_order: Tensor | None = None
     key_order: Tensor | None = None
 
@@ -54,21 +57,12 @@ class Intervals:
     @classmethod
     def of_tensors(cls, tensors: Sequence[Tensor]) -> Intervals:
         """Those of which `tensors` were."""
-        layout_of_row, global_queries, *rest = tensors
-        block_first, block_end, seen_first, seen_end = rest
-        return cls(layout_of_row, block_first, block_end, seen_first, seen_end, global_queries)
+        return cls(*tensors)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What the kernel is given, of queries and keys in order."""
-        return [
-            self.layout_of_row,
-            self.global_queries,
-            self.block_first,
-            self.block_end,
-            self.seen_first,
-            self.seen_end,
-        ]
+        """The arguments of the kernel, for queries and keys in order."""
+        return [getattr(self, name) for name in self.TENSORS]
 
 
 @functools.lru_cache(maxsize=256)
@@ -83,21 +77,12 @@ def every_pair(queries: int, keys: int) -> Intervals:
     with as_if_alone():
         none = torch.zeros(1, dtype=torch.int32)
         blocked, seen = torch.zeros(1, 1, keys, dtype=torch.int32), torch.zeros(1, 2, keys, dtype=torch.int32)
-        return Intervals(none, blocked, blocked + queries, seen, seen + queries, none)
+        return Intervals(none, none, blocked, blocked + queries, seen, seen + queries)
 
 
 @functools.lru_cache(maxsize=256)
 def regular_intervals(regular: RegularBlocks, causal: bool, window_size: int | None = None) -> Intervals | str:
-    """The intervals of whole, ordered tokens: one layout, for a batch of one row.
-
-    Args:
-        regular: the tokens and their blocks.
-        causal: a token sees no later one.
-        window_size: keys on a side that a query sees, itself counted; None for all.
-
-    Returns:
-        The intervals, or the reason why there are none.
-    """
+    """`find_intervals` of whole, ordered tokens: one layout, for a batch of one row."""
     with as_if_alone():
         positions = torch.arange(regular.first, regular.first + regular.length)[None]
         blocks = None
@@ -121,56 +106,36 @@ def find_intervals(
 ) -> Intervals | str:
     """The intervals of the rows of a batch, or the reason why their pairs are none.
 
-    Blocks and global tokens are those of a sequence that attends to itself.
-
-    Args:
-        query_positions: `(B | 1, N)` int.
-        key_positions: `(B | 1, S)` int.
-        batch: B.
-        blocks: `(L, B | 1, S)` int, the block of every token at every level, coarse to fine; None for one level, in
-            which all share a block.
-        causal: a token sees no later position.
-        window_size: keys on a side that a query sees, itself counted; None for all.
-        key_mask: `(B, S)` bool, True at real keys.
-        global_tokens: `(B | 1, S)` bool, tokens that share every level with every token, and are in every window.
+    Arguments are those of `multilevel_attention` and `sliding_window_attention`; without blocks there is one level,
+    which all share. Blocks and global tokens are those of a sequence that attends to itself.
     """
     N, S = query_positions.shape[1], key_positions.shape[1]
     same = query_positions is key_positions or torch.equal(query_positions, key_positions)
-    num_levels = 1 if blocks is None else len(blocks)
-    parts = [query_positions, key_positions]
-    parts += [] if blocks is None else [blocks.movedim(0, 1).flatten(1)]
-    parts += [t.long() for t in (key_mask, global_tokens) if t is not None]
-    rows = max(part.shape[0] for part in parts)
-    table = torch.cat([part.expand(rows, -1) for part in parts], 1).cpu()
-    table, which = _distinct_rows(table)
-    sizes = [N, S] + [num_levels * S] * (blocks is not None) + [S] * (len(parts) - 2 - (blocks is not None))
-    columns = list(torch.split(table, sizes, 1))
-    queries, keys = columns[:2]
-    rest = columns[2:]
-    ids = None if blocks is None else rest.pop(0).view(len(table), num_levels, S)
-    real = None if key_mask is None else rest.pop(0).bool()
-    everywhere = None if global_tokens is None else rest.pop(0).bool()
+    if (global_tokens is not None or blocks is not None) and not same:
+        return "blocks and global tokens are those of a sequence that attends to itself"
+    levels = None if blocks is None else blocks.movedim(0, 1)
+    (queries, keys, ids, real, everywhere), which = distinct_rows(
+        query_positions, key_positions, levels, key_mask, global_tokens
+    )
     if everywhere is not None and real is not None:
         everywhere = everywhere & real
-    if (everywhere is not None or blocks is not None) and not same:
-        return "blocks and global tokens are those of a sequence that attends to itself"
+    distinct = len(queries)
 
     query_order = key_order = None
     ordered = _order(queries, everywhere)
     if ordered is not None:
         query_order, queries = ordered, queries.gather(1, ordered)
         if same:
-            key_order, keys = ordered, keys.gather(1, ordered)
-            real = None if real is None else real.gather(1, ordered)
-            everywhere = None if everywhere is None else everywhere.gather(1, ordered)
+            key_order = ordered
+            keys, real, everywhere = (None if t is None else t.gather(1, ordered) for t in (keys, real, everywhere))
             ids = None if ids is None else ids.gather(2, ordered[:, None].expand_as(ids))
-    count = torch.zeros(len(table), dtype=torch.long) if everywhere is None else everywhere.sum(1)
+    count = torch.zeros(distinct, dtype=torch.long) if everywhere is None else everywhere.sum(1)
 
     if ids is None:
-        first = torch.zeros(len(table), 1, S, dtype=torch.long)
+        first = torch.zeros(distinct, 1, S, dtype=torch.long)
         end = (N - count)[:, None, None].expand(-1, 1, S)
     else:
-        ordinary = torch.ones(len(table), S, dtype=torch.bool) if everywhere is None else ~everywhere
+        ordinary = torch.ones(distinct, S, dtype=torch.bool) if everywhere is None else ~everywhere
         found = _runs(ids, ordinary if real is None else ordinary & real, ordinary)
         if isinstance(found, str):
             return found
@@ -178,28 +143,12 @@ def find_intervals(
         if everywhere is not None:  # a global key shares every level
             first = first.masked_fill(everywhere[:, None], 0)
             end = torch.where(everywhere[:, None], (N - count)[:, None, None], end)
-    seen_first, seen_end = _seen(queries, keys, count, causal, window_size, real, everywhere)
-    rows_of = which if len(which) == batch else which.expand(batch)
+    pairs = (first, end, *_seen(queries, keys, count, causal, window_size, real, everywhere))
     return Intervals(
-        rows_of.int().contiguous(),
-        first.int().contiguous(),
-        end.int().contiguous(),
-        seen_first.int().contiguous(),
-        seen_end.int().contiguous(),
-        count.int(),
-        _for_rows(query_order, which),
-        _for_rows(key_order, which),
+        *(t.int().contiguous() for t in (which if len(which) == batch else which.expand(batch), count, *pairs)),
+        query_order=_for_rows(query_order, which),
+        key_order=_for_rows(key_order, which),
     )
-
-
-def _distinct_rows(table: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows, and which of them each row is."""
-    if len(table) == 1:
-        return table, torch.zeros(1, dtype=torch.long)
-    if (table == table[0]).all():
-        return table[:1], torch.zeros(len(table), dtype=torch.long)
-    distinct, which = torch.unique(table, dim=0, return_inverse=True)
-    return distinct, which
 
 
 def _for_rows(order: Tensor | None, which: Tensor) -> Tensor | None:
@@ -301,19 +250,9 @@ def pair_intervals(
     blocks: Tensor | None = None,
     regular: RegularBlocks | None = None,
 ) -> Intervals | str:
-    """The intervals of the pairs of queries `(B, H, N, r)` and keys `(B, G, S, r)`, or the reason why there are none.
+    """`find_intervals` of queries `(B, H, N, r)` and keys `(B, G, S, r)`, kept for tokens that are whole and in order.
 
-    Args:
-        q: the queries.
-        k: the keys.
-        causal: a query sees no key at a later position.
-        query_positions: `(B | 1, N)` int; the order of the queries by default.
-        key_positions: `(B | 1, S)` int; the order of the keys by default.
-        key_mask: `(B, S)` bool, True at real keys.
-        global_tokens: `(B | 1, S)` bool, tokens that share every level with every token, and are in every window.
-        window_size: keys on a side that a query sees, itself counted; None for all.
-        blocks: `(L, B | 1, S)` int, the block of every token at every level; None for one level that all share.
-        regular: the tokens and their blocks, where they are whole and in order.
+    Positions are the order of the tokens by default. `regular` says of which tokens and blocks they are, if they are.
     """
     B, N, S = q.shape[0], q.shape[2], k.shape[2]
     whole = key_mask is None and global_tokens is None
@@ -348,7 +287,8 @@ def _traced_intervals(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The intervals of one row of whole, ordered tokens, as one node of a compiled graph: found when it runs."""
     found = find_intervals(query_positions, key_positions, blocks=blocks, causal=causal, window_size=window_size)
-    assert not isinstance(found, str), found
+    if isinstance(found, str):
+        raise ValueError(f"no intervals: {found}")
     return found.block_first, found.block_end, found.seen_first, found.seen_end
 
 

@@ -1,4 +1,4 @@
-"""What a run notes of the kernels, and how one that goes on takes them from there.
+"""The kernels in use as a run notes them, and as a resumed run takes them.
 
 The last digits depend on those of attention, and what is dropped on that of dropout.
 """
@@ -22,10 +22,7 @@ logger = logging.getLogger("tsattn")
 
 
 def kernels_in_use() -> dict[str, Any]:
-    """The instruction set of the kernels in use, ``off`` without, how they cut their work, and if dropout is theirs.
-
-    Plain data.
-    """
+    """As plain data, the instruction set of the kernels, ``off`` without, their sizes, and if dropout is theirs."""
     if load_kernels() is None:
         return {"set": "off"}
     return {"set": set_in_use(), "sizes": asdict(chunk_sizes()), "dropout": takes_native_dropout()}
@@ -33,16 +30,12 @@ def kernels_in_use() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def kernels_as_noted(noted: Mapping[str, Any] | None) -> Iterator[None]:
-    """Within it, the kernels in use are those that a run was begun with, as `kernels_in_use` gave them.
+    """Use the kernels that a run was begun with, as `kernels_in_use` gave them; none for None.
 
     Where they cannot be had, that is logged, and those of this machine are in use: the result is as good, but its last
     digits are others, and so is what is dropped in training where only one of both has kernels.
-
-    Args:
-        noted: None for a run from before there were kernels; without ``dropout``, from before it was among them.
     """
     noted = {"set": "off"} if noted is None else noted
-    sizes = ChunkSizes(**noted["sizes"]) if "sizes" in noted else None
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(kernels_taken(noted["set"]))
@@ -50,7 +43,7 @@ def kernels_as_noted(noted: Mapping[str, Any] | None) -> Iterator[None]:
             what = "its last digits change" if load_kernels() else "its last digits and what dropout drops change"
             logger.warning("the run was begun with other kernels, so %s: %s", what, error)
         else:
-            stack.enter_context(sizes_taken(sizes))
+            stack.enter_context(sizes_taken(ChunkSizes(**noted["sizes"]) if "sizes" in noted else None))
         if not noted.get("dropout"):
             stack.enter_context(native_dropout_left())
         yield

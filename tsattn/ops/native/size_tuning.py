@@ -8,7 +8,7 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import torch
@@ -16,7 +16,7 @@ import torch
 from tsattn.errors import UserError
 from tsattn.ops.native.chunking import ChunkSizes, forget_sizes, sizes_by_caches, sizes_taken, tuned_file
 from tsattn.ops.native.native_attention import native_attention
-from tsattn.ops.native.query_intervals import pair_intervals
+from tsattn.ops.native.query_intervals import every_pair
 
 __all__ = ["tune_sizes"]
 
@@ -60,27 +60,18 @@ def tune_sizes(report: Callable[[str], None]) -> ChunkSizes:
 
 
 def _in_turns(candidates: dict[int, ChunkSizes], shape: tuple[int, ...], backward: bool) -> dict[int, float]:
-    """The median seconds of a forward pass, and a backward one, with each."""
+    """The median seconds of a forward pass, and a backward one, with each size.
+
+    Each has its turn, so that a drift of the machine meets all of them; the first turn warms the caches.
+    """
     q, k, v = (torch.randn(shape, requires_grad=True) for _ in range(3))
-    intervals = pair_intervals(q, k)
-    assert not isinstance(intervals, str)
-
-    def run() -> None:
-        with torch.set_grad_enabled(backward):
-            out = native_attention(q, k, v, intervals=intervals, ranks=[shape[-1]], scale=0.125)
-        if backward:
-            torch.autograd.grad(out.sum(), (q, k, v))
-
+    intervals = every_pair(shape[2], shape[2]).for_rows(shape[0])
     taken: dict[int, list[float]] = {value: [] for value in candidates}
-    for value, sizes in _turns(candidates):
-        with sizes_taken(sizes):
+    for value, sizes in [*candidates.items()] * (TURNS + 1):
+        with sizes_taken(sizes), torch.set_grad_enabled(backward):
             start = time.perf_counter()
-            run()
+            out = native_attention(q, k, v, intervals=intervals, ranks=[shape[-1]], scale=0.125)
+            if backward:
+                torch.autograd.grad(out.sum(), (q, k, v))
             taken[value].append(time.perf_counter() - start)
     return {value: statistics.median(seconds[1:]) for value, seconds in taken.items()}
-
-
-def _turns(candidates: dict[int, ChunkSizes]) -> Iterator[tuple[int, ChunkSizes]]:
-    """Each in turn, so that a drift of the machine meets all alike; the first turn warms the caches."""
-    for _ in range(TURNS + 1):
-        yield from candidates.items()

@@ -1,5 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-"""Device functions on one pair of tiles, which the walks of all three attention kernels share.
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""Device functions of the multi-level Triton kernels: pairs of tiles, and the plan of a walk; imports without Triton.
 
 Names: `own` is the tile of a program, `walked` the tiles it loops over. Rows are tokens. `limit` is how many leading
 components all pairs of a tile share; `mix` has a bit for every other level that some of its pairs may share. A tile
@@ -8,7 +9,12 @@ comes as chunks 0 to 3 of its components. Where a function does not care which s
 
 from __future__ import annotations
 
-from tsattn.ops.multilevel_kernels.jit import jit, tl
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+    tl = None
 
 __all__ = [
     "add_gradients",
@@ -16,13 +22,31 @@ __all__ = [
     "add_mixed_scores",
     "allowed_keys",
     "dot",
+    "is_interpreted",
+    "jit",
     "load_chunk",
     "load_chunks",
+    "plan_kernel",
+    "ranges_kernel",
     "scores",
     "store_chunk",
     "store_chunks",
+    "tl",
+    "triton",
     "zero_chunks",
 ]
+
+
+def jit(function):
+    """`triton.jit`, or the plain function where Triton is not installed: it is then never called."""
+    return function if triton is None else triton.jit(function)
+
+
+def is_interpreted(kernel: object) -> bool:
+    """Whether a kernel runs on the CPU, by Triton's interpreter. Triton must be installed."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    return isinstance(kernel, InterpretedFunction)
 
 
 @jit
@@ -227,7 +251,7 @@ def allowed_keys(
 
 @jit
 def _share(own, ids):
-    """Which pairs `(own, ids)` lie in one block; a global token, `problem.EVERYWHERE`, lies in all."""
+    """Which pairs `(own, ids)` lie in one block; a global token, `EVERYWHERE`, lies in all."""
     own, ids = own.to(tl.int64)[:, None], ids.to(tl.int64)[None, :]
     return (own == ids) | (own == -4611686018427387904) | (ids == -4611686018427387904)
 
@@ -270,3 +294,115 @@ def _chunk_gradient(
     else:
         grad = dot(ds, b, grad, PRECISION)
     return grad
+
+
+@jit
+def ranges_kernel(
+    ids, positions, valid, out, count, ids_level, ids_batch, positions_batch, valid_batch, units,
+    LEVELS: tl.constexpr, UNIT: tl.constexpr, HAS_POSITIONS: tl.constexpr, HAS_VALID: tl.constexpr,
+):  # fmt: skip
+    """For a unit of tokens: lowest and highest id at each level, lowest and highest position, how many are real."""
+    unit = tl.program_id(0)
+    batch = tl.program_id(1).to(tl.int64)
+    rows = unit * UNIT + tl.arange(0, UNIT)
+    inside = rows < count
+    real = inside
+    if HAS_VALID:
+        real = tl.load(valid + batch * valid_batch + rows, mask=inside, other=0) != 0
+    above = tl.full((UNIT,), 4611686018427387904, tl.int64)
+    out += batch * (2 * LEVELS + 3) * units + unit
+    for level in tl.static_range(LEVELS):
+        value = tl.load(ids + level * ids_level + batch * ids_batch + rows, mask=inside, other=0).to(tl.int64)
+        low = tl.min(tl.where(real, value, above), 0)
+        high = tl.max(tl.where(real, value, -above), 0)
+        tl.store(out + 2 * level * units, low)
+        # a global token touches every block, and so does its tile
+        tl.store(out + (2 * level + 1) * units, tl.where(low == -4611686018427387904, 4611686018427387904, high))
+    place = rows.to(tl.int64)
+    if HAS_POSITIONS:
+        place = tl.load(positions + batch * positions_batch + rows, mask=inside, other=0).to(tl.int64)
+    tl.store(out + 2 * LEVELS * units, tl.min(tl.where(real, place, above), 0))
+    tl.store(out + (2 * LEVELS + 1) * units, tl.max(tl.where(real, place, -above), 0))
+    tl.store(out + (2 * LEVELS + 2) * units, tl.sum(real.to(tl.int64), 0))
+
+
+@jit
+def plan_kernel(
+    own, walked, order, mixes, starts, own_batch, walked_batch, own_units, walked_units, walked_tiles,
+    BOUNDS: tl.constexpr, CHUNK_STARTS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr,
+    OWN_UNITS: tl.constexpr, WALKED_UNITS: tl.constexpr, WALKED: tl.constexpr, TILES: tl.constexpr,
+    CAUSAL: tl.constexpr, OWN_KEYS: tl.constexpr, PACKING: tl.constexpr,
+):  # fmt: skip
+    """For a tile: the tiles to walk, sorted by the chunks they need; those that need masks last; none that is empty."""
+    own_tile = tl.program_id(0)
+    batch = tl.program_id(1).to(tl.int64)
+    own += batch * own_batch
+    walked += batch * walked_batch
+    tiles = tl.arange(0, TILES)
+    mine = own_tile + tl.zeros((TILES,), tl.int32)
+    count = _merged_count(walked, 2 * LEVELS + 2, tiles, walked_units, WALKED_UNITS)
+    visit = (tiles < walked_tiles) & (count > 0)
+    visit = visit & (_merged_count(own, 2 * LEVELS + 2, mine, own_units, OWN_UNITS) > 0)
+    clean = count == WALKED
+    if CAUSAL:
+        own_low, own_high = _merged_range(own, 2 * LEVELS, mine, own_units, OWN_UNITS)
+        low, high = _merged_range(walked, 2 * LEVELS, tiles, walked_units, WALKED_UNITS)
+        if OWN_KEYS:
+            visit = visit & (own_low <= high)
+            clean = clean & (own_high <= low)
+        else:
+            visit = visit & (low <= own_high)
+            clean = clean & (high <= own_low)
+    limit = tl.zeros((TILES,), tl.int32)
+    mix = tl.zeros((TILES,), tl.int32)
+    whole = tiles >= 0
+    for level in tl.static_range(LEVELS):
+        own_low, own_high = _merged_range(own, 2 * level, mine, own_units, OWN_UNITS)
+        low, high = _merged_range(walked, 2 * level, tiles, walked_units, WALKED_UNITS)
+        touch = (own_low <= high) & (low <= own_high)
+        whole = whole & (own_low == own_high) & (low == high) & (own_low == low)
+        limit = tl.where(whole, BOUNDS[level + 1], limit)
+        mix = tl.where(touch & (whole == 0), mix | (1 << level), mix)
+    kind = tl.zeros((TILES,), tl.int32)
+    for chunk in tl.static_range(1, CHUNKS):
+        kind += (limit > CHUNK_STARTS[chunk]).to(tl.int32)
+    kind = tl.where(clean & (mix == 0) & (limit > 0), kind, CHUNKS)
+    line = batch * tl.num_programs(0) + own_tile
+    order += line * walked_tiles
+    mixes += line * walked_tiles
+    starts += line * (CHUNKS + 2)
+    offset = 0
+    for group in tl.static_range(CHUNKS + 1):
+        member = visit & (kind == group)
+        at = offset + tl.cumsum(member.to(tl.int32), 0) - 1
+        tl.store(order + at, tiles * PACKING + limit, mask=member)
+        tl.store(mixes + at, mix, mask=member)
+        tl.store(starts + group, offset)
+        offset += tl.sum(member.to(tl.int32), 0)
+    tl.store(starts + CHUNKS + 1, offset)
+
+
+@jit
+def _merged_range(ranges, slot, tiles, units, UNITS: tl.constexpr):
+    """Lowest and highest of a pair of slots over the units of each tile."""
+    unit = tiles * UNITS
+    low = tl.load(ranges + slot * units + unit, mask=unit < units, other=4611686018427387904)
+    high = tl.load(ranges + (slot + 1) * units + unit, mask=unit < units, other=-4611686018427387904)
+    for step in tl.static_range(1, UNITS):
+        unit = tiles * UNITS + step
+        more = tl.load(ranges + slot * units + unit, mask=unit < units, other=4611686018427387904)
+        low = tl.minimum(low, more)
+        more = tl.load(ranges + (slot + 1) * units + unit, mask=unit < units, other=-4611686018427387904)
+        high = tl.maximum(high, more)
+    return low, high
+
+
+@jit
+def _merged_count(ranges, slot, tiles, units, UNITS: tl.constexpr):
+    """Real tokens of each tile."""
+    unit = tiles * UNITS
+    total = tl.load(ranges + slot * units + unit, mask=unit < units, other=0)
+    for step in tl.static_range(1, UNITS):
+        unit = tiles * UNITS + step
+        total += tl.load(ranges + slot * units + unit, mask=unit < units, other=0)
+    return total
