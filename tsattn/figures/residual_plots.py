@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from tsattn.errors import UserError
-from tsattn.evaluation.residuals import Residuals
+from tsattn.figures.residuals import Residuals
 from tsattn.figures.horizon_errors import draw_errors
 from tsattn.figures.style import ACCENT, INK, OTHERS
 
