@@ -22,7 +22,7 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
-from tsattn.figures.residuals import ResidualRecorder, Residuals
+from tsattn.figures.residual_plots import ResidualRecorder, Residuals
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.training import Execution, TrainerOptions

@@ -22,7 +22,7 @@ from tsattn.evaluation.error_table import check_group
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.reductions import BY_CHANNEL, short_name
 from tsattn.figures import plot_residuals
-from tsattn.figures.residuals import ResidualRecorder
+from tsattn.figures.residual_plots import ResidualRecorder
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
