@@ -35,7 +35,7 @@ from peer_speed.tables import row_of
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule
 from tsattn.errors import UserError
-from tsattn.peers.environment import peers_python
+from tsattn.peers.peer_process import peers_python
 
 FOLDER = Path(__file__).parent / "results" / "defaults"
 SEASONAL = "seasonal naive"

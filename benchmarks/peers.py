@@ -33,7 +33,7 @@ from peer_speed.recipes import RECIPES, Recipe, small
 from peer_speed.tables import best_of, tables
 
 from tsattn.errors import UserError
-from tsattn.peers.environment import peers_python
+from tsattn.peers.peer_process import peers_python
 
 FOLDER = Path(__file__).parent / "results" / "peers"
 PARTS = ("steps", "best")

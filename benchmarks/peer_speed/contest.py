@@ -14,7 +14,9 @@ from typing import Any
 
 from peer_speed.recipes import Recipe
 from tsattn.data import PublicDataModule
-from tsattn.peers import environment, exchange, peer_worker
+from tsattn.peers import peer_worker
+from tsattn.peers.peer_process import peers_python
+from tsattn.peers.predictors import write_series
 
 __all__ = ["OURS", "THEIRS", "Course", "contest"]
 
@@ -73,20 +75,21 @@ def contest(
         table = Path(folder) / "series.parquet"
         if not interval:
             module.parts = ("train",)
-        rows = exchange.write_series(table, module)
+        rows = write_series(table, module)
         options = {
             **{"max_steps": steps, "val_check_steps": interval or steps + 1, "learning_rate": learning_rate},
             **{"loss": "MSE", "valid_loss": "MSE", "windows_batch_size": recipe.batch_size, "accelerator": "cpu"},
         }
         request = {
-            **{"model": recipe.model, "arguments": recipe.theirs, "options": options, "seed": seed, "quantiles": []},
+            **{"library": "neuralforecast", "model": recipe.model},
+            **{"arguments": recipe.theirs, "options": options, "seed": seed, "quantiles": []},
             **{"h": recipe.prediction_length, "input_size": recipe.context_length},
             "channels": len(module.task.channels) if module.task is not None else 0,
         }
         theirs = {**asked, "request": request, "table": str(table), "val_rows": rows, "worker": peer_worker.__file__}
         runners = {
             OURS: _lines(Path(sys.executable), "ours", {**asked, "data": data, "ours": recipe.ours}),
-            THEIRS: _lines(environment.peers_python("the benchmark"), "theirs", theirs),
+            THEIRS: _lines(peers_python("the benchmark"), "theirs", theirs),
         }
         courses = {name: Course() for name in runners}
         while runners:

@@ -14,7 +14,7 @@ import pytest
 import tsattn
 from tsattn.cli import main
 from tsattn.diagnosis import KINDS, diagnose
-from tsattn.diagnosis.value_findings import outliers
+from tsattn.diagnosis.findings import outliers
 from tsattn.errors import UserError
 
 REAL = Path(os.environ.get("TSATTN_DATA", "."))
@@ -46,18 +46,6 @@ def weather(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
     return ((frame["y"] - by_series.transform("mean")) / by_series.transform("std")).to_numpy() + rng.standard_normal(
         len(frame)
     )
-
-
-def lead(steps: int, noise: float = 0.0) -> Callable[[pd.DataFrame], Any]:
-    """The target so many steps later, in other units."""
-    rng = np.random.default_rng(1)
-
-    def column(frame: pd.DataFrame) -> Any:
-        moved = frame.groupby("unique_id")["y"].shift(-steps)
-        scale = frame.groupby("unique_id")["y"].transform("std")
-        return 3 - 2 * moved + noise * scale * rng.standard_normal(len(frame))
-
-    return column
 
 
 def promotion(frame: pd.DataFrame) -> Any:
@@ -164,37 +152,6 @@ def test_a_planted_fault_is_found_and_nothing_else(fault: str) -> None:
     assert [row for row in kinds(again) if row[2] == expected[2]] == [
         row for row in kinds(found) if row[2] == expected[2]
     ]
-
-
-@pytest.mark.parametrize(
-    ("role", "column", "kind", "where"),
-    [
-        ("past_covariates", lead(1), "leakage", "1 step after it"),
-        ("past_covariates", lead(7), "leakage", "7 steps after it"),
-        ("past_covariates", lead(7, noise=0.05), "leakage", "7 steps after it"),
-        ("past_covariates", lead(0), "copy", "at the same step"),
-        ("future_covariates", lead(0), "leakage", "at the same step"),
-        ("future_covariates", lead(0, noise=0.05), "leakage", "at the same step"),
-        ("future_covariates", lead(3), "leakage", "3 steps after it"),
-        ("future_covariates", lead(-5), "leakage", "5 steps before it"),  # known over the horizon: of its first steps
-    ],
-    ids=lambda value: str(value) if isinstance(value, str) else "",
-)
-def test_a_covariate_that_knows_the_target_is_found(role: str, column: Any, kind: str, where: str) -> None:
-    frame = clean(hint=column, weather=weather)
-    if role == "future_covariates":
-        frame["hint"] = frame.groupby("unique_id")["hint"].transform(lambda part: part.ffill().bfill())
-    found = diagnose(frame, prediction_length=12, **{role: ["hint"], "static": ()}).query("kind != 'missing'")
-    assert kinds(found)[0][1:3] == ("hint", kind)
-    assert found["where"].tolist() == [where]
-    assert found["count"].tolist() == [3]
-
-
-def test_what_the_past_gives_already_is_no_leakage() -> None:
-    """Past values, under any name, are known; so is a covariate of few values, whatever it decides."""
-    for role, steps in (("past_covariates", -1), ("past_covariates", -24), ("future_covariates", -12)):
-        frame = clean(hint=lead(steps)).dropna()
-        assert not len(diagnose(frame, prediction_length=12, **{role: ["hint"]})), (role, steps)
 
 
 def test_outliers_by_their_definition() -> None:
@@ -325,27 +282,24 @@ def test_real_files_are_clean_until_a_fault_is_planted(name: str, options: dict[
     broken = frame.drop(index=range(700, 720))
     broken.loc[400, target] = broken[target].mean() + 40 * broken[target].std()
     broken.loc[50:52, target] = np.nan
-    broken["hint"] = broken[target].shift(-3)
     broken.to_csv(tmp_path / "broken.csv", index=False)
-    roles = {"past_covariates": ["hint"]}
-    found = diagnose(tmp_path / "broken.csv", **{**options, **roles}).query("column != 'hint' or kind == 'leakage'")
+    found = diagnose(tmp_path / "broken.csv", **options)
     assert {"gap": 20, "missing": 3, "outlier": 1}.items() <= dict(
         zip(found["kind"], found["count"], strict=True)
     ).items()
-    assert "leakage" in set(found["kind"])
-    assert set(found["kind"]) == {"gap", "missing", "outlier", "leakage"}
+    assert set(found["kind"]) == {"gap", "missing", "outlier"}
 
 
 def test_the_command_says_and_writes_what_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, output = tmp_path / "shops.csv", tmp_path / "found.csv"
-    without(clean(hint=lead(2)), 5, 6).rename(columns={"unique_id": "shop"}).to_csv(path, index=False, sep=";")
+    without(clean(hint=1.0), 5, 6).rename(columns={"unique_id": "shop"}).to_csv(path, index=False, sep=";")
     words = ["datasets", "diagnose", str(path), "--id_column", "shop", "--target", "y", "--past_covariates", "hint"]
     words += ["--static", "kind", "--separator", ";", "--prediction_length", "12", "--output", str(output)]
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "gap: time stamps that are missing between others" in said
     assert "- a, ds (after 2024-03-01 04:00:00): 2 time stamps missing in 1 gap" in said
-    assert set(pd.read_csv(output)["kind"]) == {"gap", "missing", "leakage"}
+    assert set(pd.read_csv(output)["kind"]) == {"gap", "constant"}
     assert main(words) == 2
     assert "exists already" in capsys.readouterr().err
     clean().to_csv(path, index=False)
@@ -354,13 +308,3 @@ def test_the_command_says_and_writes_what_is_found(tmp_path: Path, capsys: pytes
     for wrong, message in (([], "datasets diagnose FILE"), ([str(path), "--goal", "y"], "--goal")):
         assert main(["datasets", "diagnose", *wrong]) == 2
         assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("frequency", "rows"), [("W-SUN", 90), ("h", 45), ("min", 3000), ("D", 12)])
-def test_a_table_shorter_than_its_seasons_is_diagnosed(frequency: str, rows: int) -> None:
-    rng = np.random.default_rng(0)
-    stamps = pd.date_range("2022-01-01", periods=rows, freq=frequency)
-    frame = pd.DataFrame({"ds": stamps, "y": rng.normal(size=rows), "x": rng.normal(size=rows)})
-    for role in ("past_covariates", "future_covariates"):
-        found = diagnose(frame, target="y", prediction_length=8, **{role: ["x"]})
-        assert "leakage" not in set(found["kind"])

@@ -1,9 +1,11 @@
-"""A row for each series, origin and channel, in memory or in a file, whatever the batches and their order."""
+"""A row for each series, origin and channel, in memory or in a file; scores of groups and their sums."""
 
 from __future__ import annotations
 
+import math
 import os
-import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ import torch
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
 from tsattn.batch import Batch
+from tsattn.data import Panel
 from tsattn.errors import UserError
-from tsattn.evaluation import error_table
-from tsattn.evaluation.error_table import METADATA, ErrorTable
+from tsattn.evaluation import error_table, window_errors
+from tsattn.evaluation.error_table import METADATA, ErrorTable, scores_by
 from tsattn.evaluation.measure import measure
+from tsattn.evaluation.reductions import group_scores, scores_of
 from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -49,7 +53,7 @@ def assert_rows(table: ErrorTable, cases: Cases) -> None:
     frame = table.frame()
     assert list(frame.columns[:3]) == KEYS
     assert frame.origin.dtype.kind == "M"
-    assert len(table) == len(frame) == len(cases.series) * len(cases.channels)
+    assert len(frame) == len(cases.series) * len(cases.channels)
     wanted = expected(cases)[list(frame.columns)]
     frame, wanted = (part.sort_values(KEYS, ignore_index=True) for part in (frame, wanted))
     pd.testing.assert_frame_equal(frame, wanted, check_dtype=False, rtol=1e-10, atol=1e-12)
@@ -70,7 +74,7 @@ def test_rows_and_scores_are_those_of_the_definitions(
     table = measured(cases, *sizes, seasonal_errors=cases.seasonal)
     assert_rows(table, cases)
     assert table.scores() == pytest.approx(oracle.scores(cases), rel=1e-10, nan_ok=True)
-    assert (table.levels, table.channels, table.path, table.has_rows) == (levels, ("a", "b", "c"), None, True)
+    assert (table.levels, table.channels, table.path) == (levels, ("a", "b", "c"), None)
 
 
 def test_the_order_of_windows_changes_nothing() -> None:
@@ -84,44 +88,31 @@ def test_the_order_of_windows_changes_nothing() -> None:
     assert other.scores() == pytest.approx(one.scores(), rel=1e-12, nan_ok=True)
 
 
-@pytest.mark.parametrize("limit", [0, 500, 10**6])
-def test_a_file_holds_the_same_rows(tmp_path: Path, limit: int, small_parts: None) -> None:
+def test_a_file_holds_the_same_rows(tmp_path: Path, small_parts: None) -> None:
     cases = drawn(2, levels=LEVELS)
     path = tmp_path / "new" / "errors.parquet"
-    table = measured(cases, 2, 2, seasonal_errors=cases.seasonal, path=path, limit=limit)
+    table = measured(cases, 2, 2, seasonal_errors=cases.seasonal, path=path)
     assert table.path == path
     assert_rows(table, cases)
+    assert pq.read_metadata(path).num_row_groups > 2, "written as they came"
     read = ErrorTable.read(path)
     pd.testing.assert_frame_equal(read.frame(), table.frame())
-    assert str(read.scores()) == str(table.scores())
     in_memory = measured(cases, 2, 2, seasonal_errors=cases.seasonal)
-    assert str(read.scores()) == str(in_memory.scores()), "to the last digit, NaN too"
-    assert (read.levels, read.channels, read.nbytes, len(read)) == (LEVELS, cases.channels, table.nbytes, len(table))
+    assert str(read.scores()) == str(table.scores()) == str(in_memory.scores()), "to the last digit, NaN too"
+    assert (read.levels, read.channels) == (LEVELS, cases.channels)
     assert [file.name for file in path.parent.iterdir()] == ["errors.parquet"]
-    for written in (table, read, in_memory):
-        written.to_parquet(tmp_path / "copy.parquet")
-        pd.testing.assert_frame_equal(ErrorTable.read(tmp_path / "copy.parquet").frame(), table.frame())
-        written.to_parquet(path)
 
 
-def test_rows_that_are_too_many_are_not_kept_but_scored(small_parts: None) -> None:
+def test_rows_that_are_too_many_are_not_kept_but_scored(small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(error_table, "MEMORY_LIMIT", 2000)
     cases = drawn(3, levels=LEVELS)
-    table = measured(cases, seasonal_errors=cases.seasonal, limit=100)
+    table = measured(cases, 2, 2, seasonal_errors=cases.seasonal)
     assert table.scores() == pytest.approx(oracle.scores(cases), rel=1e-10, nan_ok=True)
-    assert not table.has_rows
-    assert len(table) == 21
-    said = "the 21 rows of this table were not kept, as they take 0 MB: measure with a path, and they are written"
-    for ask in (table.frame, lambda: table.to_parquet("never.parquet")):
-        with pytest.raises(UserError, match=re.escape(said)):
+    for ask in (table.frame, lambda: table.scores_by("series")):
+        with pytest.raises(
+            UserError, match=r"the rows of this table are too many for memory\. Measure with `path=FILE`"
+        ):
             ask()
-    assert not Path("never.parquet").exists()
-
-
-def test_the_size_is_that_of_the_rows_in_memory() -> None:
-    table = measured(drawn(3, levels=LEVELS))
-    (rows,) = table._rows
-    columns = [column.chunk(0) for column in rows.columns]
-    assert table.nbytes == sum((column.indices if hasattr(column, "indices") else column).nbytes for column in columns)
 
 
 @pytest.mark.parametrize("ids", [("a", "b"), (7, 11), (1.5, 2.0), ("a", 1), (("a", 1), ("b", 2))], ids=str)
@@ -146,7 +137,7 @@ def test_rows_in_a_file_may_be_put_in_any_order(tmp_path: Path) -> None:
     cases = drawn(6, levels=LEVELS)
     path = tmp_path / "errors.parquet"
     table = measured(cases, seasonal_errors=cases.seasonal, path=path)
-    order = np.random.default_rng(0).permutation(len(table))
+    order = np.random.default_rng(0).permutation(len(table.frame()))
     pq.write_table(pq.read_table(path).take(order), path)
     assert ErrorTable.read(path).scores() == pytest.approx(table.scores(), rel=1e-12, nan_ok=True)
 
@@ -165,7 +156,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, small_parts: None) -> No
 
     options: dict[str, Any] = {"units": cases.units, "levels": (), "ids": cases.ids, "channels": cases.channels}
     with pytest.raises(RuntimeError, match="no memory"):
-        measure(forecast, [batch for batch, _ in pairs], **options, path=path, limit=0)
+        measure(forecast, [batch for batch, _ in pairs], **options, path=path)
     assert [file.name for file in tmp_path.iterdir()] == ["errors.parquet"]
     assert path.read_text() == "before"
 
@@ -214,3 +205,142 @@ def test_units_of_one_row_serve_all_series() -> None:
     cases.mean[:], cases.scale[:] = cases.mean[0], cases.scale[0]
     table = measured(cases, units=Units(cases.mean[:1], cases.scale[:1]), seasonal_errors=torch.tensor(cases.seasonal))
     assert_rows(table, cases)
+
+
+QUARTERS = (0.25, 0.5, 0.75)
+GROUPS = ("series", "step", "origin", "channel")
+
+
+def whole_numbers() -> Cases:
+    """Cases whose sums are exact in whatever order they are added: all that is multiplied is a power of two."""
+    cases, rng = drawn(5, windows=9, T=5, C=2, S=3, levels=QUARTERS, share=0.8), np.random.default_rng(5)
+    shape = cases.target.shape
+    return replace(
+        cases,
+        forecast=np.sort(8.0 * rng.integers(-1, 2, (*shape, 3))),
+        target=8.0 * rng.integers(-1, 2, shape),
+        mean=np.zeros_like(cases.mean),
+        scale=2.0 ** rng.integers(-2, 3, cases.scale.shape),
+        seasonal=2.0 ** rng.integers(-2, 3, cases.seasonal.shape),
+    )
+
+
+def groups(cases: Cases, key: str) -> Iterator[tuple[Any, Cases]]:
+    """The windows of each group as cases of their own."""
+    if key == "series":
+        for number in np.unique(cases.series):
+            yield cases.ids[number], cases.take(np.flatnonzero(cases.series == number))
+    elif key == "origin":
+        for window in range(len(cases.series)):
+            yield pd.Timestamp(cases.origin(window), unit="s"), cases.take(np.array([window]))
+    elif key == "step":
+        for step in range(cases.target.shape[1]):
+            part = np.s_[:, step : step + 1]
+            yield (
+                step + 1,
+                replace(cases, forecast=cases.forecast[part], target=cases.target[part], observed=cases.observed[part]),
+            )
+    else:
+        for number, channel in enumerate(cases.channels):
+            part = np.s_[:, :, number : number + 1]
+            own = {name: getattr(cases, name)[part] for name in ("forecast", "target", "observed")}
+            units = {name: getattr(cases, name)[:, number : number + 1] for name in ("mean", "scale", "seasonal")}
+            yield channel, replace(cases, **own, **units)
+
+
+@pytest.mark.parametrize("key", GROUPS)
+@pytest.mark.parametrize("levels", [(), LEVELS])
+def test_the_scores_of_a_group_are_those_of_its_windows_alone(
+    key: str, levels: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_errors, "_AT_ONCE", 1)  # a step at a time
+    cases = drawn(3, windows=8, T=4, C=2, S=3, levels=levels, share=0.9)
+    found = measured(cases, 3, 1, seasonal_errors=cases.seasonal, by_step=True).scores_by(key)
+    alone = {label: oracle.scores(part) for label, part in groups(cases, key)}
+    assert {*found.index} == {*alone}
+    assert key == "series" or found.index.tolist() == [*alone]
+    for label, scores in alone.items():
+        assert {*found} == {*scores}
+        for name, value in scores.items():
+            assert found.loc[label, name] == pytest.approx(value, rel=1e-12, nan_ok=True), (label, name)
+
+
+@pytest.mark.parametrize("key", GROUPS)
+def test_the_sums_of_all_groups_are_exactly_those_of_the_whole(key: str) -> None:
+    cases = whole_numbers()
+    table = measured(cases, 4, seasonal_errors=cases.seasonal, by_step=True)
+    names, totals = table.totals_by(key)
+    added = totals.transpose(0, 1).squeeze(0) if key == "channel" else totals.sum(0)
+    if key == "step":
+        added[:, 0] = added[:, 0] / len(names)  # each window counts at every step
+    assert scores_of(added, QUARTERS) == table.scores()
+
+
+@pytest.mark.parametrize("key", ["series", "step", "origin"])
+def test_the_order_of_the_windows_and_where_the_rows_lie_decide_nothing(key: str, tmp_path: Path) -> None:
+    cases = whole_numbers()
+    order = np.random.default_rng(0).permutation(len(cases.series))
+    one = measured(cases, seasonal_errors=cases.seasonal, by_step=True).totals_by(key)
+    shuffled = cases.take(order)
+    # each window keeps the origin that it had
+    pairs = shuffled.batches(2, 3)
+    for (batch, _), part in zip(pairs, np.split(order, [2, 5]), strict=True):
+        batch.time += torch.tensor(3600 * part - batch.time[:, 0].numpy())[:, None]
+    forecasts = {id(batch): forecast for batch, forecast in pairs}
+    options: dict[str, Any] = {"ids": cases.ids, "channels": cases.channels, "levels": QUARTERS, "units": cases.units}
+    table = measure(
+        lambda batch: forecasts[id(batch)],
+        [batch for batch, _ in pairs],
+        **options,
+        seasonal_errors=cases.seasonal,
+        by_step=True,
+        path=tmp_path / "errors.parquet",
+    )
+    names, totals = table.totals_by(key)
+    places = [names.tolist().index(name) for name in one[0]]
+    assert len(names) == len(one[0])
+    assert torch.equal(totals[places], one[1])
+    if key != "step":
+        read = ErrorTable.read(tmp_path / "errors.parquet").totals_by(key)
+        assert read[0].equals(names)
+        assert torch.equal(read[1], totals)
+
+
+def test_many_groups_are_scored_at_once_as_one_by_one() -> None:
+    totals = torch.rand(50, 3, 31, dtype=torch.double, generator=torch.Generator().manual_seed(0)).round(decimals=1)
+    together = group_scores(totals, LEVELS)
+    for number in range(50):
+        one = scores_of(totals[number], LEVELS)
+        assert list(one) == list(together)
+        for name, value in one.items():
+            assert together[name][number] == value or math.isnan(value)
+
+
+def test_groups_that_are_not_there_are_refused() -> None:
+    cases = drawn(3, levels=LEVELS)
+    with pytest.raises(UserError, match="measure with by_step"):
+        measured(cases).scores_by("step")
+    with pytest.raises(UserError, match="one of series, origin, channel, step, not horizon"):
+        measured(cases).totals_by("horizon")
+    panel: Any = None
+    with pytest.raises(UserError, match="one of series, step, origin, not week"):
+        scores_by({}, "week", panel)
+
+
+def test_ids_of_any_kind_are_groups() -> None:
+    cases = drawn(2, windows=6, S=3)
+    for ids in ((3, 1, 2), ((1, 2), (1, 3), (2, 2)), ("a", "b", "c")):
+        found = measured(cases, ids=ids).scores_by("series")
+        assert {*found.index} == {ids[number] for number in cases.series}
+
+
+def test_origins_are_in_the_time_zone_of_the_panel() -> None:
+    cases = drawn(2, windows=4, S=1)
+    stamps = pd.date_range("1970-01-01", periods=9, freq="h", tz="Asia/Tokyo")
+    panel: Any = type("Toy", (), {"is_wide": False, "time": stamps, "id_name": "shop"})()
+    assert isinstance(panel, object)
+    found = scores_by({"mine": measured(cases)}, "origin", panel)
+    assert found.index.names == ["forecaster", "origin"]
+    assert found.loc["mine"].index[0] == pd.Timestamp("1970-01-01 03:00", tz="Asia/Tokyo")
+    assert scores_by({"mine": measured(cases)}, "series", panel).index.names == ["forecaster", "shop"]
+    assert Panel.id_name == "unique_id"

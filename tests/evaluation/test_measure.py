@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from tests.evaluation import oracle
 from tests.evaluation.oracle import drawn
 from tests.evaluation.test_error_table import measured
+from tests.wide_panels import wide_panel
 from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
-from tsattn.evaluation.measure import measure
+from tsattn.evaluation.measure import measure, seasonal_errors
 from tsattn.scaler import Units
 
 ONE = {"units": Units([[0.0]], [[1.0]]), "levels": (), "ids": ("one",), "channels": ("y",)}
@@ -85,6 +88,20 @@ def test_what_cannot_be_measured_is_refused(
     with pytest.raises(UserError, match=re.escape(message)):
         measure(zero, batches, **{**ONE, **options}, path=tmp_path / "errors.parquet")
     assert not list(tmp_path.iterdir())
+
+
+def test_seasonal_errors_are_those_of_the_seasonal_naive_forecast_on_the_first_rows() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((20, 3))
+    values[rng.random(values.shape) < 0.2] = np.nan
+    values[:, 2] = [np.nan] * 19 + [1.0]
+    index = pd.date_range("2020-01-01", periods=20, freq="h")
+    panel = wide_panel(pd.DataFrame(values, index=index, columns=[*"abc"]), "toy")
+    for rows in (20, 12):
+        steps = np.abs(values[4:rows] - values[: rows - 4])[:, :2]
+        found = seasonal_errors(panel, np.array([rows]), 4)
+        np.testing.assert_allclose(found, [[*np.nanmean(steps, 0), np.nan]], rtol=1e-12)
+    assert np.isnan(seasonal_errors(panel, np.array([4]), 4)).all()
 
 
 @pytest.mark.gpu

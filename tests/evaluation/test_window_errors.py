@@ -14,21 +14,26 @@ from hypothesis import strategies as st
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
 from tsattn.errors import UserError
-from tsattn.evaluation.window_errors import SUMS, WindowErrors, sum_names, window_errors
+from tsattn.evaluation.window_errors import SUMS, central_intervals, quantile_loss, sum_names, window_errors
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def measured(cases: Cases, *, masked: bool = True) -> WindowErrors:
+def measured(cases: Cases, *, masked: bool = True) -> torch.Tensor:
     ((batch, forecast),) = cases.batches(masked=masked)
     assert batch.target is not None
     units = cases.units.of(batch.series_id)
     return window_errors(forecast, batch.target, batch.target_observed, units, cases.levels)
 
 
-def assert_as_defined(cases: Cases, errors: WindowErrors) -> None:
+def named(cases: Cases, errors: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The sums by name, each `(B, C)`."""
+    return dict(zip(sum_names(cases.levels), errors.unbind(-1), strict=True))
+
+
+def assert_as_defined(cases: Cases, errors: torch.Tensor) -> None:
     for (n, c), expected in oracle.rows(cases).items():
-        found = {name: errors[name][n, c].item() for name in errors.names}
+        found = {name: part[n, c].item() for name, part in named(cases, errors).items()}
         del expected["seasonal_error"]
         assert found == pytest.approx(expected, rel=1e-11, abs=1e-11, nan_ok=True), (n, c)
 
@@ -57,12 +62,13 @@ def cases(draw: st.DrawFn) -> Cases:
 def test_sums_are_those_of_the_definitions() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(derandomize=True, deadline=None, max_examples=150)
+    @settings(derandomize=True, deadline=None, max_examples=200)
     @given(cases())
     def holds(found: Cases) -> None:
         errors = measured(found)
         with np.errstate(invalid="ignore"):
             assert_as_defined(found, errors)
+        errors = named(found, errors)
         finite = errors["squared_scaled"].isfinite()
         reached["finite"] += bool((finite & (errors["count"] > 0)).any())
         reached["nan"] += bool(errors["squared_scaled"].isnan().any())
@@ -96,28 +102,28 @@ def test_the_oracle_of_a_window_is_arithmetic_by_hand() -> None:
         **{"pinball_original_0.1": 0.8, "pinball_original_0.5": 2, "pinball_original_0.9": 1.2},
         **{"below_0.1": 0, "below_0.5": 0, "below_0.9": 1, "inside_80": 1},
     }
-    errors = measured(one)
-    assert {name: errors[name].item() for name in errors.names} == pytest.approx(expected)
+    errors = named(one, measured(one))
+    assert {name: part.item() for name, part in errors.items()} == pytest.approx(expected)
     assert oracle.row(one, 0, 0) == pytest.approx({**expected, "seasonal_error": 4})
 
 
 def test_nothing_missing_is_a_mask_of_all() -> None:
     found = drawn(0, levels=LEVELS, share=1.0)
-    assert torch.equal(measured(found).sums, measured(found, masked=False).sums)
+    assert torch.equal(measured(found), measured(found, masked=False))
 
 
 def test_a_channel_without_scale_or_observation_has_no_error() -> None:
     found = drawn(1, levels=LEVELS, share=1.0)
     found.observed[..., 1] = False
     found.mean[:, 1] = found.scale[:, 1] = np.nan
-    assert not measured(found).sums[:, 1].any()
+    assert not measured(found)[:, 1].any()
 
 
 def test_what_is_forecast_where_nothing_is_observed_is_never_looked_at() -> None:
     found = drawn(2, levels=LEVELS)
-    before = measured(found).sums
+    before = measured(found)
     found.forecast = np.where(found.observed[..., None], found.forecast, np.nan)
-    assert torch.equal(measured(found).sums, before)
+    assert torch.equal(measured(found), before)
     assert before.isfinite().all()
 
 
@@ -126,8 +132,8 @@ def test_a_nan_stays_with_its_level_and_window() -> None:
     found.forecast[2, 1, 0, 0] = np.nan
     errors = measured(found)
     affected = {"pinball_scaled_0.1", "pinball_original_0.1", "below_0.1", "inside_80"}
-    assert {name for name in errors.names if errors[name][2, 0].isnan()} == affected
-    assert errors.sums.isnan().sum() == len(affected)
+    assert {name for name, part in named(found, errors).items() if part[2, 0].isnan()} == affected
+    assert errors.isnan().sum() == len(affected)
 
 
 def test_half_precision_is_measured_in_full() -> None:
@@ -136,7 +142,7 @@ def test_half_precision_is_measured_in_full() -> None:
     ((batch, forecast),) = found.batches()
     assert batch.target is not None
     half = window_errors(forecast.bfloat16(), batch.target, None, found.units.of(batch.series_id))
-    assert torch.equal(half.sums, measured(found).sums)
+    assert torch.equal(half, measured(found))
 
 
 def test_every_sum_has_its_name() -> None:
@@ -162,3 +168,17 @@ def test_shapes_that_would_broadcast_are_refused(shape: tuple[int, ...], levels:
     units = torch.zeros(1, 1, 2), torch.ones(1, 1, 2)
     with pytest.raises(UserError, match=r"does not fit targets of shape \(4, 3, 2\) and \d quantiles"):
         window_errors(torch.zeros(shape), torch.zeros(4, 3, 2), None, units, levels)
+
+
+def test_the_quantile_loss_is_twice_the_pinball_loss() -> None:
+    target, forecast = torch.tensor([3.0, 3.0]), torch.tensor([[1.0, 1.0], [4.0, 4.0]])
+    expected = torch.tensor([[2 * 0.1 * 2, 2 * 0.5 * 2], [2 * 0.9 * 1, 2 * 0.5 * 1]])
+    torch.testing.assert_close(quantile_loss(forecast, target, (0.1, 0.5)), expected)
+
+
+def test_central_intervals_pair_the_levels() -> None:
+    assert central_intervals((0.025, 0.1, 0.5, 0.9, 0.975)) == [(95.0, 0, 4), (80.0, 1, 3)]
+    assert central_intervals((0.1, 0.2, 0.5)) == []
+    sevenths = (2 * (1 / 7), 0.5, 5 * (1 / 7))
+    assert sevenths[0] + sevenths[2] != 1, "but nearly"
+    assert central_intervals(sevenths) == [(42.857143, 0, 2)]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from tests.figures.test_figures import borders, drawn_maps, legend
 from tsattn.errors import UserError
 from tsattn.figures.layer_maps import plot_layers
+from tsattn.figures.style import ACCENT, use_house_style
 from tsattn.predictors.attention_layers import AttentionLayer
 
 N, HEADS = 12, 3
@@ -29,6 +31,20 @@ def layer(name: str = "layer 0", levels: int = 2, labels: Any = None, seed: int 
     weights = rng.dirichlet(np.ones(count), (HEADS, count))
     zones = {f"level {number + 1}: 2 components": shared[number] for number in range(levels)}
     return AttentionLayer(name, "mlr" if levels else "standard", "patch", None, weights, scores, zones, labels, labels)
+
+
+def drawn_maps(figure: Figure) -> list[np.ndarray[Any, Any]]:
+    return [np.ma.filled(ax.images[0].get_array(), 0.0) for ax in figure.axes if ax.images]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def borders(figure: Figure) -> list[LineCollection]:
+    """Of each zone, coarse to fine; what lies below them is their rim."""
+    lines = [part for part in figure.axes[0].collections if isinstance(part, LineCollection)]
+    return [part for part in lines if part.get_zorder() == 3]
 
 
 def ticks(figure: Figure, axis: str, number: int = -2) -> dict[float, str]:
@@ -52,7 +68,10 @@ def test_a_row_is_a_layer_and_a_column_a_head() -> None:
     assert len({(ax.images[0].norm.vmin, ax.images[0].norm.vmax) for ax in figure.axes[:6]}) == 1
     assert figure.axes[-1].get_ylabel() == "probability"
     assert legend(figure) == ["level 1: 2 components, all pairs", "level 2: 2 components"]
-    assert {x for segment in borders(figure)[0].get_segments() for x in segment.ravel()} >= {N / 2 - 0.5}
+    (fine,) = borders(figure)
+    # where two blocks of 6 meet, each has two sides of 6 segments
+    assert {tuple(point) for segment in fine.get_segments() for point in segment} >= {(N / 2 - 0.5, N / 2 - 0.5)}
+    assert len(fine.get_segments()) == 2 * 2 * N // 2
 
 
 def test_levels_have_one_scale_around_zero() -> None:
@@ -137,3 +156,14 @@ def test_many_heads_go_on_in_the_next_row() -> None:
 def test_what_is_not_there_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         plot_layers([layer(), layer("layer 1", levels=0)], **wrong)
+
+
+def test_the_house_style_is_for_charts_of_your_own() -> None:
+    with matplotlib.rc_context():
+        use_house_style()
+        ax = Figure().subplots()
+        (line,) = ax.plot([1, 2])
+        assert line.get_color() == ACCENT
+        assert not ax.spines["top"].get_visible()
+        figure = plot_layers([layer()])
+    assert all(spine.get_visible() for spine in figure.axes[0].spines.values())

@@ -11,10 +11,9 @@ import torch
 
 from tsattn.data import Panel, panel_from_frame
 from tsattn.errors import UserError
-from tsattn.evaluation import residuals as module
 from tsattn.evaluation.measure import ScoredBatch
-from tsattn.evaluation.residuals import ResidualRecorder, Residuals
-from tsattn.figures.residual_plots import autocorrelation, plot_residuals
+from tsattn.figures import residual_plots as module
+from tsattn.figures.residual_plots import ResidualRecorder, Residuals, autocorrelation, plot_residuals
 
 L, T = 4, 3
 

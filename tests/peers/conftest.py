@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tsattn.peers.environment import VARIABLE
+from tsattn.peers.peer_process import VARIABLE
 
 LIBRARIES = Path(__file__).parent / "fake_libraries"
 

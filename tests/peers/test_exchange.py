@@ -12,7 +12,7 @@ import torch
 from tests.peers.toys import L, T, toy_data, toy_frame
 from tests.toy_windows import toy_task, toy_windows
 from tsattn.errors import UserError
-from tsattn.peers.exchange import read_forecasts, write_series, write_windows
+from tsattn.peers.predictors import read_forecasts, write_series, write_windows
 
 
 def test_the_series_end_with_their_validation_rows(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from tests.peers.toys import L, T, toy_data, toy_frame, training
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, run
 from tsattn.errors import UserError
-from tsattn.peers import local
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
 
@@ -102,21 +99,6 @@ def test_it_needs_no_fit_and_goes_the_whole_way() -> None:
     )
     assert "statsforecast_Mean" in result.tables
     assert result.fit["parameters"] == 0
-
-
-def test_what_it_costs_is_said_before_where_it_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = toy_data()
-    predictor = built(C=2)
-    said: list[str] = []
-    predictor.check_fit(data, replace(training(), say=said.append))
-    assert not said
-    monkeypatch.setattr(local, "_LONG", 0)
-    predictor.check_fit(data, replace(training(), say=said.append))
-    windows = len(data.windows("val")) + len(data.windows("test"))
-    (line,) = said
-    assert re.fullmatch(
-        rf"statsforecast_Mean: a window takes [\d.e-]+ s, all {windows} to score about \d+ minutes?", line
-    )
 
 
 def test_a_model_that_fails_is_refused_before_the_run_begins() -> None:

@@ -17,7 +17,7 @@ from tsattn import Forecaster
 from tsattn.cli import main
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.peers.neural import NeuralForecast
+from tsattn.peers.predictors import NeuralForecast
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
 

@@ -18,7 +18,7 @@ from tests.peers.toys import toy_data, training
 from tests.processes import wait_for
 from tests.toy_windows import toy_task
 from tsattn.errors import UserError
-from tsattn.peers import environment
+from tsattn.peers import peer_process as module
 from tsattn.peers.peer_process import PeerProcess, peer_process
 from tsattn.predictors import build_predictor
 
@@ -33,8 +33,8 @@ fake = pytest.mark.usefixtures("fake_peers")
 def test_without_an_environment_one_sentence_says_how_to_make_it(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv(environment.VARIABLE, raising=False)
-    monkeypatch.setattr(environment, "_FOLDER", tmp_path)
+    monkeypatch.delenv(module.VARIABLE, raising=False)
+    monkeypatch.setattr(module, "_FOLDER", tmp_path)
     predictor = build_predictor(kind)  # which needs none to be described
     predictor.build(toy_task(C=2))
     with pytest.raises(
@@ -47,22 +47,22 @@ def test_without_an_environment_one_sentence_says_how_to_make_it(
 
 @pytest.mark.parametrize("named", ["nowhere/python", "."])
 def test_a_variable_that_names_no_python_is_refused(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(environment.VARIABLE, named)
+    monkeypatch.setenv(module.VARIABLE, named)
     with pytest.raises(UserError, match=f"^TSATTN_PEERS must be the python of an environment .*, not {named}$"):
         peer_process("it")
 
 
 def test_the_environment_beside_the_project_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(environment.VARIABLE, raising=False)
-    monkeypatch.setattr(environment, "_FOLDER", tmp_path)
+    monkeypatch.delenv(module.VARIABLE, raising=False)
+    monkeypatch.setattr(module, "_FOLDER", tmp_path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    assert environment.peers_python("it") == tmp_path / "bin" / "python"
-    assert Path(environment.__file__).parents[2].joinpath("pyproject.toml").exists(), "where `make peers` makes it"
+    assert module.peers_python("it") == tmp_path / "bin" / "python"
+    assert Path(module.__file__).parents[2].joinpath("pyproject.toml").exists(), "where `make peers` makes it"
 
 
 def test_a_python_without_the_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(environment.VARIABLE, sys.executable)
+    monkeypatch.setenv(module.VARIABLE, sys.executable)
     if subprocess.run([sys.executable, "-I", "-c", "import neuralforecast"], capture_output=True).returncode == 0:
         pytest.skip("neuralforecast is installed beside tsattn")
     with pytest.raises(UserError, match=rf"^{sys.executable} has no package neuralforecast$"):

@@ -11,7 +11,7 @@ from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_windows
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule
-from tsattn.peers.neural import NeuralForecast
+from tsattn.peers.predictors import NeuralForecast
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.task import Output, Task
 

@@ -12,7 +12,7 @@ from tsattn.cli.output import say
 from tsattn.cli.parsing import input_files, parse_command
 from tsattn.cli.session import session
 from tsattn.errors import UserError
-from tsattn.evaluation.scores_by import check_by
+from tsattn.evaluation.error_table import check_by
 from tsattn.experiments.measuring import labelled, title
 from tsattn.experiments.reopened import measure_again
 from tsattn.experiments.score_table import group_table, score_table

@@ -1,16 +1,15 @@
-"""The one table of errors that all scores are reductions of, in memory or in a Parquet file.
+"""Keep the errors of all windows as one Arrow table, in memory or in a Parquet file; every score is a reduction of it.
 
-A row is a series, an origin and a channel. Shape letters: N rows, C channels, Q quantile levels, T horizon, K sums of a
-window (`sum_names`), M sums of all (`total_names`).
+A row is a series, an origin and a channel. Shape letters: N rows, C channels, Q quantile levels, T horizon, M sums of a
+total (`total_names`).
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -24,86 +23,29 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tsattn.data import Panel
 from tsattn.data.files import check_file, first_line
 from tsattn.errors import UserError, one_of, shown
-from tsattn.evaluation.reductions import completed, group_scores, is_count, scores_of, total_names
-from tsattn.evaluation.window_errors import WindowErrors, sum_names
+from tsattn.evaluation.reductions import group_scores, is_count, is_score, scores_of
+from tsattn.evaluation.window_errors import completed, sum_names, total_names
 
-__all__ = ["MEMORY_LIMIT", "METADATA", "ErrorRecorder", "ErrorTable"]
+__all__ = ["BY", "MEMORY_LIMIT", "METADATA", "ErrorTable", "check_by", "check_group", "error_rows", "scores_by"]
+
+BY = ("series", "step", "origin")
+"""Groups that a user may ask scores by."""
 
 METADATA = b"tsattn.errors"
 MEMORY_LIMIT = 50_000_000  # bytes of rows
 _FORMAT = 1
 _PART = 1 << 16  # rows that are taken together, as the row groups of a file
-_KEYS = {"series": "unique_id", "origin": "origin"}  # the columns of rows that they may be summed by
-_KEY_BYTES = 4 + 8 + 4
-
-
-@dataclass(frozen=True)
-class _Schema:
-    """The columns of an error table: channels (C), quantile levels (Q), and whether origins are steps."""
-
-    channels: tuple[str, ...]
-    levels: tuple[float, ...]
-    counts_steps: bool
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns after the keys."""
-        return (*sum_names(self.levels), "seasonal_error")
-
-    @property
-    def row_bytes(self) -> int:
-        return _KEY_BYTES + 8 * len(self.names)
-
-    def arrow(self, ids: pa.DataType) -> pa.Schema:
-        """The schema of a file, which says what its columns are."""
-        origin = pa.int64() if self.counts_steps else pa.timestamp("ms")
-        keys = [("unique_id", ids), ("origin", origin), ("channel", pa.string())]
-        text = json.dumps({"format": _FORMAT, **vars(self)})
-        return pa.schema([*keys, *((name, pa.float64()) for name in self.names)], metadata={METADATA: text})
-
-    @classmethod
-    def of_arrow(cls, schema: pa.Schema) -> _Schema:
-        """The inverse of `arrow`.
-
-        Raises:
-            ValueError: if these are not the columns of an error table, or those of a newer version.
-        """
-        described = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
-        if "format" not in described:
-            raise ValueError("it is no error table")
-        if described["format"] > _FORMAT:
-            raise ValueError("it was written by a newer version of tsattn")
-        found = cls(tuple(described["channels"]), tuple(described["levels"]), described["counts_steps"])
-        if schema.names != found.arrow(pa.string()).names:
-            raise ValueError("its columns are not those of an error table")
-        return found
-
-    def totals(self, rows: pa.Table, group: NDArray[np.int64] | None = None, num_groups: int = 1) -> Tensor:
-        """Totals of rows, `(G * C, M)`, group by group.
-
-        Args:
-            rows: N.
-            group: `(N,)` the number of the group of each row; None where all are one.
-            num_groups: G.
-        """
-        names = _plain(rows.select(["channel"]))["channel"]
-        channel = pc.index_in(names, value_set=pa.array(self.channels, pa.string()))
-        if channel.null_count:
-            raise ValueError("it has rows of a channel that it does not name")
-        values = torch.from_numpy(np.stack([rows[name].to_numpy() for name in self.names], axis=1))
-        C = len(self.channels)
-        numbers = torch.from_numpy(channel.to_numpy().astype(np.int64) + (0 if group is None else C * group))
-        added = completed(values[:, :-1], values[:, -1])
-        return added.new_zeros(num_groups * C, added.shape[1]).index_add_(0, numbers, added)
+_KEYS = {"series": "unique_id", "origin": "origin"}  # columns by which rows may be summed
 
 
 class ErrorTable:
     """Errors of all windows, see `tsattn.evaluation.measure`.
 
     A row holds ``unique_id`` (the id of the series), ``origin`` (the last time stamp before the horizon, or a step),
-    ``channel``, the sums over the horizon that `sum_names` lists, and ``seasonal_error``, what MASE divides by, NaN
+    ``channel``, the sums over the horizon that `sum_names` lists, and ``seasonal_error``, the divisor of MASE, NaN
     where it is unknown. An origin is exact to the second and by the clock of the data, as windows know it.
 
     Attributes:
@@ -113,60 +55,67 @@ class ErrorTable:
     """
 
     def __init__(
-        self, schema: _Schema, totals: Tensor, num_rows: int, rows: list[pa.Table] | Path | None, steps: Tensor | None
+        self, schema: pa.Schema, totals: Tensor, rows: pa.Table | Path | None, steps: Tensor | None = None
     ) -> None:
-        self.channels, self.levels = schema.channels, schema.levels
+        self.channels, self.levels = _described(schema)
         self.path = rows if isinstance(rows, Path) else None
-        self._schema = schema
         self._totals = totals  # (C, M)
-        self._num_rows = num_rows
         self._rows = rows
         self._steps = steps  # (T, C, M)
 
     @classmethod
+    def collect(
+        cls, parts: Iterable[pa.Table], path: str | Path | None, steps: Callable[[], Tensor | None] = lambda: None
+    ) -> ErrorTable:
+        """Keep rows of `error_rows` in the Parquet file of a path as they come, or in memory up to `MEMORY_LIMIT`.
+
+        ``steps`` gives `(T, C, M)` totals by step at the end, if there are any.
+
+        Raises:
+            UserError: for no row or no observed target, or a file that cannot be written.
+        """
+        kept: list[pa.Table] = []
+        totals, size = None, 0
+        with nullcontext(kept.append) if path is None else _writing(Path(path)) as write:
+            for part in parts:
+                added = _totals(part)
+                totals = added if totals is None else totals + added
+                size += part.nbytes
+                if path is not None or size <= MEMORY_LIMIT:
+                    write(part)
+            if totals is None:
+                raise UserError("there are no windows to measure")
+            if not totals[:, total_names(()).index("count")].any():
+                raise UserError("there is no observed value to score")
+        rows = Path(path) if path is not None else pa.concat_tables(kept) if size <= MEMORY_LIMIT else None
+        return cls(part.schema, totals, rows, steps())
+
+    @classmethod
     def read(cls, path: str | Path) -> ErrorTable:
-        """Read a file that `to_parquet` has written; its rows stay there until they are asked for.
+        """Read a file that `measure` has written; its rows stay there until they are asked for.
 
         Raises:
             UserError: if it is not there, is no error table, is damaged, or is of a newer version.
         """
         path = Path(path)
         check_file(path)
-        with _read(path):
-            schema, count = _Schema.of_arrow(pq.read_schema(path)), pq.read_metadata(path).num_rows
-        # one after another, as they were added when they were written: to the same last digit
-        with _read(path):
-            totals = reduce(torch.add, map(schema.totals, _parts(path)))
-        return cls(schema, totals, count, path, None)
-
-    def __len__(self) -> int:
-        """The number of rows."""
-        return self._num_rows
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the rows can be asked for, not their totals alone."""
-        return self._rows is not None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that the rows take in memory."""
-        return self._num_rows * self._schema.row_bytes
+        with _saying(path, "read"):
+            schema = pq.read_schema(path)
+            _described(schema)
+            # part by part, in the order in which they were added when they were written: to the same last digit
+            totals = reduce(torch.add, map(_totals, _parts(path)))
+        return cls(schema, totals, path)
 
     def scores(self) -> dict[str, float]:
-        """All scores by name, see `tsattn.evaluation.reductions`."""
+        """Compute all scores by name, see `tsattn.evaluation.reductions`."""
         return scores_of(self._totals, self.levels)
 
     def totals_by(self, key: str) -> tuple[pd.Index[Any], Tensor]:
-        """Sum the rows of each group; over all groups the sums add up to those of the table.
-
-        Args:
-            key: ``series``, ``origin``, ``channel``, or ``step`` of the horizon, 1 to T, at each of which every window
-                counts.
+        """Sum the rows of each group: ``series``, ``origin``, ``channel``, or ``step`` of the horizon, 1 to T.
 
         Returns:
             the G groups, series in the order of the rows, origins in that of time; and `(G, C, M)` totals, see
-            `total_names`, with C = 1 by channel.
+            `total_names`, with C = 1 by channel. By step, every window counts at each step.
 
         Raises:
             UserError: for another key, and if the rows, or the totals by step, were not kept.
@@ -183,9 +132,13 @@ class ErrorTable:
         C, M = self._totals.shape
         totals = self._totals.new_zeros(0, C, M)
         for part in self._all_parts():
-            codes, names = pd.factorize(_hashable(part[_KEYS[key]]))
+            keys: Any = part[_KEYS[key]]
+            # ids of several parts, which Arrow has as lists, are tuples
+            is_list = pa.types.is_nested(keys.type)
+            keys = pd.Series([*map(tuple, keys.to_pylist())], dtype=object) if is_list else keys.to_pandas()
+            codes, names = pd.factorize(keys)
             places = [numbers.setdefault(name, len(numbers)) for name in names.tolist()]
-            added = self._schema.totals(part, codes, len(places)).view(-1, C, M)
+            added = _totals(part, codes, len(places)).view(-1, C, M)
             totals = torch.cat([totals, totals.new_zeros(len(numbers) - len(totals), C, M)])
             totals.index_add_(0, torch.tensor(places), added)
         names = pd.Index([*numbers], name=_KEYS[key], tupleize_cols=False)
@@ -193,265 +146,181 @@ class ErrorTable:
         return names[order], totals[torch.from_numpy(order)]
 
     def scores_by(self, key: str) -> pd.DataFrame:
-        """The scores of each group of `totals_by`: a row a group, the columns of `scores`."""
+        """Compute the scores of each group of `totals_by`: a row a group, the columns of `scores`."""
         names, totals = self.totals_by(key)
         scores = pd.DataFrame(group_scores(totals, self.levels), index=names)
         return scores.astype({name: "int64" for name in scores if is_count(str(name))})
 
     def step_scores(self, score: str, channels: Sequence[int] | None = None) -> NDArray[np.float64]:
-        """One of the scores at each step of the horizon, `(T,)`, of some of the channels, which are given by number."""
+        """Compute one score at each step of the horizon, `(T,)`, of some channels, given by number, or all."""
         _, totals = self.totals_by("step")
         return group_scores(totals if channels is None else totals[:, list(channels)], self.levels)[score]
 
-    def frame(self, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """All rows.
-
-        Args:
-            columns: by name, those to give; all by default.
-
-        Raises:
-            UserError: if they were not kept.
-        """
-        parts = (part if columns is None else part.select(columns) for part in self._all_parts())
-        frame: pd.DataFrame = pa.concat_tables(map(_plain, parts)).to_pandas()
+    def frame(self) -> pd.DataFrame:
+        """Return all rows; a UserError if they were not kept."""
+        frame: pd.DataFrame = pa.concat_tables(self._all_parts()).to_pandas()
         return frame
-
-    def to_parquet(self, path: str | Path) -> None:
-        """Write the rows into a file, all or nothing.
-
-        Raises:
-            UserError: if they were not kept, or the file cannot be written.
-        """
-        path = Path(path)
-        if self.path is not None and self.path.resolve() == path.resolve():
-            return
-        parts = self._all_parts()
-        writer = _Writer(path)
-        try:
-            for part in parts:
-                writer.write(part)
-            writer.finish()
-        finally:
-            writer.discard()
 
     def _all_parts(self) -> Iterator[pa.Table]:
         if self._rows is None:
-            raise UserError(
-                f"the {self._num_rows} rows of this table were not kept, as they take {self.nbytes / 1e6:.0f} MB: "
-                "measure with a path, and they are written into a Parquet file"
-            )
-        return _parts(self._rows) if isinstance(self._rows, Path) else iter(self._rows)
+            raise UserError("the rows of this table are too many for memory. Measure with `path=FILE`.")
+        if isinstance(self._rows, Path):
+            return _parts(self._rows)
+        return (pa.Table.from_batches([batch]) for batch in self._rows.to_batches())
 
 
-class ErrorRecorder:
-    """Makes an error table of the errors of batches: in memory, or too large for that, in a file.
-
-    Args:
-        ids: the ids of the S series, which the windows number.
-        channels: the names of the C channels.
-        levels: the Q quantile levels, checked.
-        path: the Parquet file that holds the rows at the end; above `limit` they are written there as they come, and
-            are not kept in memory. None: above it their totals alone are kept.
-        limit: bytes of rows that are kept in memory.
-        counts_steps: whether the time of the windows counts steps.
-    """
-
-    def __init__(
-        self,
-        ids: Sequence[Any],
-        channels: Sequence[str],
-        levels: tuple[float, ...],
-        *,
-        path: str | Path | None = None,
-        limit: int = MEMORY_LIMIT,
-        counts_steps: bool = False,
-    ) -> None:
-        self._schema = _Schema(tuple(channels), levels, counts_steps)
-        self._totals = torch.zeros(len(channels), len(total_names(levels)), dtype=torch.double)
-        self._ids = _as_arrow(ids)
-        self._path = None if path is None else Path(path)
-        self._limit = limit
-        self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # batches of the next part, on their device
-        self._parts: list[pa.Table] | None = []
-        self._num_rows = 0
-        self._writer: _Writer | None = None
-        self._steps: Tensor | None = None
-
-    def __enter__(self) -> ErrorRecorder:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._writer is not None:
-            self._writer.discard()
-
-    def record(self, errors: WindowErrors, series: Tensor, origin: Tensor, seasonal_errors: Tensor) -> None:
-        """Add a batch; it stays on its device until there are enough of them to be fetched together.
-
-        Args:
-            errors: of the B windows.
-            series: `(B,)` int64 number of the series of each.
-            origin: `(B,)` int64 last time stamp before each horizon, in seconds since 1970-01-01, or a step.
-            seasonal_errors: `(B, C)` what MASE divides by, in original units, NaN where it is unknown.
-        """
-        values = torch.cat([errors.sums, seasonal_errors.to(errors.sums)[..., None]], -1)
-        self._waiting.append((series, origin, values))
-        if sum(len(batch[0]) for batch in self._waiting) * len(self._schema.channels) >= _PART:
-            self._take_part()
-
-    def record_steps(self, totals: Tensor) -> None:
-        """Add the totals by step of a batch, `(T, C, M)`."""
-        self._steps = totals if self._steps is None else self._steps + totals
-
-    def finish(self) -> ErrorTable:
-        """The table of all that was recorded.
-
-        Raises:
-            UserError: if that is no window, or no observed target; if the file cannot be written.
-        """
-        if self._waiting:
-            self._take_part()
-        if not self._num_rows:
-            raise UserError("there are no windows to measure")
-        if not self._totals[:, total_names(self._schema.levels).index("count")].any():
-            raise UserError("there is no observed value to score")
-        if self._path is not None and self._writer is None:
-            self._start_file(self._path)
-        rows: list[pa.Table] | Path | None = self._parts
-        if self._writer is not None:
-            self._writer.finish()
-            rows = self._writer.path
-        return ErrorTable(
-            self._schema, self._totals, self._num_rows, rows, None if self._steps is None else self._steps.cpu()
-        )
-
-    def _take_part(self) -> None:
-        """Fetch what waits, and put it where it belongs."""
-        part = self._fetched()
-        self._num_rows += len(part)
-        self._totals = self._totals + self._schema.totals(part)
-        if self._writer is not None:
-            self._writer.write(part)
-        elif self._parts is not None:
-            self._parts.append(part)
-            if self._num_rows * self._schema.row_bytes > self._limit:
-                if self._path is not None:
-                    self._start_file(self._path)
-                self._parts = None
-
-    def _start_file(self, path: Path) -> None:
-        """Write what was kept so far."""
-        self._writer = _Writer(path)
-        for part in self._parts or ():
-            self._writer.write(part)
-
-    def _fetched(self) -> pa.Table:
-        """A row for each window and channel, ids and channels by number."""
-        columns = [torch.cat(parts).cpu() for parts in zip(*self._waiting, strict=True)]
-        self._waiting = []
-        series, origin = (column.numpy() for column in columns[:2])
-        values = columns[2].double().flatten(0, 1).numpy()
-        C, schema = len(self._schema.channels), self._schema.arrow(self._ids.type)
-        channel = pa.DictionaryArray.from_arrays(
-            np.tile(np.arange(C, dtype=np.int32), len(series)), pa.array(self._schema.channels, pa.string())
-        )
-        time = origin.astype(np.int64).repeat(C) * (1 if self._schema.counts_steps else 1000)
-        keys = [
-            pa.DictionaryArray.from_arrays(series.astype(np.int32).repeat(C), self._ids),
-            pa.array(time).cast(schema.field("origin").type),
-            channel,
-        ]
-        return pa.Table.from_arrays([*keys, *map(pa.array, values.T)], schema.names, metadata=schema.metadata)
+def check_by(by: str) -> str:
+    """Refuse to group scores by anything but one of `BY`, with a UserError."""
+    if by not in BY:
+        raise UserError(f"scores are given by one of {one_of(BY)}, not {shown(by)}")
+    return by
 
 
-class _Writer:
-    """Writes a table beside its place, a part at a time, and moves it there when it is whole.
+def check_group(by: str, id_name: str) -> None:
+    """Refuse scores by series whose column of ids has the name of another column of the scores, with a UserError."""
+    if check_by(by) == "series" and (id_name == "forecaster" or is_score(id_name)):
+        raise UserError(f"column {shown(id_name)} of the series would be one of the scores, too: rename it")
+
+
+def scores_by(tables: Mapping[str, ErrorTable], by: str, panel: Panel) -> pd.DataFrame:
+    """Compute all scores of each group of windows (or, by step, of errors) of each forecaster.
+
+    The index has the name of the forecaster (``forecaster``) and the group: the id of the series under its name in the
+    panel (of a wide panel, its column), ``step`` from 1, or ``origin``, the last time stamp or step before the horizon,
+    exact to the second. Where clocks are set back, the origins of both hours of one name are one.
 
     Raises:
-        UserError: here and later, if it cannot be written; what was there before is intact.
+        UserError: for another `by`, and if a table was measured without its rows or steps.
     """
+    key = "channel" if check_by(by) == "series" and panel.is_wide else by
+    frames = {name: table.scores_by(key) for name, table in tables.items()}
+    frame = pd.concat(frames, names=["forecaster", panel.id_name if by == "series" else by])
+    zone = panel.time.tz if by == "origin" and isinstance(panel.time, pd.DatetimeIndex) else None
+    if zone is None:
+        return frame
+    index: Any = frame.index
+    origins = index.levels[1]
+    local = origins.tz_localize(zone, ambiguous=np.zeros(len(origins), dtype=bool), nonexistent="shift_forward")
+    return frame.set_axis(index.set_levels(local, level=1))
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._partial = path.with_name(f"{path.name}.partial")
-        with self._written():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._partial.open("wb")
-        self._writer: Any = None
 
-    def write(self, part: pa.Table) -> None:
-        """Add rows, of the same columns each time."""
-        part = _plain(part)
-        with self._written():
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(self._file, part.schema, compression="zstd")
-            self._writer.write_table(part, row_group_size=len(part))
+def error_rows(
+    batches: Iterable[tuple[Tensor, Tensor, Tensor]],
+    ids: Sequence[Any],
+    channels: Sequence[str],
+    levels: tuple[float, ...],
+    *,
+    counts_steps: bool = False,
+) -> Iterator[pa.Table]:
+    """Make rows of the errors of batches, which stay on their device until there are enough to be fetched together.
 
-    def finish(self) -> None:
-        """Put the file into its place."""
-        with self._written():
-            self._writer.close()
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._partial.replace(self.path)
+    A batch of B windows is `(B,)` numbers of their series, as int64, `(B,)` last time stamps before each horizon, in
+    seconds since 1970-01-01 or in steps, and `(B, C, K + 1)` sums and seasonal errors.
+    """
+    try:
+        known = pa.array(list(ids))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # ids of several types are text
+        known = pa.array(list(map(str, ids)))
+    names, C = pa.array(channels, pa.string()), len(channels)
+    schema = _schema(known.type, channels, levels, counts_steps=counts_steps)
 
-    def discard(self) -> None:
-        """Remove what was written; does nothing where it is finished."""
-        if self._writer is not None:
-            with suppress(OSError, ValueError):  # or its end would be written when it is collected as garbage
-                self._writer.close()
-        with suppress(OSError):  # what is left to be written does not fit a full disk, either
-            self._file.close()
-        self._partial.unlink(missing_ok=True)
+    def fetched(waiting: list[tuple[Tensor, ...]]) -> pa.Table:
+        series, origin, values = (torch.cat(parts).cpu().numpy() for parts in zip(*waiting, strict=True))
+        time = pa.array(origin.astype(np.int64).repeat(C) * (1 if counts_steps else 1000))
+        keys = [known.take(pa.array(series.repeat(C))), time.cast(schema.field("origin").type)]
+        columns = values.astype(np.float64).reshape(-1, values.shape[-1]).T
+        return pa.Table.from_arrays(
+            [*keys, names.take(pa.array(np.tile(np.arange(C), len(series)))), *map(pa.array, columns)], schema=schema
+        )
 
-    @contextmanager
-    def _written(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be written: {error.strerror or first_line(error)}") from error
+    waiting: list[tuple[Tensor, ...]] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(len(series) for series, *_ in waiting) * C >= _PART:
+            yield fetched(waiting)
+            waiting = []
+    if waiting:
+        yield fetched(waiting)
+
+
+def _schema(
+    ids: pa.DataType, channels: Sequence[str], levels: Sequence[float], *, counts_steps: bool = False
+) -> pa.Schema:
+    """The schema of rows, which says what its columns are."""
+    origin = pa.int64() if counts_steps else pa.timestamp("ms")
+    keys = [("unique_id", ids), ("origin", origin), ("channel", pa.string())]
+    sums = [(name, pa.float64()) for name in (*sum_names(levels), "seasonal_error")]
+    about = {"format": _FORMAT, "channels": [*channels], "levels": [*levels], "counts_steps": counts_steps}
+    return pa.schema([*keys, *sums], metadata={METADATA: json.dumps(about)})
+
+
+def _described(schema: pa.Schema) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """The channels and quantile levels of rows; a ValueError if they are none of an error table of this version."""
+    about = json.loads((schema.metadata or {}).get(METADATA, b"{}"))
+    if "format" not in about:
+        raise ValueError("it is no error table")
+    if about["format"] > _FORMAT:
+        raise ValueError("it was written by a newer version of tsattn")
+    if schema.names != _schema(pa.string(), about["channels"], about["levels"]).names:
+        raise ValueError("its columns are not those of an error table")
+    return tuple(about["channels"]), tuple(about["levels"])
+
+
+def _totals(rows: pa.Table, group: NDArray[np.int64] | None = None, num_groups: int = 1) -> Tensor:
+    """Totals of N rows, `(G * C, M)`, group by group, given the number of the group of each row, `(N,)`."""
+    channels, _ = _described(rows.schema)
+    channel = pc.index_in(rows["channel"], value_set=pa.array(channels, pa.string()))
+    if channel.null_count:
+        raise ValueError("it has rows of a channel that it does not name")
+    values = torch.from_numpy(np.stack([rows[name].to_numpy() for name in rows.column_names[3:]], axis=1))
+    C = len(channels)
+    numbers = torch.from_numpy(channel.to_numpy().astype(np.int64) + (0 if group is None else C * group))
+    added = completed(values[:, :-1], values[:, -1])
+    return added.new_zeros(num_groups * C, added.shape[1]).index_add_(0, numbers, added)
 
 
 @contextmanager
-def _read(path: Path) -> Iterator[None]:
+def _writing(path: Path) -> Iterator[Callable[[pa.Table], None]]:
+    """Give a function that adds rows to a Parquet file, which takes its place at the end, all or nothing."""
+    partial = path.with_name(f"{path.name}.partial")
+    writer: Any = None
+
+    def write(part: pa.Table) -> None:
+        nonlocal writer
+        with _saying(path, "written"):
+            if writer is None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                writer = pq.ParquetWriter(partial, part.schema, compression="zstd")
+            writer.write_table(part, row_group_size=len(part))
+
+    try:
+        yield write
+        with _saying(path, "written"):
+            writer.close()
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+    finally:
+        if writer is not None:
+            with suppress(OSError, ValueError):  # or its end would be written when it is collected as garbage
+                writer.close()
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _saying(path: Path, done: str) -> Iterator[None]:
+    """Turn errors of a file that is ``written`` or ``read`` into one sentence."""
+    faults = (OSError,) if done == "written" else (OSError, ValueError, KeyError, TypeError)  # pyarrow's are among them
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's own are among them
-        raise UserError(f"{path} cannot be read: {first_line(error)}") from error
+    except UserError:
+        raise
+    except faults as error:
+        raise UserError(f"{path} cannot be {done}: {getattr(error, 'strerror', '') or first_line(error)}") from error
 
 
 def _parts(path: Path) -> Iterator[pa.Table]:
     """The row groups of a file, as they were written."""
-    with _read(path), pq.ParquetFile(path) as file:
+    with _saying(path, "read"), pq.ParquetFile(path) as file:
         for number in range(file.num_row_groups):
             yield file.read_row_group(number)
-
-
-def _plain(rows: pa.Table) -> pa.Table:
-    """Rows with ids and channels in place of their numbers."""
-    for place, column in enumerate(rows.columns):
-        if pa.types.is_dictionary(column.type):
-            rows = rows.set_column(place, rows.schema.names[place], _decoded(column))
-    return rows
-
-
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([part.dictionary.take(part.indices) for part in column.chunks], column.type.value_type)
-
-
-def _hashable(column: pa.ChunkedArray) -> pd.Series[Any]:
-    """A column of keys; ids of several parts, which Arrow has as lists, as tuples."""
-    if pa.types.is_dictionary(column.type):
-        column = _decoded(column)
-    if pa.types.is_nested(column.type):
-        return pd.Series([tuple(value) for value in column.to_pylist()], dtype=object)
-    keys: pd.Series[Any] = column.to_pandas()
-    return keys
-
-
-def _as_arrow(ids: Sequence[Any]) -> pa.Array:
-    """Ids of one type, as they are; others as text."""
-    try:
-        return pa.array(list(ids))
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return pa.array(list(map(str, ids)))

@@ -1,8 +1,8 @@
-"""The one loop that scores forecasts, whoever makes them and whoever asks."""
+"""Score forecasts in one loop, whoever makes them and whoever asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,36 +16,24 @@ from tsattn.batch import Batch
 from tsattn.constants import EXACT
 from tsattn.data import Panel
 from tsattn.errors import UserError
-from tsattn.evaluation.error_table import MEMORY_LIMIT, ErrorRecorder, ErrorTable
-from tsattn.evaluation.reductions import completed
-from tsattn.evaluation.window_errors import point_forecast, window_errors
+from tsattn.evaluation.error_table import ErrorTable, error_rows
+from tsattn.evaluation.window_errors import point_forecast, step_totals, window_errors
 from tsattn.scaler import Units
 from tsattn.task import check_quantiles
 
-__all__ = ["ScoredBatch", "measure", "seasonal_error", "seasonal_errors", "step_totals"]
-
-_AT_ONCE = 1 << 18  # values of a forecast that are measured together
+__all__ = ["ScoredBatch", "measure", "seasonal_errors"]
 
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """B windows and what was forecast of them.
+    """B windows and their point forecast on the scaled axis; the fields are as `window_errors` takes them."""
 
-    Attributes:
-        point: `(B, T, C)` the point forecast, on the scaled axis.
-        target: `(B, T, C)` on the scaled axis.
-        observed: `(B, T, C)` bool; None if all is observed.
-        units: mean and scale of the windows, two `(B, 1, C)` or `(1, 1, C)`.
-        series: `(B,)` numbers of their series.
-        time: `(B, L + T)` seconds since 1970-01-01, or steps.
-    """
-
-    point: Tensor
+    point: Tensor  # (B, T, C)
     target: Tensor
     observed: Tensor | None
     units: tuple[Tensor, Tensor]
-    series: Tensor
-    time: Tensor
+    series: Tensor  # (B,) numbers
+    time: Tensor  # (B, L + T) seconds since 1970-01-01, or steps
 
 
 @torch.no_grad()
@@ -59,31 +47,27 @@ def measure(
     channels: Sequence[str],
     seasonal_errors: NDArray[Any] | Tensor | None = None,
     path: str | Path | None = None,
-    limit: int = MEMORY_LIMIT,
     counts_steps: bool = False,
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
     in_units: Callable[[Tensor, Batch, Units], Tensor] | None = None,
 ) -> ErrorTable:
-    """The errors of a forecast in all windows.
+    """Measure the errors of a forecast in all windows.
 
-    Windows that know their targets in original units are compared with these, exactly; others with scaled ones.
-
-    Nothing is drawn from torch's generators here; a DataLoader draws from them where it has no generator of its own.
+    Windows that know their targets in original units are compared with these, exactly; others with scaled ones. Nothing
+    is drawn from torch's generators; a DataLoader draws from them where it has no generator of its own.
 
     Args:
         forecast: from a batch to `(B, T, C)` on the scale of the batch, or `(B, T, C, Q)` of quantiles, on any device.
-            What it needs for that (eval mode, the batch on its device) is its own business.
+            It sees to eval mode and to the device of the batch itself.
         batches: all windows, with targets and time stamps, on any device.
         units: mean and scale of the series.
-        levels: Q quantile levels, the median among them; none for point forecasts. A point forecast beside them is
+        levels: Q quantile levels, the median among them; none for point forecasts. A point forecast given with them is
             measured as one whose quantiles are all that point.
         ids: the ids of the S series that `Batch.series_id` numbers.
         channels: the names of the C channels.
-        seasonal_errors: `(S, C)` in original units, what MASE divides by, NaN where it is unknown; None for all.
-        path: the Parquet file that holds the rows at the end.
-        limit: bytes of rows that are kept in memory; above it they are written into the file as they come, or without
-            one their totals alone are kept.
+        seasonal_errors: `(S, C)` in original units, the divisors of MASE, NaN where they are unknown; None for all.
+        path: the Parquet file that takes the rows as they come; without it they stay in memory unless they are many.
         counts_steps: whether the time of the windows counts steps, not seconds.
         by_step: whether the table has totals by step of the horizon, too.
         watch: is given each batch with its forecast.
@@ -99,10 +83,14 @@ def measure(
     divisors = torch.full(shape, torch.nan) if seasonal_errors is None else torch.as_tensor(seasonal_errors)
     if divisors.shape != shape:
         raise UserError(f"seasonal_errors must be {shape}, a row a series, not {tuple(divisors.shape)}")
-    divisors = divisors.to(EXACT)
-    with ErrorRecorder(ids, channels, levels, path=path, limit=limit, counts_steps=counts_steps) as recorder:
+    steps: Tensor | None = None
+
+    def errors() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Series, origins, and sums with seasonal errors `(B, C, K + 1)` of each batch."""
+        nonlocal steps
+        known = divisors.to(EXACT)
         for batch in batches:
-            series, origin, target = _series(batch, len(ids)), _origins(batch), _target(batch)
+            series, time, target = _checked(batch, len(ids))
             made = forecast(batch)
             device = made.device
             target = target.to(device)
@@ -115,125 +103,50 @@ def measure(
             observed = None if batch.target_observed is None else batch.target_observed.to(device)
             units.fill_constants(device)
             mean, scale = (part.to(device) for part in units.of(batch.series_id))
-            errors = window_errors(forecasts, target, observed, (mean, scale), levels, originals)
-            divisors = divisors.to(series.device)  # once
-            recorder.record(errors, series, origin, divisors[series])
+            scored = forecasts, target, observed, (mean, scale), levels, originals
+            sums = window_errors(*scored)
+            known = known.to(series.device)  # once
+            seasonal = known[series]
             if by_step:
-                seasonal = divisors[series].to(device)
-                scaled = forecasts, target, observed
-                recorder.record_steps(step_totals(*scaled, (mean, scale), seasonal, levels, originals))
+                totals = step_totals(*scored, seasonal.to(device))
+                steps = totals if steps is None else steps + totals
             if watch is not None:
-                assert batch.time is not None
                 point = point_forecast(forecasts, target, levels)
-                watch(ScoredBatch(point, target, observed, (mean, scale), series, batch.time))
-        return recorder.finish()
+                watch(ScoredBatch(point, target, observed, (mean, scale), series, time))
+            yield series, time[:, batch.past.shape[1] - 1], torch.cat([sums, seasonal.to(sums)[..., None]], -1)
+
+    rows = error_rows(errors(), ids, channels, levels, counts_steps=counts_steps)
+    return ErrorTable.collect(rows, path, lambda: None if steps is None else steps.cpu())
 
 
-def _series(batch: Batch, num_series: int) -> Tensor:
-    """The numbers of the series of the windows, `(B,)`."""
-    if batch.series_id is not None:
-        return batch.series_id
-    if num_series > 1:
+def _checked(batch: Batch, num_series: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The numbers of the series `(B,)`, the time stamps `(B, L + T)` and the targets `(B, T, C)` of windows."""
+    if batch.series_id is None and num_series > 1:
         raise UserError(f"windows of {num_series} series need series_id, (B,), the number of the series of each")
-    return torch.zeros(len(batch), dtype=torch.long)
-
-
-def _origins(batch: Batch) -> Tensor:
-    """The last time stamps before the horizons, `(B,)`."""
     if batch.time is None:
         raise UserError("windows need time stamps, (B, L + T), by which their errors are known")
-    return batch.time[:, batch.past.shape[1] - 1]
-
-
-def _target(batch: Batch) -> Tensor:
     if batch.target is None:
         raise UserError("windows beyond the end of the data have no target to measure against")
-    return batch.target
-
-
-@torch.no_grad()
-def step_totals(
-    forecast: Tensor,
-    target: Tensor,
-    observed: Tensor | None,
-    units: tuple[Tensor, Tensor],
-    seasonal_errors: Tensor,
-    levels: Sequence[float] = (),
-    originals: tuple[Tensor | None, Tensor | None] = (None, None),
-) -> Tensor:
-    """The totals of a batch for each step: what `window_errors` says of windows that are a step long.
-
-    Args:
-        forecast: `(B, T, C)` on the scaled axis; with quantiles `(B, T, C, Q)`.
-        target: `(B, T, C)` on the scaled axis.
-        observed: `(B, T, C)` bool; None if all is observed.
-        units: mean and scale of the windows, two `(B, 1, C)` or `(1, 1, C)`.
-        seasonal_errors: `(B, C)` in original units, what MASE divides by, NaN where it is unknown.
-        levels: the Q quantile levels; none for a point forecast.
-        originals: as for `window_errors`.
-
-    Returns:
-        `(T, C, M)` float64, see `total_names`; each window counts at every step.
-    """
-    B, T, C = target.shape
-    some = max(1, _AT_ONCE // max(1, B * C))
-    parts = []
-    for first in range(0, T, some):
-        part = slice(first, min(T, first + some))
-        t = part.stop - first
-
-        def alone(values: Tensor, t: int = t) -> Tensor:
-            """`(B, t, ...)` as windows of one step, `(B * t, 1, ...)`."""
-            return values.expand(B, t, *values.shape[2:]).reshape(B * t, 1, *values.shape[2:])
-
-        seen = None if observed is None else alone(observed[:, part])
-        mean, scale = (alone(unit) for unit in units)
-        point, truth = (None if one is None else alone(one[:, part]) for one in originals)
-        scaled = alone(forecast[:, part]), alone(target[:, part])
-        errors = window_errors(*scaled, seen, (mean, scale), levels, (point, truth))
-        totals = completed(errors.sums, alone(seasonal_errors[:, None])[:, 0])
-        parts.append(totals.view(B, t, C, -1).sum(0))
-    return torch.cat(parts)
-
-
-def seasonal_error(past: Tensor, season_length: int, observed: Tensor | None = None) -> Tensor:
-    """The mean absolute difference of values one season apart: the error of the seasonal naive forecast.
-
-    Args:
-        past: `(B, L, C)`, anything (NaN too) where it is not observed.
-        season_length: steps in a season; 1 for none.
-        observed: `(B, L, C)` bool; None if all is observed. Only pairs with both values observed count.
-
-    Returns:
-        `(B, C)` float64; NaN where no pair is observed.
-
-    Raises:
-        UserError: for a season below 1.
-    """
-    if season_length < 1:
-        raise UserError(f"season_length must be at least 1, not {season_length}")
-    past = past.to(EXACT)
-    difference = (past[:, season_length:] - past[:, :-season_length]).abs()
-    if observed is None:
-        return difference.mean(1)
-    pairs = observed[:, season_length:] & observed[:, :-season_length]
-    return difference.where(pairs, 0.0).sum(1) / pairs.sum(1)
+    series = torch.zeros(len(batch), dtype=torch.long) if batch.series_id is None else batch.series_id
+    return series, batch.time, batch.target
 
 
 def seasonal_errors(panel: Panel, ends: NDArray[np.int64], season: int) -> NDArray[np.float64]:
-    """The same of the first rows of each series.
+    """Average the absolute differences of values one season apart: the error of the seasonal naive forecast.
 
     Args:
         panel: the series.
         ends: `(S,)` how many rows of each are looked at.
-        season: steps in a season.
+        season: steps in a season; 1 for none.
 
     Returns:
         `(S, C)` in original units; NaN where there is no pair of values a season apart.
     """
     errors = np.full((len(panel), len(panel.channels)), np.nan)
     for number, (start, rows) in enumerate(zip(panel.starts, ends, strict=False)):
-        history = torch.from_numpy(panel.values[start : start + rows].copy())[None]
         if rows > season:
-            errors[number] = seasonal_error(history, season, ~history.isnan())[0].numpy()
+            history = torch.from_numpy(panel.values[start : start + rows].copy()).to(EXACT)
+            differences = (history[season:] - history[:-season]).abs()
+            known = ~differences.isnan()
+            errors[number] = (differences.where(known, 0.0).sum(0) / known.sum(0)).numpy()
     return errors

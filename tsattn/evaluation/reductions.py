@@ -1,4 +1,4 @@
-"""Totals of errors, and every score as a ratio of them, under a name that says how it is averaged.
+"""Reduce totals of errors to scores, each under a name that says how it is averaged.
 
 `mse_scaled` is pooled: the sum of errors over all observed targets of all channels, divided by their number. The suffix
 `BY_CHANNEL` stands for the mean over the channels of the score that each has on its own, as fev averages: a channel of
@@ -18,7 +18,7 @@ al., 2025), with which the tests compare.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -27,13 +27,10 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from tsattn.constants import EXACT
-from tsattn.evaluation.window_errors import central_intervals, sum_names, window_errors
+from tsattn.evaluation.window_errors import central_intervals, completed, total_names, window_errors
 from tsattn.task import check_quantiles
 
-__all__ = [
-    *("BY_CHANNEL", "SCORES", "ErrorTotals", "completed", "group_scores", "is_count", "is_score", "reduce_totals"),
-    *("scores_of", "short_name", "total_names"),
-]
+__all__ = ["BY_CHANNEL", "SCORES", "ErrorTotals", "group_scores", "is_count", "is_score", "scores_of", "short_name"]
 
 BY_CHANNEL = "_by_channel"
 _LEFT_OUT = "_left_out"
@@ -61,7 +58,7 @@ SCORES = {
     "coverage_80": "share of observed targets inside the central interval of 80 %, which should be 0.8; so for each "
     "pair of levels that leave out as much below as above",
 }
-"""What each score means. Those but ``windows`` and ``..._left_out`` are there by channel, too: `BY_CHANNEL`."""
+"""Meanings of the scores. All but ``windows`` and ``..._left_out`` exist by channel, too, see `BY_CHANNEL`."""
 
 _SHORT = {
     **{"windows": "windows", "mse": "MSE", "mae": "MAE", "mase": "MASE", "crps": "CRPS"},
@@ -86,8 +83,6 @@ _QUANTILE = {  # the mean over the levels of what begins so
     "crps_original": ("pinball_original", "count"),
 }
 
-Array = NDArray[np.float64]
-
 
 def is_count(name: str) -> bool:
     """Whether a score is a whole number."""
@@ -107,56 +102,46 @@ def short_name(score: str) -> str:
     return _SHORT.get(name, name.replace("coverage_", "cover "))
 
 
-def reduce_totals(totals: Mapping[str, Array], levels: Sequence[float] = ()) -> dict[str, Array]:
-    """All scores by name: the pooled ones first, then those by channel; see `SCORES`.
+def group_scores(totals: Tensor, levels: Sequence[float] = ()) -> dict[str, NDArray[np.float64]]:
+    """Compute all scores `(...)` of totals `(..., C, M)` by name, first the pooled ones, then those by channel.
 
-    Args:
-        totals: sums for each channel, `(..., C)`, by the names of `total_names`.
-        levels: Q quantile levels, none for a point forecast.
-
-    Returns:
-        float64 scores, each `(...)`; counts are whole.
+    See `SCORES` and `total_names`; without levels they are of a point forecast.
     """
-    ratios = {name: (totals[above], totals[below]) for name, (above, below) in _POINT.items()}
+    columns = totals.cpu().double().numpy()
+    of = {name: columns[..., place] for place, name in enumerate(total_names(levels))}
+    ratios = {name: (of[above], of[below]) for name, (above, below) in _POINT.items()}
     if levels:
         for name, (above, below) in _QUANTILE.items():
-            loss: Array = np.mean([totals[f"{above}_{level}"] for level in levels], axis=0)
-            ratios[name] = loss, totals[below]
-        ratios |= {f"below_{level}": (totals[f"below_{level}"], totals["count"]) for level in levels}
-        for percent, _, _ in central_intervals(levels):
-            ratios[f"coverage_{percent:g}"] = totals[f"inside_{percent:g}"], totals["count"]
+            ratios[name] = np.mean([of[f"{above}_{level}"] for level in levels], axis=0), of[below]
+        ratios |= {f"below_{level}": (of[f"below_{level}"], of["count"]) for level in levels}
+        intervals = [f"{percent:g}" for percent, _, _ in central_intervals(levels)]
+        ratios |= {f"coverage_{percent}": (of[f"inside_{percent}"], of["count"]) for percent in intervals}
     pooled = {
-        name: _score(name, *(part.sum(-1, keepdims=True) for part in (above, below)))
-        for name, (above, below) in ratios.items()
+        name: _mean_ratio(name, *(part.sum(-1, keepdims=True) for part in parts)) for name, parts in ratios.items()
     }
-    by_channel = {f"{name}{BY_CHANNEL}": _score(name, above, below) for name, (above, below) in ratios.items()}
-    left_out = {
-        f"{name}{_LEFT_OUT}": (totals["count"] - totals[f"{name}_count"]).sum(-1).round() for name in ("smape", "mase")
-    }
-    return {"windows": totals["windows"].max(-1, initial=0).round(), **pooled, **left_out, **by_channel}
+    by_channel = {f"{name}{BY_CHANNEL}": _mean_ratio(name, *parts) for name, parts in ratios.items()}
+    left_out = {f"{name}{_LEFT_OUT}": (of["count"] - of[f"{name}_count"]).sum(-1).round() for name in ("smape", "mase")}
+    return {"windows": of["windows"].max(-1, initial=0).round(), **pooled, **left_out, **by_channel}
 
 
-def _score(name: str, above: Array, below: Array) -> Array:
+def _mean_ratio(name: str, above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean of ratios over the last axis, NaN where one has a denominator of zero."""
     ratio = above / np.where(below != 0, below, np.nan)
-    mean: Array = (np.sqrt(ratio) if name.startswith("rmse") else ratio).mean(-1)
+    mean: NDArray[np.float64] = (np.sqrt(ratio) if name.startswith("rmse") else ratio).mean(-1)
     return mean
 
 
-def total_names(levels: Sequence[float]) -> tuple[str, ...]:
-    """The M names of the totals: ``windows``, those of `sum_names`, ``mase_sum`` and ``mase_count``.
-
-    ``mase_sum`` adds up absolute errors over the seasonal error of the rows before the part, and ``mase_count``
-    the observed targets for which that is known and above 0.
-    """
-    return ("windows", *sum_names(levels), "mase_sum", "mase_count")
+def scores_of(totals: Tensor, levels: Sequence[float]) -> dict[str, float]:
+    """Compute all scores of totals `(C, M)` by name, see `group_scores`."""
+    scores = group_scores(totals, levels)
+    return {name: round(float(score)) if is_count(name) else float(score) for name, score in scores.items()}
 
 
 class ErrorTotals(Metric):
     """Sums of errors for each channel, added up batch by batch, over all processes where Lightning has several.
 
-    `compute` gives them as ``(C, M)``, in the order of `total_names`, and `scores` what they amount to. The totals of
-    two sets of windows are added by `merge_state`.
+    `compute` returns them as ``(C, M)``, in the order of `total_names`; `scores` reduces them. The totals of two sets
+    of windows are added by `merge_state`.
 
     Args:
         num_channels: C.
@@ -170,7 +155,7 @@ class ErrorTotals(Metric):
     sums: Tensor
 
     def __init__(self, num_channels: int, levels: Sequence[float] = ()) -> None:
-        super().__init__(compute_with_cache=False)  # what was merged would not change it
+        super().__init__(compute_with_cache=False)  # a cached result would not see what was merged
         self.levels = check_quantiles(levels)
         zeros = torch.zeros(num_channels, len(total_names(self.levels)), dtype=EXACT)
         self.add_state("sums", zeros, dist_reduce_fx="sum")
@@ -187,47 +172,17 @@ class ErrorTotals(Metric):
         units: tuple[Tensor, Tensor],
         seasonal_errors: Tensor | None = None,
     ) -> None:
-        """Add a batch of windows, see `window_errors`.
+        """Add a batch of windows, given as to `window_errors`.
 
-        Args:
-            forecast: `(B, T, C)` on the scaled axis; with quantiles `(B, T, C, Q)`.
-            target: `(B, T, C)` on the scaled axis.
-            observed: `(B, T, C)` bool; None if all is observed.
-            units: mean and scale of the windows, see `Units.of`.
-            seasonal_errors: `(B, C)` in original units, what MASE divides by, NaN where it is unknown; None for all.
+        ``seasonal_errors`` are the `(B, C)` divisors of MASE in original units, NaN where they are unknown; None if all
+        are.
         """
-        errors = window_errors(forecast, target, observed, units, self.levels)
-        self.sums += completed(errors.sums, seasonal_errors).sum(0)
+        self.sums += completed(window_errors(forecast, target, observed, units, self.levels), seasonal_errors).sum(0)
 
     def compute(self) -> Tensor:
-        """The totals `(C, M)`, float64, of all processes."""
+        """Return the totals `(C, M)`, float64, of all processes."""
         return self.sums
 
     def scores(self) -> dict[str, float]:
-        """All scores by name, of all processes; see `tsattn.evaluation.reductions`."""
+        """Compute all scores by name, of all processes."""
         return scores_of(self.compute(), self.levels)
-
-
-def scores_of(totals: Tensor, levels: Sequence[float]) -> dict[str, float]:
-    """All scores by name of totals `(C, M)`, see `tsattn.evaluation.reductions`."""
-    return {
-        name: round(float(score)) if is_count(name) else float(score)
-        for name, score in group_scores(totals, levels).items()
-    }
-
-
-def group_scores(totals: Tensor, levels: Sequence[float]) -> dict[str, NDArray[np.float64]]:
-    """The same of groups of rows: each score `(...)` of totals `(..., C, M)`."""
-    columns = totals.cpu().double().numpy()
-    return reduce_totals({name: columns[..., place] for place, name in enumerate(total_names(levels))}, levels)
-
-
-def completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
-    """The M sums of a total of sums `(..., K)` of single windows and channels."""
-    names = sum_names(())  # those of levels come later
-    count, absolute = (sums[..., names.index(name)] for name in ("count", "absolute_original"))
-    divisor = torch.full_like(count, torch.nan) if seasonal_errors is None else seasonal_errors.to(EXACT)
-    is_known = divisor > 0
-    relative = (absolute / divisor).where(is_known, 0.0)
-    parts = [torch.ones_like(count), *sums.unbind(-1), relative, count.where(is_known, 0.0)]
-    return torch.stack(parts, -1)

@@ -1,4 +1,4 @@
-"""How wrong a forecast is in each window and channel, as sums over the horizon that every score is made of.
+"""Errors of a forecast in each window and channel, as sums over the horizon, which every score is a ratio of.
 
 Sums, not means: any cut into batches, and any order of the windows, gives the same scores, see
 `tsattn.evaluation.reductions`.
@@ -6,13 +6,12 @@ Sums, not means: any cut into batches, and any order of the windows, gives the s
 Source: Hyndman & Koehler, *Another look at measures of forecast accuracy* (2006); Gneiting & Raftery, *Strictly Proper
 Scoring Rules* (2007).
 
-Shape letters: B windows, T horizon, C channels, Q quantile levels, K sums.
+Shape letters: B windows, T horizon, C channels, Q quantile levels, K sums of a window, M sums of a total.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import torch
@@ -23,7 +22,8 @@ from tsattn.errors import UserError
 from tsattn.task import MEDIAN
 
 __all__ = [
-    *("SUMS", "WindowErrors", "central_intervals", "point_forecast", "quantile_loss", "sum_names", "window_errors")
+    *("SUMS", "central_intervals", "completed", "point_forecast", "quantile_loss", "step_totals", "sum_names"),
+    *("total_names", "window_errors"),
 ]
 
 SUMS = {
@@ -36,15 +36,15 @@ SUMS = {
     "smape_sum": "2 |y - f| / (|y| + |f|) in original units; a target of zero that is forecast as zero has none",
     "smape_count": "observed targets that have such a term",
 }
-"""What is summed for each window and channel, by name; quantile levels add those of `sum_names`."""
+"""Sums of each window and channel, by name; quantile levels add those of `sum_names`."""
+
+_AT_ONCE = 1 << 18  # values of a forecast whose steps are measured together
 
 
 def central_intervals(levels: Sequence[float]) -> list[tuple[float, int, int]]:
-    """The pairs of levels that leave out as much below as above, widest first.
+    """Pair the levels that leave out as much below as above, widest first.
 
-    Returns:
-        for each pair its nominal coverage in percent and the numbers of its levels; for 0.1, 0.5 and 0.9 it is
-        ``[(80.0, 0, 2)]``.
+    A pair is its nominal coverage in percent and the numbers of its levels: ``[(80.0, 0, 2)]`` for 0.1, 0.5 and 0.9.
     """
     pairs = [(low, high) for low in range(len(levels)) for high in range(low + 1, len(levels))]
     return [
@@ -55,7 +55,7 @@ def central_intervals(levels: Sequence[float]) -> list[tuple[float, int, int]]:
 
 
 def sum_names(levels: Sequence[float]) -> tuple[str, ...]:
-    """The K names of what is summed: those of `SUMS`, and for quantile levels, here 0.1 and 0.9,
+    """Name the K sums: those of `SUMS`, and for quantile levels, here 0.1 and 0.9,
 
     - ``pinball_scaled_0.1``, ``pinball_original_0.1``: twice the pinball loss of the level, see `quantile_loss`;
     - ``below_0.1``: observed targets at or below the forecast of the level;
@@ -70,32 +70,30 @@ def sum_names(levels: Sequence[float]) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True)
-class WindowErrors:
-    """Errors of a batch of windows.
+def total_names(levels: Sequence[float]) -> tuple[str, ...]:
+    """Name the M sums of a total: ``windows``, the K of `sum_names`, ``mase_sum`` and ``mase_count``.
 
-    Attributes:
-        sums: `(B, C, K)` float64 sums over the horizon; what is not observed counts in none of them.
-        names: what each of the K is, see `sum_names`.
+    ``mase_sum`` adds up absolute errors over the seasonal error of the rows before the part, and ``mase_count``
+    the observed targets for which that is known and above 0.
     """
+    return ("windows", *sum_names(levels), "mase_sum", "mase_count")
 
-    sums: Tensor
-    names: tuple[str, ...]
 
-    def __len__(self) -> int:
-        """B, the number of windows."""
-        return len(self.sums)
-
-    def __getitem__(self, name: str) -> Tensor:
-        """One of the sums by its name, `(B, C)`."""
-        return self.sums[..., self.names.index(name)]
+def completed(sums: Tensor, seasonal_errors: Tensor | None) -> Tensor:
+    """Make the M sums of a total from the sums `(..., K)` of single windows and channels."""
+    names = sum_names(())  # quantile levels come later
+    count, absolute = (sums[..., names.index(name)] for name in ("count", "absolute_original"))
+    divisor = torch.full_like(count, torch.nan) if seasonal_errors is None else seasonal_errors.to(EXACT)
+    is_known = divisor > 0
+    relative = (absolute / divisor).where(is_known, 0.0)
+    parts = [torch.ones_like(count), *sums.unbind(-1), relative, count.where(is_known, 0.0)]
+    return torch.stack(parts, -1)
 
 
 def point_forecast(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
-    """The forecast `(B, T, C)`: as it is, or the median of quantiles `(B, T, C, Q)`.
+    """Return the point forecast `(B, T, C)`: the forecast itself, or the median of quantiles `(B, T, C, Q)`.
 
-    Raises:
-        UserError: for a shape that is neither, which might broadcast into a wrong number.
+    A UserError refuses other shapes, which might broadcast into a wrong number.
     """
     if levels and forecast.shape == (*target.shape, len(levels)):
         return forecast[..., list(levels).index(MEDIAN)]
@@ -114,15 +112,17 @@ def window_errors(
     observed: Tensor | None,
     units: tuple[Tensor, Tensor],
     levels: Sequence[float] = (),
-    originals: tuple[Tensor | None, Tensor | None] = (None, None),
-) -> WindowErrors:
-    """The errors of a batch, all tensors on one device.
+    originals: Sequence[Tensor | None] = (None, None),
+    *,
+    by_step: bool = False,
+) -> Tensor:
+    """Sum the errors of each window of a batch; all tensors are on one device.
 
     Point and target are compared in original units, where a zero is a zero: on the scaled axis, in single precision,
     equal numbers need not be equal.
 
-    A forecast or an observed target that is NaN makes the sums NaN that it is part of. A point forecast beside quantile
-    levels is measured as a forecast whose quantiles are all that point; what it covers is NaN.
+    A forecast or an observed target that is NaN makes the sums NaN that it is part of. A point forecast given with
+    quantile levels is measured as a forecast whose quantiles are all that point; its coverage is NaN.
 
     Args:
         forecast: `(B, T, C)` on the scaled axis; of quantiles `(B, T, C, Q)`.
@@ -132,6 +132,10 @@ def window_errors(
         levels: the Q quantile levels, the median among them; none for a point forecast.
         originals: the point forecast and the target `(B, T, C)` in original units, float64, where they are known
             there; else they are taken back from the scaled axis.
+        by_step: whether to keep the terms of each step instead of adding them up.
+
+    Returns:
+        `(B, C, K)` float64, see `sum_names`, or by step `(B, T, C, K)`; what is not observed counts in none of them.
 
     Raises:
         UserError: for a forecast of another shape.
@@ -143,27 +147,27 @@ def window_errors(
         torch.addcmul(mean, scaled.to(EXACT), scale) if known is None else known
         for scaled, known in zip((point, target), originals, strict=True)
     )
-    B, T, C = target.shape
     hidden = None if observed is None else ~observed
-    count = target.new_full((B, C), T, dtype=torch.long) if observed is None else observed.sum(1)
-    unit = scale[:, 0]
 
     def summed(values: Tensor, left_out: Tensor | None = hidden) -> Tensor:
         # in place, as each temporary of this size costs more than what is computed in it
-        return (values if left_out is None else values.masked_fill_(left_out, 0.0)).sum(1)
+        values = values if left_out is None else values.masked_fill_(left_out, 0.0)
+        return values if by_step else values.sum(1)
 
     def in_units(scaled: Tensor, factor: Tensor) -> Tensor:
         # a channel that was never observed may have no scale
         return (scaled * factor).where(count > 0, 0.0)
 
+    count = summed(torch.ones_like(target, dtype=torch.long) if observed is None else observed, None)
+    unit = scale if by_step else scale[:, 0]
     distance = (original - truth).abs_()
     error = distance / scale
-    absolute, squared = summed(error), summed(error.square_())
+    absolute, squared = summed(error.clone() if by_step else error), summed(error.square_())
     sizes = truth.abs()
     both = original.abs().add_(sizes)
     has_no_term = both == 0 if hidden is None else (both == 0).logical_or_(hidden)
     sums = [count, squared, absolute, in_units(squared, unit.square()), in_units(absolute, unit), summed(sizes)]
-    sums += [2 * summed(distance.div_(both), has_no_term), (~has_no_term).sum(1)]
+    sums += [2 * summed(distance.div_(both), has_no_term), summed(~has_no_term, None)]
 
     if levels:
         point, target = (original / scale, truth / scale) if is_point else (point, target.to(EXACT))
@@ -177,7 +181,7 @@ def window_errors(
         bounds = (point, point) if is_point else (forecast[..., low].to(EXACT), forecast[..., high].to(EXACT))
         inside.append(summed(_share((bounds[0] <= target) & (target <= bounds[1]), is_point, *bounds, target)))
     sums += [*pinball, *(in_units(loss, unit) for loss in pinball), *below, *inside]
-    return WindowErrors(torch.stack([part.to(EXACT) for part in sums], -1), sum_names(levels))
+    return torch.stack([part.to(EXACT) for part in sums], -1)
 
 
 def _share(covered: Tensor, undefined: bool, *compared: Tensor) -> Tensor:
@@ -188,19 +192,39 @@ def _share(covered: Tensor, undefined: bool, *compared: Tensor) -> Tensor:
     return covered.to(EXACT).masked_fill(unknown, torch.nan)
 
 
+def step_totals(
+    forecast: Tensor,
+    target: Tensor,
+    observed: Tensor | None,
+    units: tuple[Tensor, Tensor],
+    levels: Sequence[float],
+    originals: Sequence[Tensor | None],
+    seasonal_errors: Tensor,
+) -> Tensor:
+    """Total the errors of a batch at each step, `(T, C, M)` float64, where each window counts at every step.
+
+    The arguments are those of `window_errors`, and `(B, C)` divisors of MASE in original units, NaN where unknown.
+    """
+    B, T, C = target.shape
+    some = max(1, _AT_ONCE // max(1, B * C))
+    parts = []
+    for first in range(0, T, some):
+        forecasts, truth, seen, *known = (
+            None if values is None else values[:, first : first + some]
+            for values in (forecast, target, observed, *originals)
+        )
+        assert forecasts is not None
+        assert truth is not None
+        sums = window_errors(forecasts, truth, seen, units, levels, known, by_step=True)
+        parts.append(completed(sums, seasonal_errors[:, None]).sum(0))
+    return torch.cat(parts)
+
+
 def quantile_loss(forecast: Tensor, target: Tensor, levels: Sequence[float]) -> Tensor:
-    """Twice the pinball loss of every quantile, so that it is the absolute error at the median.
+    """Double the pinball loss of every quantile, so that it is the absolute error at the median.
 
-    This is the loss of the weighted quantile loss of GluonTS and fev: for a level q,
-    ``2 q (y - f)`` if the target y lies above the forecast f, ``2 (1 - q) (f - y)`` if it lies below.
-
-    Args:
-        forecast: `(..., Q)`.
-        target: `(...)`.
-        levels: Q levels in (0, 1).
-
-    Returns:
-        `(..., Q)`, in the units of the target.
+    This is the loss of the weighted quantile loss of GluonTS and fev: for a level q, ``2 q (y - f)`` if the target y
+    `(...)` lies above the forecast f `(..., Q)`, ``2 (1 - q) (f - y)`` if it lies below.
     """
     # half precision would round 0.999 to 1
     level = _levels(tuple(levels), torch.promote_types(forecast.dtype, torch.float32), forecast.device)

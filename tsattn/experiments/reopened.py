@@ -16,13 +16,13 @@ from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable, scores_by
-from tsattn.evaluation.residuals import ResidualRecorder, Residuals
-from tsattn.evaluation.scores_by import check_by, check_group
+from tsattn.evaluation.error_table import check_by, check_group
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.measuring import calibrated_on, tables_beside_baselines
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
+from tsattn.figures.residual_plots import ResidualRecorder, Residuals
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.training import Execution, TrainerOptions

@@ -14,7 +14,7 @@ from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.ops import executed_flops
-from tsattn.peers.base import PeerPredictor
+from tsattn.peers.predictors import PeerPredictor
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.training import Execution, TrainerOptions
 from tsattn.training.random_state import own_random_state

@@ -1,21 +1,48 @@
-"""Figures of what all layers of a fitted predictor look at in a window."""
+"""Draw what the layers of a fitted predictor look at in a window, as heat maps on one scale of colours.
+
+Shape letters: H heads, N query tokens, S key tokens.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import matplotlib.dates
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from tsattn.errors import UserError
-from tsattn.figures.attention_grid import PairMap, draw_grid
+from tsattn.figures.style import BOTH_SIDES, HEAT, INK, NOTHING
 from tsattn.predictors.attention_layers import AttentionLayer
 
-__all__ = ["maps_by_head", "plot_layers"]
+__all__ = ["plot_layers"]
 
+_dates: Any = matplotlib.dates  # which has no types
 _COLUMNS, _HEADS = 4, 8  # maps in a row of the grid: of different layers, of the heads of one
+_BRIGHTEST = 0.99  # the share of numbers above 0 that the colours tell apart; a few peaks would hide the rest
+_BORDERS = (1.7, 0.95), (0.8, 0.55)  # width and opacity of the coarsest level's borders and of the finest level's
+_MOST_NAMES = 24  # of tokens that an axis can hold
+
+
+@dataclass(frozen=True, eq=False)
+class _Map:
+    """A number for each pair of tokens of a layer, `(N, S)`, queries down and keys across."""
+
+    layer: AttentionLayer
+    values: NDArray[Any]
+    title: str
+    row: str = ""  # what its row of the grid shows
 
 
 def plot_layers(
@@ -26,7 +53,7 @@ def plot_layers(
     levels: str | Sequence[int] | None = None,
     title: str = "attention",
 ) -> Figure:
-    """Heat maps by layer and head, with the borders of windows or blocks, on one scale of colours.
+    """Draw heat maps by layer and head, with the borders of windows or blocks, on one scale of colours.
 
     Args:
         layers: of one window.
@@ -39,21 +66,17 @@ def plot_layers(
     Raises:
         UserError: for a layer, head or level that is not there.
     """
-    numbers = _numbers("layers", chosen, len(layers))
-    rows: list[list[PairMap]] = []
-    for number in numbers:
+    rows: list[list[_Map]] = []
+    for number in _numbers("layers", chosen, len(layers)):
         layer = layers[number]
         for name, values in _parts(layer, levels).items():
-            what = ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
-            empty = PairMap(values[0], "", what, layer.zones, layer.queries, layer.keys, layer.token)
-            maps = [replace(empty, values=one, title=head) for head, one in maps_by_head(values, heads).items()]
+            row = ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
+            maps = [_Map(layer, one, head, row) for head, one in _by_head(values, heads).items()]
             rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
     if all(len(row) == 1 for row in rows):
-        single = [replace(row[0], title=f"{row[0].row}\n{row[0].title}", row="") for row in rows]
+        single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
         rows = [single[start : start + _COLUMNS] for start in range(0, len(single), _COLUMNS)]
-    if levels is None:
-        return draw_grid(rows, title=title, quantity="probability", nothing="probability 0")
-    return draw_grid(rows, title=title, quantity="added to the score", nothing="adds nothing", signed=True)
+    return _draw_grid(rows, title, signed=levels is not None)
 
 
 def _parts(layer: AttentionLayer, levels: str | Sequence[int] | None) -> dict[str, NDArray[Any]]:
@@ -69,8 +92,8 @@ def _parts(layer: AttentionLayer, levels: str | Sequence[int] | None) -> dict[st
     return {names[number]: layer.levels[names[number]] for number in _numbers("levels", levels, len(names), first=1)}
 
 
-def maps_by_head(values: NDArray[Any], heads: str | Sequence[int]) -> dict[str, NDArray[Any]]:
-    """The maps `(N, S)` of `values (H, N, S)` that are asked for, by their titles; see `plot_layers`."""
+def _by_head(values: NDArray[Any], heads: str | Sequence[int]) -> dict[str, NDArray[Any]]:
+    """The maps `(N, S)` of `values (H, N, S)` that are asked for, by their titles."""
     H = len(values)
     if isinstance(heads, str) and heads == "mean":
         return {f"mean of {H} heads" if H > 1 else "head 0": values.mean(0)}
@@ -85,3 +108,139 @@ def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", 
         some = f"some of the numbers {first} to {valid[-1]}, such as [{first}]"
         raise UserError(f"{name} must be {also}all, or {some}, not {given!r}")
     return [number - first for number in numbers]
+
+
+def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> Figure:
+    """Draw a row of maps for each row; rows may have fewer than the first. Signed numbers have 0 in mid-scale."""
+    columns = max(map(len, rows))
+    maps = [one for row in rows for one in row]
+    zones = {name: zone for one in maps for name, zone in one.layer.zones.items()}
+    side = 4.6 if len(maps) == 1 else 3.0 if columns <= 2 else 2.6 if columns <= 4 else 2.0
+    size = columns * side + 1.6, len(rows) * side + 0.9 + 0.2 * len(zones)
+    figure = Figure(figsize=size, layout="compressed")
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    every = np.concatenate([one.values.ravel() for one in maps])
+    sizes = np.abs(every[every != 0])
+    top = float(np.quantile(sizes, _BRIGHTEST)) if len(sizes) else 1.0
+    colours = {"cmap": BOTH_SIDES if signed else HEAT, "vmin": -top if signed else 0.0, "vmax": top}
+    image: Any = None
+    for number, row in enumerate(rows):
+        under = rows[number + 1] if number + 1 < len(rows) else ()
+        for column, ax in enumerate(axes[number]):
+            if column >= len(row):
+                ax.set_visible(False)
+                continue
+            image = _draw_map(ax, row[column], colours)
+            below = under[column] if column < len(under) else None
+            _label(ax, row[column], row[column - 1] if column else None, below, 4 if columns > 1 else 7)
+    below, above = bool(signed and every.min() < -top), bool(every.max() > top)
+    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    bar = figure.colorbar(
+        image, ax=axes, extend=extend, fraction=0.05, pad=0.02, aspect=30, shrink=min(1.0, 6 / size[1])
+    )
+    bar.set_label("added to the score" if signed else "probability", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    bar.outline.set_visible(False)
+    handles: list[Artist] = [  # a zone that holds all pairs has no borders
+        Line2D([], [], linestyle="none", label=f"{name}, all pairs")
+        if zone.all()
+        else Line2D([], [], label=name, **line)
+        for name, zone, line in _borders(zones)
+    ]
+    if len(sizes) < len(every):
+        handles.append(Patch(color=NOTHING, label="adds nothing" if signed else "probability 0"))
+    if handles:
+        width = max(1, int(size[0] // 3))
+        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=min(4, width))
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _draw_map(ax: Axes, one: _Map, colours: Mapping[str, Any]) -> Any:
+    shown = np.ma.masked_equal(one.values, 0)
+    aspect: Any = "equal" if one.values.shape[0] == one.values.shape[1] else "auto"
+    image = ax.imshow(shown, interpolation="nearest", aspect=aspect, **colours)
+    ax.set_title(one.title, fontsize=9)
+    ax.spines[:].set_visible(True)  # the house style hides two
+    for _, zone, line in _borders(one.layer.zones):
+        if not zone.all():
+            # segments between the cells in the zone and their neighbours that are not
+            edges = [((j + 0.5, i - 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(zone[:, 1:] != zone[:, :-1])]
+            edges += [((j - 0.5, i + 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(zone[1:] != zone[:-1])]
+            # on a rim of white, that is seen on dark cells
+            rim = {"color": "white", "linewidth": line["linewidth"] + 1, "alpha": 0.6}
+            for number, style in enumerate((rim, line)):
+                ax.add_collection(LineCollection(edges, zorder=2 + number, **style), autolim=False)
+    return image
+
+
+def _borders(zones: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[str, NDArray[np.bool_], dict[str, Any]]]:
+    """Each zone with the line of its borders, the finer the lighter."""
+    steps = np.linspace(0, 1, max(2, len(zones)))
+    for (name, zone), step in zip(zones.items(), steps, strict=False):
+        width, opacity = (coarse + step * (fine - coarse) for coarse, fine in zip(*_BORDERS, strict=True))
+        yield name, zone, {"color": INK, "linewidth": width, "alpha": opacity}
+
+
+def _label(ax: Axes, one: _Map, before: _Map | None, below: _Map | None, ticks: int) -> None:
+    """Put ticks and names on both axes, where the map before or below it does not say the same."""
+    ax.tick_params(labelsize=8, length=2.5)
+    layer = one.layer
+    keys, queries = _mark(ax.xaxis, layer.keys, ticks), _mark(ax.yaxis, layer.queries, ticks)
+    if below is not None and below.layer.keys.equals(layer.keys):
+        ax.tick_params(labelbottom=False)
+    else:
+        ax.set_xlabel(f"key {layer.token}{keys}", fontsize=9)
+        if sum(isinstance(label, str) for label in layer.keys) > 1:
+            ax.tick_params(axis="x", labelrotation=90)
+    if before is None or not before.layer.queries.equals(layer.queries):
+        ax.set_ylabel(f"{one.row}\n" * bool(one.row) + f"query {layer.token}{queries}", fontsize=9)
+    else:
+        ax.tick_params(labelleft=False)
+
+
+def _mark(axis: Axis, labels: pd.Index[Any], most: int) -> str:
+    """Put ticks on an axis of tokens, and return what its name must add to them."""
+    stamped = [place for place, label in enumerate(labels) if not isinstance(label, str)]
+    named = [place for place, label in enumerate(labels) if isinstance(label, str)]
+    ticks: list[tuple[float, str]] = []
+    more = ""
+    if stamped:
+        stamps, texts, more = _time_ticks(labels[stamped], np.array(stamped), most)
+        # the label of a time would lie under that of a named token close by
+        near = 0.12 * len(labels)
+        ticks = [tick for tick in zip(stamps, texts, strict=True) if all(abs(tick[0] - one) >= near for one in named)]
+    ticks += [(place, str(labels[place])) for place in named[:: -(-len(named) // _MOST_NAMES) or 1]]
+    axis.set_ticks([place for place, _ in ticks], [text for _, text in ticks])
+    return more
+
+
+def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple[list[float], list[str], str]:
+    """Places between the first and last token, their labels, and what is common to all of these."""
+    is_time = isinstance(stamps[0], pd.Timestamp)
+    if is_time:
+        numbers = _dates.date2num(pd.DatetimeIndex(stamps).to_pydatetime())
+        ends = _dates.num2date(numbers[0]), _dates.num2date(numbers[-1])
+        ticks = np.array(_dates.AutoDateLocator(minticks=2, maxticks=most).tick_values(*ends))
+    else:
+        numbers = np.asarray(stamps, dtype=np.float64)
+        ticks = np.array(MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1]))
+    within = ticks[(ticks >= numbers[0]) & (ticks <= numbers[-1])]
+    wanted = within if len(within) else numbers[:1]
+    texts, common = [f"{number:g}" for number in wanted], ""
+    if is_time:
+        texts, common = _written(pd.DatetimeIndex(_dates.num2date(wanted)))
+    return np.interp(wanted, numbers, places).tolist(), texts, common
+
+
+def _written(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:
+    """Labels that are as short as they can be, and the year where it is the same in all."""
+    same_year = ticks[0].year == ticks[-1].year
+    year = f", {ticks[0]:%Y}" if same_year else ""
+    if (ticks != ticks.normalize()).any():
+        return [f"{tick:%H:%M}\n{tick:%b} {tick.day}" for tick in ticks], year
+    if (ticks.day != 1).any():
+        return [f"{tick:%b} {tick.day}" if same_year else f"{tick:%Y-%m-%d}" for tick in ticks], year
+    if (ticks.month != 1).any():
+        return [f"{tick:%b}" if same_year else f"{tick:%b %Y}" for tick in ticks], year
+    return [f"{tick:%Y}" for tick in ticks], ""

@@ -1,40 +1,132 @@
-"""What is left of the data once a forecast is taken off: in time, as a distribution, with itself, and by step."""
+"""Draw residuals, actual values minus forecasts: in time, as a distribution, with themselves, and errors by step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
-from tsattn.errors import UserError
-from tsattn.evaluation.residuals import Residuals
-from tsattn.figures.horizon_errors import draw_errors
+from tsattn.data import Panel, season_length
+from tsattn.data.frequency import is_steps
+from tsattn.errors import UserError, one_of, shown
+from tsattn.evaluation.measure import ScoredBatch
 from tsattn.figures.style import ACCENT, INK, OTHERS
 
-__all__ = ["autocorrelation", "plot_residuals"]
+__all__ = ["ResidualRecorder", "Residuals", "autocorrelation", "plot_residuals"]
 
 _COLORS = (ACCENT, *OTHERS)
+_LINES = 6  # series that are followed in time
+_POOLED = 200_000  # residuals that are kept of all series together
 _POINTS = 400  # of a quantile plot
 _MOST_LAGS = 200
 _TAIL = 0.002  # the share of residuals on each side that the histogram may leave out
 _CERTAIN = 1.96  # standard deviations on each side that hold 95 % of a normal distribution
 
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Residuals at one step of the horizon.
+
+    Attributes:
+        ahead: the step, from 1.
+        lines: by the name of a series (or channel), the time stamps or steps of its residuals, rising, and these, both
+            `(n,)`, NaN where nothing was observed.
+        pooled: `(M,)` observed residuals of all series that were asked for, evenly thinned where they are many.
+        is_scaled: whether they are on the scale that is trained on, as with several series; else in original units.
+        season_length: steps in a season.
+    """
+
+    ahead: int
+    lines: Mapping[str, tuple[NDArray[Any], Array]]
+    pooled: Array
+    is_scaled: bool
+    season_length: int
+
+
+class ResidualRecorder:
+    """Takes the batches of `measure` as its ``watch``.
+
+    Args:
+        panel: the series that are forecast.
+        ids: the series (of a wide panel, the channels) to look at; None for all, of which the first are followed in
+            time.
+        ahead: the step of the horizon, from 1.
+
+    Raises:
+        UserError: for an id that is not in the panel.
+    """
+
+    def __init__(self, panel: Panel, ids: Sequence[Any] | None = None, ahead: int = 1) -> None:
+        known = panel.channels if panel.is_wide else panel.ids
+        if unknown := [name for name in ids or () if name not in known]:
+            raise UserError(f"there is no series {shown(unknown[0])}; valid are {one_of(map(shown, known[:12]))}")
+        numbers = [*range(len(known))] if ids is None else [known.index(name) for name in ids]
+        self.series = [0] if panel.is_wide else numbers
+        self.channels = numbers if panel.is_wide else [*range(len(panel.channels))]
+        self._panel, self._ahead = panel, ahead
+        self._is_scaled = len(self.series) * len(self.channels) > 1
+        pairs = [(s, c) for s in self.series[:_LINES] for c in self.channels[:_LINES]][:_LINES]
+        self._followed: dict[tuple[int, int], list[tuple[NDArray[np.int64], Array]]] = {pair: [] for pair in pairs}
+        self._pool: list[Array] = []
+        self._stride, self._seen = 1, 0
+
+    def __call__(self, batch: ScoredBatch) -> None:
+        """Take the residuals of a batch."""
+        step, T = self._ahead - 1, batch.point.shape[1]
+        if not 0 <= step < T:
+            raise UserError(f"ahead must be from 1 to {T}, a step of the horizon, not {self._ahead}")
+        residuals = (batch.target[:, step] - batch.point[:, step]).double()  # (B, C)
+        if not self._is_scaled:
+            residuals = residuals * batch.units[1][:, 0]
+        if batch.observed is not None:
+            residuals = residuals.masked_fill(~batch.observed[:, step], torch.nan)
+        values, series = residuals.cpu().numpy(), batch.series.cpu().numpy()
+        time = batch.time[:, batch.time.shape[1] - T + step].cpu().numpy()
+        for (number, channel), parts in self._followed.items():
+            rows = series == number
+            parts.append((time[rows], values[rows, channel]))
+        pooled = values[np.isin(series, self.series)][:, self.channels].ravel()
+        kept = pooled[(-self._seen) % self._stride :: self._stride]  # of many each so many-th
+        self._seen += len(pooled)
+        self._pool.append(kept[~np.isnan(kept)])
+        if sum(map(len, self._pool)) > _POOLED:
+            self._pool = [np.concatenate(self._pool)[::2]]
+            self._stride *= 2
+
+    def finish(self) -> Residuals:
+        """Return the residuals of all batches."""
+        panel, lines = self._panel, {}
+        for (number, channel), parts in self._followed.items():
+            names = [shown(panel.ids[number])] * (len(panel.channels) == 1 or len(self.series) > 1)
+            names += [panel.channels[channel]] * (len(panel.channels) > 1)
+            time, values = map(np.concatenate, zip(*parts, strict=True)) if parts else (np.empty(0, int), np.empty(0))
+            order = np.argsort(time, kind="stable")
+            stamps = time if is_steps(panel.frequency) else time.astype("M8[s]")
+            lines[", ".join(names)] = stamps[order], values[order]
+        pooled = np.concatenate([np.empty(0), *self._pool])
+        return Residuals(self._ahead, lines, pooled, self._is_scaled, season_length(panel.frequency))
+
 
 def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title: str) -> Figure:
-    """Residuals over time, their histogram and quantiles beside a normal distribution, autocorrelation, error by step.
+    """Draw residuals over time, their histogram and quantiles next to a normal distribution, autocorrelation, errors.
 
-    Autocorrelations within the grey band are those that residuals without any would have, 95 in 100 of them. Residuals
-    further ahead than a step overlap, and so are correlated even of the best forecast.
+    Of residuals without autocorrelation, 95 in 100 autocorrelations lie within the grey band. Residuals further ahead
+    than a step overlap, and so are correlated even of the best forecast.
 
     Args:
         residuals: of one forecaster.
-        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, that of `residuals` first.
+        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, first the one of `residuals`.
         title: of the figure.
 
     Raises:
@@ -49,10 +141,7 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
     _draw_histogram(axes["histogram"], residuals.pooled, unit)
     _draw_quantiles(axes["quantiles"], residuals.pooled, unit)
     _draw_lags(axes["lags"], residuals)
-    draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
-    axes["steps"].set_ylabel("MAE (scaled)")
-    axes["steps"].set_title("error by step", fontsize=10)
-    axes["steps"].legend(frameon=False, fontsize=9)
+    _draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
     for ax in axes.values():
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelsize=9)
@@ -63,8 +152,8 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
     return figure
 
 
-def autocorrelation(values: NDArray[np.float64], lags: int) -> NDArray[np.float64]:
-    """The correlation of values with those 1 to `lags` places before, by the sums over all of them, `(lags,)`.
+def autocorrelation(values: Array, lags: int) -> Array:
+    """Correlate values with those 1 to `lags` places before, by the sums over all of them, `(lags,)`.
 
     Missing values count as the mean, so that they add nothing.
     """
@@ -89,7 +178,7 @@ def _draw_time(ax: Axes, residuals: Residuals, unit: str) -> None:
     ax.set_ylabel(unit, fontsize=10)
 
 
-def _draw_histogram(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
+def _draw_histogram(ax: Axes, pooled: Array, unit: str) -> None:
     low, high = np.quantile(pooled, [_TAIL, 1 - _TAIL])
     margin = 0.05 * (high - low) or 0.5
     bins = int(np.clip(2 * len(pooled) ** (1 / 3), 8, 60))
@@ -105,7 +194,7 @@ def _draw_histogram(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
     ax.legend(frameon=False, fontsize=9)
 
 
-def _draw_quantiles(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
+def _draw_quantiles(ax: Axes, pooled: Array, unit: str) -> None:
     ordered = np.sort(pooled)
     places = np.unique(np.linspace(0, len(ordered) - 1, min(_POINTS, len(ordered))).round().astype(int))
     normal = np.array([NormalDist().inv_cdf((place + 0.5) / len(ordered)) for place in places])
@@ -118,24 +207,43 @@ def _draw_quantiles(ax: Axes, pooled: NDArray[np.float64], unit: str) -> None:
 
 
 def _draw_lags(ax: Axes, residuals: Residuals) -> None:
-    longest = max(len(values) for _, values in residuals.lines.values())
-    lags = min(max(24, 2 * residuals.season_length), _MOST_LAGS, longest // 4)
+    series = [values for _, values in residuals.lines.values()]
+    fewest = max(map(len, series))
+    lags = min(max(24, 2 * residuals.season_length), _MOST_LAGS, fewest // 4)
     ax.set_title("autocorrelation", fontsize=10)
     ax.set_xlabel("lag (windows)", fontsize=10)
     ax.axhline(0, color="0.6", lw=0.8)
     if lags < 1:
         return
-    fewest = longest
-    for color, (_, values) in zip(_COLORS, residuals.lines.values(), strict=False):
+    for color, values in zip(_COLORS, series, strict=False):
         known = int((~np.isnan(values)).sum())
         if known > lags:
             fewest = min(fewest, known)
-            found = autocorrelation(values, lags)
-            one = len(residuals.lines) == 1
-            if one and lags <= 60:
-                ax.vlines(np.arange(1, lags + 1), 0, found, color=color, lw=1.4)
+            found, places = autocorrelation(values, lags), np.arange(1, lags + 1)
+            if len(series) == 1 and lags <= 60:
+                ax.vlines(places, 0, found, color=color, lw=1.4)
             else:
-                ax.plot(np.arange(1, lags + 1), found, color=color, lw=1.1)
+                ax.plot(places, found, color=color, lw=1.1)
     bound = _CERTAIN / np.sqrt(fewest)
     ax.axhspan(-bound, bound, color="0.92", zorder=0)
     ax.set_xlim(0, lags + 1)
+
+
+def _draw_errors(ax: Axes, lines: Mapping[str, Array]) -> None:
+    """Draw the errors of each step, `(T,)`, as lines: the first in the accent, thicker than the others."""
+    for number, (name, values) in enumerate(lines.items()):
+        color = OTHERS[(number - 1) % len(OTHERS)] if number else ACCENT
+        style = "-" if number <= len(OTHERS) else "--"
+        steps = np.arange(1, len(values) + 1)
+        marker = "o" if len(values) == 1 else None  # a line of one point would not be seen
+        ax.plot(steps, values, color=color, ls=style, lw=1.2 if number else 2.4, marker=marker, label=name)
+    longest = max(map(len, lines.values()))
+    ax.set_xlim(*((1, longest) if longest > 1 else (0.5, 1.5)))
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 4, 5, 10]))
+    ax.set_xlabel("steps ahead", fontsize=10)
+    ax.grid(axis="y", color="0.9", lw=0.7)
+    ax.set_axisbelow(True)
+    ax.set_ylabel("MAE (scaled)")
+    ax.set_title("error by step", fontsize=10)
+    ax.legend(frameon=False, fontsize=9)

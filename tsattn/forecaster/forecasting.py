@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from tsattn.checks import whole_number
 from tsattn.data.quiet import quiet
-from tsattn.evaluation.scores_by import check_by
+from tsattn.evaluation.error_table import check_by
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
 from tsattn.forecaster.cross_validation import rolling_forecasts

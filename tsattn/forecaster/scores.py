@@ -18,11 +18,11 @@ from tsattn.data import WindowDataset, scaled_series
 from tsattn.data.frequency import is_steps
 from tsattn.errors import UserError, rounded, shown
 from tsattn.evaluation import ErrorTable, measure, scores_by
+from tsattn.evaluation.error_table import check_group
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.reductions import BY_CHANNEL, short_name
-from tsattn.evaluation.residuals import ResidualRecorder
-from tsattn.evaluation.scores_by import check_group
 from tsattn.figures import plot_residuals
+from tsattn.figures.residual_plots import ResidualRecorder
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor

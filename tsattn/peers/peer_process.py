@@ -1,4 +1,4 @@
-"""The process in which peers run: started when it is first asked, ended with this one."""
+"""Ask a worker in the environment of the peers: started at the first request, ended with this process."""
 
 from __future__ import annotations
 
@@ -15,27 +15,47 @@ from typing import Any
 import torch
 
 from tsattn.errors import UserError
-from tsattn.peers.environment import peers_python
 
-__all__ = ["PeerProcess", "peer_process"]
+__all__ = ["VARIABLE", "PeerProcess", "peer_process", "peers_python"]
 
+VARIABLE = "TSATTN_PEERS"
+_FOLDER = Path(__file__).parents[2] / ".venv-peers"  # next to the package, where `make peers` makes it
 _SCRIPT = Path(__file__).with_name("peer_worker.py")
+
+
+def peers_python(what: str) -> Path:
+    """Find the Python that runs the peers: named by ``TSATTN_PEERS``, or made by ``make peers``.
+
+    Raises:
+        UserError: if there is none; `what` needs it, as the message begins.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        if not os.access(named, os.X_OK) or Path(named).is_dir():
+            raise UserError(f"{VARIABLE} must be the python of an environment with the peers, not {named}")
+        return Path(named).absolute()
+    python = _FOLDER / "bin" / "python"
+    if not python.exists():
+        raise UserError(
+            f"{what} runs in an environment of its own, which is not there: `make peers` makes it, or {VARIABLE} "
+            "names the python of one"
+        )
+    return python
 
 
 class PeerProcess:
     """A worker, see `tsattn.peers.peer_worker`, and a folder for the files that are exchanged with it.
 
     Args:
-        python: that runs it.
+        python: of its environment.
 
     Attributes:
         folder: of the files; it goes with the process.
-        owner: the process that started it, which alone may ask it.
     """
 
     def __init__(self, python: Path) -> None:
         self.python = python
-        self.owner = os.getpid()
+        self._owner = os.getpid()  # which alone may ask it
         self._folder = tempfile.TemporaryDirectory(prefix="tsattn-peers-")
         self.folder = Path(self._folder.name)
         self._errors = self.folder / "stderr.txt"
@@ -54,10 +74,10 @@ class PeerProcess:
     @property
     def is_alive(self) -> bool:
         """Whether it can be asked."""
-        return self.owner == os.getpid() and self._process.poll() is None
+        return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What the worker says to a request, in plain data.
+        """Send a request, and return the worker's facts, in plain data.
 
         Raises:
             UserError: for what it refuses or fails at, and if it ends without an answer, with its last words.
@@ -75,8 +95,11 @@ class PeerProcess:
             except BaseException:  # the answer to come would be taken for that to the next request
                 self.stop()
                 raise
-            if not words:
-                raise self._died()
+        if not words:
+            code = self._process.wait()
+            said = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
+            last = said[-1][:300] if said else "it said nothing"
+            raise UserError(f"the process of the peers ({self.python}) ended with exit code {code}: {last}")
         answer = json.loads(words)
         if "error" in answer:
             raise UserError(str(answer["error"]))
@@ -85,16 +108,10 @@ class PeerProcess:
 
     def stop(self) -> None:
         """End it, whatever it does, and remove its files."""
-        if self.owner == os.getpid():
+        if self._owner == os.getpid():
             self._process.kill()
             self._process.wait()
             self._folder.cleanup()
-
-    def _died(self) -> UserError:
-        code = self._process.wait()
-        said = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
-        last = said[-1][:300] if said else "it said nothing"
-        return UserError(f"the process of the peers ({self.python}) ended with exit code {code}: {last}")
 
 
 _PROCESSES: dict[Path, PeerProcess] = {}
@@ -102,26 +119,14 @@ _STARTING = threading.Lock()
 
 
 def peer_process(what: str) -> PeerProcess:
-    """The worker of this process, started if there is none.
-
-    Args:
-        what: needs it, as messages begin.
-
-    Raises:
-        UserError: if there is no environment of the peers.
-    """
+    """Return the worker of this process, started if there is none; see `peers_python`."""
     python = peers_python(what)
     with _STARTING:
         found = _PROCESSES.get(python)
         if found is None or not found.is_alive:
-            found = _PROCESSES[python] = _started(python)
+            try:
+                found = _PROCESSES[python] = PeerProcess(python)
+            except OSError as error:
+                raise UserError(f"{python} cannot be run: {error.strerror or error}") from error
+            atexit.register(found.stop)
     return found
-
-
-def _started(python: Path) -> PeerProcess:
-    try:
-        process = PeerProcess(python)
-    except OSError as error:
-        raise UserError(f"{python} cannot be run: {error.strerror or error}") from error
-    atexit.register(process.stop)
-    return process

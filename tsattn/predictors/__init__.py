@@ -35,8 +35,8 @@ PREDICTORS = {
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
     "distilled": "tsattn.predictors.distilled.Distilled",
     "chronos": "tsattn.chronos.forecasting.chronos_predictor.ChronosPredictor",
-    "neuralforecast": "tsattn.peers.neural.NeuralForecast",
-    "statsforecast": "tsattn.peers.local.StatsForecast",
+    "neuralforecast": "tsattn.peers.predictors.NeuralForecast",
+    "statsforecast": "tsattn.peers.predictors.StatsForecast",
 }
 """The import path of each kind, which is imported when it is first made; its class is a name of this package too."""
 

@@ -1,0 +1,342 @@
+"""Forecast with models of other libraries: predictors whose work another process does, on tables as Parquet.
+
+Tables to it have ``window`` (the number of a window), ``unique_id`` (the number of a series or channel), ``ds`` (steps
+from 0), ``y`` (scaled values, missing ones imputed) and ``observed``. Forecasts come back by ``window``, ``unique_id``
+and ``ds``, in ``predictions``, or a column for each quantile, named after its level.
+
+Shape letters: B windows, L context length, T prediction length, C channels, Q quantiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.batch import Batch
+from tsattn.errors import UserError, number_of, one_of, whole_number
+from tsattn.evaluation import selection_metric
+from tsattn.peers.peer_process import PeerProcess, peer_process
+from tsattn.predictors.base import Predictor
+from tsattn.predictors.contexts import last_context
+from tsattn.task import Output, Task
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
+
+__all__ = ["NeuralForecast", "PeerPredictor", "StatsForecast", "read_forecasts", "write_series", "write_windows"]
+
+logger = logging.getLogger("tsattn")
+
+_LOSSES = {"mse": "MSE", "mae": "MAE", "huber": "HuberLoss", "pinball": "MQLoss"}
+_SELECTION = {"mse_scaled": "MSE", "mae_scaled": "MAE", "crps_scaled": "MQLoss"}
+
+
+class PeerPredictor(Predictor):
+    """Forecasts by a model of another library, asked in the process of the peers.
+
+    Channels go there on the scale of the batch. Covariates, static columns and time stamps are left unread: peers see
+    steps. Quantiles that a peer forecasts each by itself are sorted, so that they cannot cross.
+    """
+
+    library: ClassVar[str]
+    emits_quantiles = True
+    is_exportable = False
+
+    def __init__(self, model: str, arguments: Mapping[str, Any] | None, **more: Any) -> None:
+        super().__init__(model=model, arguments=None if arguments is None else dict(arguments), **more)
+        if not model.isidentifier():
+            raise UserError(f"model must be the name of a class of {self.library}, not {model!r}")
+        self.model = model
+
+    @property
+    @override
+    def name(self) -> str:
+        """Kind and model, e.g. ``neuralforecast_PatchTST``."""
+        return f"{self.description['kind']}_{self.model}"
+
+    def _process(self) -> PeerProcess:
+        return peer_process(f"predictor {self.name}")
+
+    def _request(self, what: str, **more: Any) -> dict[str, Any]:
+        """A request, but for files; ``more`` are fields that take the place of others."""
+        assert self.task is not None, "build(task, output) comes first"
+        assert self.output is not None
+        return {
+            **{"do": what, "library": self.library, "model": self.model, "seed": 1, "options": {}},
+            **{"arguments": self.arguments["arguments"] or {}, "quantiles": list(self.output.quantiles)},
+            **{"h": self.task.prediction_length, "input_size": self.context_length},
+            **{"channels": self.task.num_channels, "season_length": self.task.season_length},
+            **more,
+        }
+
+    def _forecast(self, batch: Batch, *, cut_fronts: bool = False, **more: Any) -> Tensor:
+        """The forecast of each window by the worker; ``more`` are fields of the request."""
+        process, windows = self._process(), last_context(batch, self.context_length)
+        with TemporaryDirectory(dir=process.folder) as folder:
+            table, forecasts = Path(folder, "windows.parquet"), Path(folder, "forecasts.parquet")
+            request = self._request("forecast", table=str(table), forecasts=str(forecasts), **more)
+            write_windows(table, windows, cut_fronts=cut_fronts)
+            process.ask(request)
+            made = read_forecasts(forecasts, len(windows), request["channels"], request["h"], request["quantiles"])
+        return made.to(batch.past.dtype).to(batch.past.device)
+
+
+class StatsForecast(PeerPredictor):
+    """A local model of statsforecast: AutoETS, AutoARIMA, Theta and so on.
+
+    It is fitted to each channel of each window as that is forecast: nothing is learnt from the training rows, and a
+    test costs as many fits as there are windows and channels. An AutoETS takes a quarter of a second for 512 hours with
+    seasons of a day, a test of ETTh1 an hour; `context_length` bounds that. Missing values are imputed, those before
+    the first observed value left out. Values are scaled, so that multiplicative models do not apply. Quantiles are the
+    ends of prediction intervals.
+
+    Args:
+        model: the name of a class of ``statsforecast.models``.
+        arguments: of that class; ``season_length`` is the task's by default.
+        context_length: L, the steps that it is fitted to; those of the task by default.
+    """
+
+    library = "statsforecast"
+    needs_fit = False
+
+    def __init__(
+        self, *, model: str = "AutoETS", arguments: Mapping[str, Any] | None = None, context_length: int | None = None
+    ) -> None:
+        super().__init__(model, arguments, context_length=context_length)
+        self._own_length = None if context_length is None else whole_number("context_length", context_length)
+
+    @property
+    @override
+    def context_length(self) -> int:
+        return super().context_length if self._own_length is None else self._own_length
+
+    @property
+    @override
+    def summary(self) -> str:
+        return f"{self.name}: fitted to each channel of each window, {self.context_length} steps, as it forecasts"
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        super().check_fit(data, training)
+        self._process().ask(self._request("check"))
+        if "val" in data.parts:
+            self(data.windows("val", self.context_length)[0])  # finds what the model cannot do
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
+        return {}
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        return self._forecast(batch, cut_fronts=True)
+
+
+class NeuralForecast(PeerPredictor):
+    """A network of neuralforecast: PatchTST, iTransformer, DLinear, NHITS and so on.
+
+    It is trained on the scaled training rows, with the validation rows held out, and keeps the weights of the lowest
+    validation loss. What `arguments` leave out is as for networks of tsattn: how long and how often to validate (see
+    `tsattn.training.length`), `learning_rate`, `loss`, `selection`, seed, precision, accelerator, and the windows in a
+    batch, of each of their channels where a model forecasts channels one by one. All else is neuralforecast's default:
+    Adam without weight decay, a constant rate, no clipping.
+
+    Missing values are imputed, and masked in its loss. Models of several series at once (iTransformer, TSMixer) take
+    all channels of one series together; models that forecast step by step are refused.
+
+    Args:
+        model: the name of a class of ``neuralforecast.models``.
+        arguments: of that class; ``loss`` and ``valid_loss`` by the names of their classes.
+    """
+
+    library = "neuralforecast"
+    is_trained = True
+    fitted: Tensor
+
+    def __init__(self, *, model: str = "PatchTST", arguments: Mapping[str, Any] | None = None) -> None:
+        super().__init__(model, arguments)
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        super().build(task, output, empty=empty)
+        # the weights as a file of safetensors, whose length is known once there are some
+        self.register_buffer("fitted", torch.empty(0, dtype=torch.uint8, device="meta" if empty else None))
+
+    @property
+    @override
+    def num_parameters(self) -> int:
+        """The weights that were trained; 0 before a fit, as neuralforecast alone knows how many there will be."""
+        if not self.fitted.numel() or self.fitted.is_meta:
+            return 0
+        content = self.fitted.cpu().numpy().tobytes()
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        return int(header["__metadata__"]["parameters"])
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        super().check_fit(data, training)
+        self._checked(self._process(), data, training)
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        process = self._process()
+        request, facts, plan = self._checked(process, data, training)
+        part = f"{training.member}: " if training.member else ""
+        training.say(f"{part}{self.name}: {facts['parameters']:,} parameters, by {facts['version']}")
+        training.say(f"training: {plan}{', anew' if training.resumes else ''}")  # it cannot resume
+        with TemporaryDirectory(dir=process.folder) as folder:
+            table, weights = Path(folder, "series.parquet"), Path(folder, "fitted.safetensors")
+            rows = write_series(table, data)
+            if not rows:
+                request["options"] |= {"early_stop_patience_steps": -1}
+                if "val" in data.parts:
+                    logger.warning("no series has the rows to hold a part out; the weights of the last step stay")
+            files = {"table": str(table), "state": str(weights), "val_rows": rows}
+            trained = process.ask({**request, "do": "fit", **files})
+            self.fitted = torch.from_numpy(np.fromfile(weights, np.uint8))
+        course = {name: trained[name] for name in ("steps", "seconds")}
+        return {
+            **({"member": training.member} if training.member else {}),
+            **{"best_step": trained["best_step"], "library": facts["version"], "parameters": facts["parameters"]},
+            "training": {**course, "windows_per_second": None, "peak_memory_bytes": None},
+        }
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        if not self.fitted.numel():
+            raise UserError(f"{self.name} is not fitted yet")
+        content = self.fitted.cpu().numpy().tobytes()
+        file = self._process().folder / f"{hashlib.sha256(content).hexdigest()}.safetensors"
+        if not file.exists():
+            file.write_bytes(content)
+        return self._forecast(batch, state=str(file))
+
+    def _checked(
+        self, process: PeerProcess, data: ForecastDataModule, training: Training
+    ) -> tuple[dict[str, Any], dict[str, Any], str]:
+        """The request of a fit, the worker's facts, and what is planned; refused where either cannot be."""
+        from tsattn.training.losses import choose_loss  # a loaded predictor needs no Lightning
+        from tsattn.training.train import plan_training
+        from tsattn.training.trainer_options import check_one_device
+
+        assert self.output is not None
+        given, levels = training.options, self.output.quantiles
+        for name in ("mup", "compile_mode", "activation_checkpointing"):
+            if given.get(name):
+                raise UserError(f"{name} has no effect on {self.name}: leave it out")
+        trainer = training.trainer.arguments
+        check_one_device(trainer, f"{self.name} is trained on one device")
+        own = self.arguments["arguments"] or {}
+        planned = training
+        if "max_steps" in own:
+            planned = replace(training, trainer=training.trainer.fresh().with_max_steps(own["max_steps"]))
+        plan = plan_training(data.with_context(data.context_length), planned)
+        if plan.steps is None:
+            raise UserError(
+                f"{self.name} is trained for so many steps: give max_steps or max_epochs, not max_time alone"
+            )
+        loss = choose_loss(given.get("loss"), levels)
+        if loss not in _LOSSES:
+            raise UserError(f"{self.name} is trained by one of {one_of(_LOSSES)}, not {loss}")
+        options = {
+            **{"max_steps": plan.steps, "val_check_steps": plan.interval, "loss": _LOSSES[loss]},
+            "early_stop_patience_steps": plan.patience or -1,
+            "valid_loss": _SELECTION[selection_metric(loss, levels, given.get("selection"))],
+            "windows_batch_size": data.batch_size * trainer["accumulate_grad_batches"],
+            "accelerator": trainer["accelerator"],
+            **({"learning_rate": given["learning_rate"]} if "learning_rate" in given else {}),
+            **({"precision": trainer["precision"]} if trainer["precision"] is not None else {}),
+        }
+        if levels and options["valid_loss"] != "MQLoss":
+            raise UserError(f"{self.name} of quantiles is selected by crps alone: leave selection out")
+        seed = int(torch.randint(2**31, ())) if training.seed is None else training.seed
+        stop_at = None if training.lengths is None else training.lengths[training.member]
+        request = self._request("check", options=options, seed=seed, stop_at=stop_at)
+        facts = process.ask(request)
+        if facts["is_multivariate"] and len(data.series) > 1:
+            raise UserError(
+                f"{self.model} of neuralforecast forecasts all channels of one series together, and the data have "
+                f"{len(data.series)} series: name another model"
+            )
+        ending = f", ending after {plan.patience} without improvement" if plan.patience else ""
+        steps, often = number_of(plan.steps, "step"), number_of(plan.interval, "step")
+        return request, facts, f"{'up to ' if plan.patience else ''}{steps}, validation every {often}{ending}"
+
+    @override
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        found = state_dict.get(f"{prefix}fitted")
+        if isinstance(found, Tensor):  # of another length than the empty one
+            self.fitted = torch.empty_like(found)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+
+def write_series(path: Path, data: ForecastDataModule) -> int:
+    """Write the training and validation rows of all series, each channel a series, and return how many to hold out.
+
+    The worker holds out as many rows at the end of each series: the fewest validation rows of a series with a
+    validation window. Of a series with more, the later ones are left out, and of one without any, the last training
+    rows are held out instead: no validation row is ever trained on.
+    """
+    series, T = data.series, data.prediction_length
+    lengths = [split.val_end - split.train_end for split in data.splits]
+    held = min((rows for rows in lengths if rows >= T), default=0) if "val" in data.parts else 0
+    C, parts = series.mean.shape[1], []
+    for number, split in enumerate(data.splits):
+        rows = split.train_end + min(held, lengths[number])
+        if not rows:
+            continue
+        scaled, known = series.rows_of(number)
+        channels = np.arange(number * C, (number + 1) * C, dtype=np.int32)
+        columns = {
+            "unique_id": channels.repeat(rows),
+            "ds": np.tile(np.arange(rows, dtype=np.int32), C),
+            "y": scaled[:rows].T.reshape(-1).numpy(),
+            "observed": np.ones(C * rows, bool) if known is None else known[:rows].T.reshape(-1).numpy(),
+        }
+        parts.append(pa.table(columns))
+    pq.write_table(pa.concat_tables(parts), path)
+    return held
+
+
+def write_windows(path: Path, windows: Batch, *, cut_fronts: bool = False) -> None:
+    """Write the contexts of windows, `past` `(B, L, C)`, by window, channel and step.
+
+    `cut_fronts` leaves out what is before the first observed value, for models that are fitted to each window: steps
+    that were padded there would be taken for values. A context without an observed value is left whole.
+    """
+    past = windows.past.detach().cpu().float().transpose(1, 2)  # (B, C, L)
+    seen = torch.ones(past.shape, dtype=torch.bool)
+    if windows.past_observed is not None:
+        seen = windows.past_observed.cpu().transpose(1, 2)
+    kept = (seen.cumsum(-1) > 0) | ~seen.any(-1, keepdim=True) if cut_fronts else torch.ones_like(seen)
+    keys = torch.from_numpy(np.indices(past.shape, dtype=np.int32))
+    columns = dict(zip(("window", "unique_id", "ds", "y", "observed"), (*keys, past, seen), strict=True))
+    table = pa.table({name: part[kept].numpy() for name, part in columns.items()})
+    pq.write_table(table, path, compression="none")
+
+
+def read_forecasts(path: Path, windows: int, channels: int, steps: int, quantiles: Sequence[float]) -> Tensor:
+    """Read the worker's forecasts: `(B, T, C)`, with quantiles `(B, T, C, Q)`, rising, all there and finite."""
+    table, shape = pq.read_table(path), (windows, channels, steps)
+    for name, wanted in zip(("window", "unique_id", "ds"), np.indices(shape).reshape(3, -1), strict=True):
+        if not np.array_equal(table[name].to_numpy(), wanted):
+            raise UserError(f"the peer has not forecast each of {windows} windows of {channels} channels")
+    names = [f"{level:g}" for level in quantiles] or ["predictions"]
+    columns = [torch.from_numpy(np.array(table[name].to_numpy(), np.float64)).reshape(shape) for name in names]
+    forecast = torch.stack(columns, -1).transpose(1, 2)
+    if not bool(forecast.isfinite().all()):
+        raise UserError("the peer has forecast what is no number")
+    return forecast.sort(-1).values if quantiles else forecast[..., 0]  # a peer may forecast each level by itself
