@@ -3,11 +3,10 @@
 Where things are, in the order of the way:
 
 - from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
-  file), `roles.py` finds which column is what, `table_rows.py` reads the rows of the table and of a frame of future
-  values (`columns.py` turns cells into numbers and categories, `stamps.py` and `dates.py` into time, `text_format.py`
-  says how they are written), `reader.py` is the one reader that goes the whole way, onto the time grids of
-  `grid_layout.py` (`grid.py`, `frequency.py`), `panel.py` is the record, which `continued.py` lets go
-  on; `sources.py` says where it comes from;
+  file), `roles.py` finds which column is what, `table_rows.py` reads rows (`columns.py` turns cells into numbers,
+  categories and ids, `stamps.py` into time), `assembly.py` puts each row at its place on the grid of its series
+  (`grid.py`, `frequency.py`), `reader.py` goes the whole way in memory and `mapped/convert.py` part by part,
+  `panel.py` is the record, which `continued.py` lets go on; `sources.py` says where it comes from;
 - from a panel to a batch: `splits.py`, by a rule of `split_rule.py`, `scaling.py`, `windows.py` (after the end of the
   data: `future_windows.py`), `batch_order.py` for the order of training windows, `window_loaders.py` for where they are
   cut;
@@ -29,8 +28,9 @@ from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
     from tsattn.data.datamodule import ForecastDataModule
-    from tsattn.data.frequency import future_index, infer_frequency, season_length
+    from tsattn.data.frequency import future_index, season_length
     from tsattn.data.future_windows import FutureWindows
+    from tsattn.data.grid import infer_frequency
     from tsattn.data.mapped.mapped_data import MappedDataModule
     from tsattn.data.own_data import CSVDataModule, FrameDataModule, PanelDataModule
     from tsattn.data.panel import Panel
@@ -74,7 +74,7 @@ _HOMES = {
     "TableReader": "reader",
     "WindowDataset": "windows",
     "future_index": "frequency",
-    "infer_frequency": "frequency",
+    "infer_frequency": "grid",
     "panel_from_frame": "reader",
     "read_table": "tables",
     "scaled_series": "scaling",

@@ -10,18 +10,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.assembly import Assembly
 from tsattn.data.category_columns import in_categories, with_categories
 from tsattn.data.columns import id_order
 from tsattn.data.frequency import Times
 from tsattn.data.grid import Grid, counts
-from tsattn.data.grid_layout import lay_out
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles
-from tsattn.data.stamps import in_zone_of
+from tsattn.data.stamps import in_zone_of, times_like
+from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Rows, future_rows
-from tsattn.data.text_format import TextFormat
-from tsattn.data.time_numbers import times_like
 from tsattn.errors import UserError, shown
 
 __all__ = ["appended", "with_future"]
@@ -46,44 +45,40 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
         UserError: for a panel without future covariates, cells that cannot be used, and rows that are not after the
             last one of their series or not on its grid, naming the row.
     """
-    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, (), future=panel.future_names)
-    last = panel.time[panel.starts[1:] - 1]
     S, F = len(panel), len(panel.future_names)
+    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
     if isinstance(future, Panel):
         future = _rows_after(panel, future)
     categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
-    rows = future_rows(future, roles, text, panel.frequency if panel.frequency.isdecimal() else None, categories)
     own = Rows(
-        num_own=S,
         names=panel.ids,
         series=np.arange(S),
-        time=last,
-        values=np.zeros((S, 0)),
+        time=panel.time[panel.starts[1:] - 1],
+        values=np.zeros((S, 1)),
         past=np.zeros((S, 0)),
-        known=np.full((S, F), np.nan),
+        known=np.zeros((S, F)),
         weights=np.zeros((S, 0)),
+        static=np.zeros((S, 0)),
         where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
         categories=categories,
     )
-    joined = own.with_future(rows, _SERIES, roles)
-    early = np.flatnonzero(counts(joined.time)[S:] <= counts(last)[joined.series[S:]])
+    rows = future_rows(future, own, roles, text, _SERIES)
+    place = {name: number for number, name in enumerate(panel.ids)}
+    ends = counts(own.time)[[place[name] for name in rows.names]][rows.series]
+    early = np.flatnonzero(counts(rows.time) <= ends)
     if early.size:
-        row = S + int(early[0])
-        of = "" if panel.is_wide else f" of series {shown(panel.ids[joined.series[row]])}"
+        row = int(early[0])
+        of = "" if panel.is_wide else f" of series {shown(rows.names[rows.series[row]])}"
         raise UserError(
-            f"{joined.where(row)}: time stamp {joined.time[row]}{of} does not come after the last row with a target"
+            f"{rows.where(row)}: time stamp {rows.time[row]}{of} does not come after the last row with a target"
         )
-    layout = lay_out(
-        *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES),
-        is_wide=panel.is_wide,
-        num_own=S,
-    )
+    parts = [own, rows]
+    frequency = panel.frequency
+    joined, _ = Assembly(lambda: parts, roles, _SERIES, lambda row: rows.where(row - S), frequency=frequency).panel()
+    assert joined.ahead is not None
     with quiet(False):  # the future is new, even where the panel is not
-        in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")
-    assert in_own is not None
-    known, is_last = layout.spread(in_own), np.zeros(len(layout.time), dtype=bool)
-    is_last[layout.starts[:-1]] = True
-    return replace(panel, ahead=known[~is_last], ahead_starts=layout.starts - np.arange(S + 1))
+        ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
+    return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 
 
 def appended(panel: Panel, later: Panel) -> Panel:

@@ -20,15 +20,14 @@ from tsattn.data.batch_order import spread
 from tsattn.data.category_columns import aligned_categories, with_training_categories
 from tsattn.data.frequency import season_length
 from tsattn.data.future_windows import FutureWindows
-from tsattn.data.model_zone import warn_of_unknown_zone
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.scaling import fit_scaler, scaled_series
-from tsattn.data.size_checks import check_choices, check_sizes
 from tsattn.data.sources import Source
 from tsattn.data.split_rule import AllRows, ByCount, SplitRule
 from tsattn.data.splits import PART_WORDS, Split, all_origins
-from tsattn.data.time_numbers import kept_zone
+from tsattn.data.stamps import kept_zone, warn_of_unknown_zone
+from tsattn.data.table_options import check_choices, check_sizes
 from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError

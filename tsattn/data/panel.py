@@ -15,12 +15,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.category_columns import UNSEEN, Categories, category_names, with_categories
-from tsattn.data.file_views import FileView
+from tsattn.data.files import FileView
 from tsattn.data.frequency import Times
 from tsattn.data.horizon_times import times_after
-from tsattn.data.model_zone import in_zone_of_task
 from tsattn.data.row_ranges import columns_of, is_mapped, last_row_of_places, run_blocks, runs_of
-from tsattn.data.time_numbers import time_numbers, time_unit, times_of
+from tsattn.data.stamps import in_zone_of_task, time_numbers, time_unit, times_of
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.task import Task
 

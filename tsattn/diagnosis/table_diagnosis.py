@@ -16,8 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times
-from tsattn.data.grid import OFF_GRID, Grid, counts, usual_frequency
-from tsattn.data.grid_layout import are_business_days
+from tsattn.data.grid import OFF_GRID, Grid, are_business_days, counts, usual_frequency
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.table_rows import Rows, Table, read_rows

@@ -15,9 +15,9 @@ import pandas as pd
 from tsattn.checks import whole_number
 from tsattn.data import Panel
 from tsattn.data.continued import with_future
-from tsattn.data.model_zone import warn_of_unknown_zone
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
+from tsattn.data.stamps import warn_of_unknown_zone
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.forecaster.fitted_series import FittedSeries

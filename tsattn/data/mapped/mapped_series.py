@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.file_views import FileView
+from tsattn.data.files import FileView
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import last_row_of_places

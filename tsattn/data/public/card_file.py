@@ -17,7 +17,7 @@ from tsattn.data.public.cards import Card, CrLf, Flat, Missing, Oddity, Sentinel
 from tsattn.data.public.download import reported
 from tsattn.data.reader import TableReader
 from tsattn.data.stamps import time_stamps
-from tsattn.data.text_format import TextFormat
+from tsattn.data.table_options import TextFormat
 from tsattn.errors import UserError, one_of
 
 __all__ = [
