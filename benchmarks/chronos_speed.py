@@ -32,7 +32,7 @@ from random_chronos import random_t5, save_random
 from transformers import DynamicCache, EncoderDecoderCache
 
 from tsattn.chronos import adapt
-from tsattn.chronos.bolt.bolt_file import find_weights
+from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.saved_folders import write_text
@@ -271,7 +271,7 @@ def main() -> int:
     try:
         weights = options.weights or (None if options.dry_run else SHIPPED)
         if weights is not None:
-            find_weights(weights)
+            NamedWeights.of(weights)
     except UserError as error:
         parser.error(str(error))
     torch.set_num_threads(1)

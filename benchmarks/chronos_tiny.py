@@ -31,8 +31,9 @@ import yaml
 from measuring import describe, this_command
 
 from tsattn.checksums import sha256
-from tsattn.chronos.bolt.bolt_file import BoltModel, find_weights, read_model, save_bolt, shipped_names
+from tsattn.chronos.bolt.bolt_file import BoltModel, read_model, save_bolt, shipped_names
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
+from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import measured
@@ -77,7 +78,7 @@ def export(runs: list[Path], output: Path, *, half: bool) -> None:
 
 def scores(weights: str, name: str, horizon: int) -> list[dict[str, Any]]:
     """A row for the model, and one for the seasonal naive forecast."""
-    model = read_model(find_weights(weights))
+    model = read_model(NamedWeights.of(weights).file)
     sizes = {"context_length": model.context_length, "prediction_length": horizon}
     described = {"class_path": "PublicDataModule", "init_args": {"name": name, **sizes}}
     data, trainer = Experiment.of({"data": described, "trainer": {"accelerator": "cpu"}}).made()
@@ -123,8 +124,8 @@ def score(weights: list[str], names: list[str], horizon: int, out: Path) -> bool
         "command": this_command(),
         "machine": {**describe("cpu", torch.float32), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
         "versions": {package: version(package) for package in ("torch", "lightning", "numpy", "tsattn")},
-        "weights": {Path(one).stem: sha256(find_weights(one)) for one in weights},
-        "shipped": sha256(find_weights(SHIPPED)) if SHIPPED in shipped_names() else None,
+        "weights": {Path(one).stem: sha256(NamedWeights.of(one).file) for one in weights},
+        "shipped": sha256(NamedWeights.of(SHIPPED).file) if SHIPPED in shipped_names() else None,
         "horizon": horizon,
         "beats_naive": all(beaten) if beaten else None,
         "rows": rows,

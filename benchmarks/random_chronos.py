@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tsattn.chronos.bolt.bolt_file import BoltModel, save_bolt
-from tsattn.chronos.models.families import FAMILIES
+from tsattn.chronos.families import FAMILIES
 
 __all__ = ["random_t5", "save_random"]
 

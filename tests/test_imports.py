@@ -50,7 +50,7 @@ BESIDE: dict[str, set[str]] = {
 
 
 # the rooms of the adapter, in their order; "" is the files beside them
-ROOMS_OF_CHRONOS = ["bolt", "models", "swapped", "converting", "", "forecasting"]
+ROOMS_OF_CHRONOS = ["bolt", ""]
 
 
 def imports() -> dict[str, set[str]]:

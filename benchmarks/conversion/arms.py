@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tsattn import PublicDataModule
 from tsattn.chronos import AdaptedChronos, adapt
-from tsattn.chronos.swapped.building import Surroundings
+from tsattn.chronos.swapped_attention import Surroundings
 from tsattn.data.pretraining.kernel_synth import synthetic_series
 
 __all__ = ["FINE_TUNED", "ORIGINAL", "SIZES", "TOY", "ZERO_SHOT", "Sizes", "converted", "described", "series_of"]
@@ -76,8 +76,7 @@ def described(arm: str, around: Surroundings) -> dict[str, Any]:
 
 def surroundings(plain: AdaptedChronos) -> Surroundings:
     """Of the first attention of the encoder of a model."""
-    model = plain.pipeline.inner_model
-    return Surroundings.of(plain.family, model, plain.family.sites(model)[0], plain.family.layout(model))
+    return Surroundings.of(plain.family, plain.family.sites()[0], plain.family.longest)
 
 
 def converted(plain: AdaptedChronos, arm: str, data: PublicDataModule, sizes: Sizes) -> AdaptedChronos:

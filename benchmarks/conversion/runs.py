@@ -11,12 +11,12 @@ import numpy as np
 
 from conversion.arms import ORIGINAL, Sizes, converted, described, series_of, surroundings
 from conversion.score_counts import flops_by_layer
+from conversion.structure_report import compare_structures
 from tsattn import PublicDataModule, run
-from tsattn.chronos import AdaptedChronos, adapt, compare_structures
+from tsattn.chronos import AdaptedChronos, adapt
+from tsattn.chronos.adapted import open_weights
 from tsattn.chronos.bolt.bolt_file import read_model
-from tsattn.chronos.calibration import output_errors
-from tsattn.chronos.models.named_weights import bolt_file
-from tsattn.chronos.opened_weights import open_weights
+from tsattn.chronos.opening import NamedWeights
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment
 from tsattn.experiments.measuring import measured
@@ -32,7 +32,7 @@ __all__ = ["attention_flops", "fine_tuned", "structure_errors", "trained_on", "z
 
 def trained_on(weights: str) -> tuple[str, ...]:
     """The public data sets whose training parts a model has seen; none of one that does not say so."""
-    file = bolt_file(weights)
+    file = NamedWeights.of(weights).file
     return () if file is None else read_model(file).trained_on
 
 
@@ -60,7 +60,7 @@ def zero_shot(weights: str, name: str, arm: str, sizes: Sizes) -> dict[str, Any]
             found["seconds_of_conversion"] = round(time.perf_counter() - began, 2)
             contexts = series_of(data, "test", plain.pipeline.model_context_length, sizes.learned_from)
             found["output_errors"] = {
-                str(layer): float(error) for layer, error in output_errors(adapted, contexts).items()
+                str(layer): float(error) for layer, error in adapted.output_errors(contexts).items()
             }
             found["parameters"] = sum(
                 part.numel() for one in adapted.swapped.values() for part in one.attention.projection.parameters()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tsattn.chronos import AdaptedChronos
-from tsattn.chronos.swapped.swapped_attention import SwappedAttention
+from tsattn.chronos.swapped_attention import SwappedAttention
 
 __all__ = ["counted_components", "flops_by_layer"]
 

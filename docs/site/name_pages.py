@@ -35,7 +35,6 @@ _MODULES = {
     "tsattn.scaler": ["Scaler"],
     "tsattn.task": ["Output", "Task"],
     "tsattn.training.losses": ["masked_loss"],
-    "tsattn.chronos.calibration": ["output_errors"],
     "tsattn.optim": ["MupModule", "adamw", "mup_groups", "mup_init_"],
 }
 """Modules that people import from, beside the packages that export names: those names, or all that a module exports."""
@@ -44,7 +43,7 @@ _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.pre
 """Kinds whose classes are names of a room, too."""
 
 _INTERNALS = re.compile(
-    r"tsattn\.(cli|layers|ops|optim|structured|attention\.(caches|patterns|projections)|chronos\.calibration"
+    r"tsattn\.(cli|layers|ops|optim|structured|attention\.(caches|patterns|projections)"
     r"|data\.continued|leaderboard\.(?!compare).*|training\.losses)\b"
 )
 """Modules that only those who extend tsattn import from."""

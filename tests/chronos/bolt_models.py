@@ -1,4 +1,4 @@
-"""Small models of chronos-forecasting with random weights, which ours are compared with."""
+"""Small models of chronos-forecasting with random weights, and ours with the same ones."""
 
 from __future__ import annotations
 
@@ -7,25 +7,45 @@ from typing import Any
 import pytest
 import torch
 
+from tsattn.backbones import build_backbone, complete_backbone
+from tsattn.chronos.bolt.bolt_file import bolt_config, to_chronos_bolt
+from tsattn.chronos.bolt.bolt_network import UNSCALED, ChronosBolt
+from tsattn.task import Output, Task
+
 chronos_bolt = pytest.importorskip("chronos.chronos_bolt", reason="chronos-forecasting is not installed: extra chronos")
 
 LEVELS = (0.1, 0.3, 0.5, 0.8)
+DESCRIPTION = {
+    **{"kind": "chronos_bolt", "patch_len": 4, "d_model": 24, "head_dim": 10, "num_heads": 3, "d_ff": 20},
+    **{"num_layers": 3, "num_decoder_layers": 2, "num_buckets": 8, "max_distance": 9},
+}
 
 
-def theirs(**changes: Any) -> Any:
+def theirs(levels: tuple[float, ...] = LEVELS, prediction_length: int = 7, **changes: Any) -> Any:
     """A small model of chronos-forecasting with random weights, none of which is left near zero."""
     from transformers import T5Config
 
-    sizes = {"context_length": 48, "prediction_length": 7, "input_patch_size": 4, "input_patch_stride": 4}
-    chronos = {**sizes, "quantiles": [*LEVELS], "use_reg_token": True, **changes.pop("chronos", {})}
-    options = {
-        **{"d_model": 24, "d_kv": 10, "num_heads": 3, "d_ff": 20, "num_layers": 3, "num_decoder_layers": 2},
-        **{"relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, "decoder_start_token_id": 0},
-        **{"pad_token_id": 0, "initializer_factor": 1.0},
-        **changes,
-    }
+    config = bolt_config(complete_backbone({**DESCRIPTION, **changes}), 48, prediction_length, levels)
     torch.manual_seed(5)
-    model = chronos_bolt.ChronosBoltModelForForecasting(T5Config(**options, chronos_config=chronos))
+    model = chronos_bolt.ChronosBoltModelForForecasting(T5Config(**config))
     for part in model.parameters():
         torch.nn.init.normal_(part, part.mean().item(), 0.3)
     return model.eval()
+
+
+def ours(model: Any, attention: Any = UNSCALED, **changes: Any) -> ChronosBolt:
+    """The same model from this package's layers, built with the same changes."""
+    sizes = model.chronos_config
+    task = Task("toy", sizes.context_length, sizes.prediction_length, ("y",), "h", 24)
+    described = {**DESCRIPTION, **changes, "attention": attention}
+    backbone = build_backbone(described, task, Output(tuple(sizes.quantiles)))
+    assert isinstance(backbone, ChronosBolt)
+    backbone.load_state_dict(renamed(model.state_dict(), backbone))
+    return backbone.eval()
+
+
+def renamed(state: dict[str, Any], backbone: ChronosBolt) -> dict[str, Any]:
+    """What a state of theirs is by our names."""
+    names = to_chronos_bolt({name: name for name in backbone.state_dict()})
+    assert names.keys() >= state.keys()
+    return {own: state[name] for name, own in names.items() if name in state}

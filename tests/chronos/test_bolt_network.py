@@ -8,26 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.chronos.bolt_models import chronos_bolt, theirs
+from tests.chronos.bolt_models import chronos_bolt, ours, renamed, theirs
 from tsattn.attention import KINDS
 from tsattn.backbones import build_backbone, complete_backbone
 from tsattn.batch import Batch
-from tsattn.chronos.bolt.bolt_network import UNSCALED, ChronosBolt
-from tsattn.chronos.bolt.bolt_weights import bolt_config, bolt_description, from_chronos_bolt, to_chronos_bolt
-from tsattn.chronos.bolt.t5_layers import FEED_FORWARDS, DistanceBias, T5Stack, WindowScale
+from tsattn.chronos.bolt.bolt_file import bolt_config
+from tsattn.chronos.bolt.bolt_network import ChronosBolt
+from tsattn.chronos.bolt.t5_layers import DistanceBias, T5Stack, WindowScale
 from tsattn.errors import UserError
-from tsattn.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
-
-
-def ours(model: Any, attention: Any = UNSCALED) -> ChronosBolt:
-    """The same model from this package's layers."""
-    description, sizes = bolt_description(model.config.to_dict())
-    task = Task("toy", sizes["context_length"], sizes["prediction_length"], ("y",), "h", 24)
-    backbone = build_backbone({**description, "attention": attention}, task, Output(sizes["quantiles"]))
-    assert isinstance(backbone, ChronosBolt)
-    backbone.load_state_dict(from_chronos_bolt(model.state_dict()))
-    return backbone.eval()
 
 
 def contexts(length: int, rows: int = 5) -> tuple[Tensor, Tensor]:
@@ -50,15 +39,15 @@ def contexts(length: int, rows: int = 5) -> tuple[Tensor, Tensor]:
     ("changes", "length"),
     [
         *(({}, length) for length in (1, 3, 4, 48)),
-        ({"chronos": {"use_reg_token": False}}, 17),
-        ({"feed_forward_proj": "gated-gelu", "num_layers": 1, "num_decoder_layers": 1}, 31),
-        ({"chronos": {"input_patch_stride": 2, "prediction_length": 1}, "feed_forward_proj": "gated-silu"}, 17),
+        ({"reg_token": False}, 17),
+        ({"feed_forward": "gated-gelu", "num_layers": 1, "num_decoder_layers": 1}, 31),
+        ({"stride": 2, "feed_forward": "gated-silu"}, 17),
     ],
 )
 @torch.no_grad()
 def test_it_computes_what_chronos_forecasting_does(changes: dict[str, Any], length: int) -> None:
     model = theirs(**changes)
-    backbone = ours(model)
+    backbone = ours(model, **changes)
     series, observed = contexts(length)
     expected = model(series).quantile_preds
     found = backbone.quantiles_of(series.nan_to_num(777.0), observed)
@@ -83,7 +72,7 @@ def test_gradients_are_those_of_chronos_forecasting() -> None:
     series, observed = contexts(31)
     model(series).quantile_preds.square().mean().backward()
     backbone.quantiles_of(series.nan_to_num(), observed).square().mean().backward()
-    expected = from_chronos_bolt({name: part.grad for name, part in model.named_parameters()})
+    expected = renamed({name: part.grad for name, part in model.named_parameters()}, backbone)
     # one key of one token: no other weight than one, whatever the query
     idle = ("decoder", ".attention.projection.")
     for name, part in backbone.named_parameters():
@@ -92,52 +81,6 @@ def test_gradients_are_those_of_chronos_forecasting() -> None:
         assert (part.grad - expected[name]).abs().max() <= 1e-3 * scale + 1e-6, name
         is_idle = all(word in name for word in idle) or name == "decoder.relative_bias.weight"
         assert is_idle == (not part.grad.any()), name
-
-
-def test_weights_go_there_and_back() -> None:
-    model = theirs(feed_forward_proj="gated-gelu")
-    state = model.state_dict()
-    back = to_chronos_bolt(from_chronos_bolt(state))
-    assert back.keys() == state.keys()
-    assert all(torch.equal(back[name], state[name]) for name in state)
-    other = theirs(feed_forward_proj="gated-gelu")
-    for part in other.parameters():
-        torch.nn.init.zeros_(part)
-    other.load_state_dict(back)
-    # a file holds what is shared once
-    once = {name: part for name, part in state.items() if name not in ("shared.weight", "encoder.embed_tokens.weight")}
-    assert torch.equal(from_chronos_bolt(once)["special.weight"], state["shared.weight"])
-
-
-def test_weights_that_do_not_fit_are_refused() -> None:
-    state = theirs().state_dict()
-    lacking = {name: part for name, part in state.items() if "block.1.layer.0.SelfAttention.k" not in name}
-    with pytest.raises(UserError, match=r"lack \w+\.block\.1\.layer\.0\.SelfAttention\.k\.weight"):
-        from_chronos_bolt(lacking)
-    with pytest.raises(UserError, match=r"lm_head\.weight has no place"):
-        from_chronos_bolt({**state, "lm_head.weight": torch.zeros(1)})
-    task = Task("toy", 48, 7, ("y",), "h", 24)
-    btt = build_backbone({"kind": "chronos_bolt", "attention": "btt"}, task)
-    with pytest.raises(UserError, match="has no place in a Chronos-Bolt model"):
-        to_chronos_bolt(btt.state_dict())
-    with pytest.raises(UserError, match="no configuration of a Chronos-Bolt model"):
-        bolt_description({"d_model": 8})
-    config = theirs().config.to_dict()
-    with pytest.raises(UserError, match=r"none of relu, gelu, gelu_new, silu"):
-        bolt_description({**config, "dense_act_fn": "selu"})
-
-
-@pytest.mark.parametrize("feed_forward", FEED_FORWARDS[::3])
-def test_a_configuration_and_a_description_give_each_other(feed_forward: str) -> None:
-    from transformers import T5Config
-
-    description = complete_backbone({"kind": "chronos_bolt", "patch_len": 6, "stride": 3, "feed_forward": feed_forward})
-    sizes = {"context_length": 60, "prediction_length": 5, "quantiles": (0.2, 0.5)}
-    found, again = bolt_description(T5Config.from_dict(bolt_config(description, **sizes)).to_dict())
-    assert again == sizes
-    sizes_of_none = {"head_dim": description["d_model"] // description["num_heads"], "d_ff": 4 * description["d_model"]}
-    for name, value in found.items():
-        assert value == (sizes_of_none[name] if description[name] is None else description[name]), name
 
 
 @pytest.mark.parametrize(("length", "stride"), [(3, 5), (16, 7), (17, 12), (60, 5), (64, 16), (60, 16)])
@@ -154,9 +97,6 @@ def test_the_last_patch_ends_at_the_last_step_whatever_the_stride(length: int, s
 
 
 def test_other_strides_are_not_exchanged() -> None:
-    config = theirs(chronos={"input_patch_stride": 3}).config.to_dict()
-    with pytest.raises(UserError, match="where the stride divides patch_len 4, not 3"):
-        bolt_description(config)
     description = complete_backbone({"kind": "chronos_bolt", "stride": 12})
     with pytest.raises(UserError, match="where the stride divides patch_len 16, not 12"):
         bolt_config(description, 64, 4, (0.5,))
@@ -274,17 +214,6 @@ def test_activations_computed_anew_give_the_same_gradients() -> None:
         gradients.append([part.grad for part in backbone.parameters()])
     assert any(part is not None and bool(part.any()) for part in gradients[0])
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-7)
-
-
-def test_under_mup_reads_in_at_the_plain_rate_and_starts_from_the_mean_of_the_window() -> None:
-    task = Task("toy", 40, 3, ("a",), "h", 24)
-    backbone = build_backbone({"kind": "chronos_bolt", "patch_len": 4, "d_model": 16}, task).eval()
-    rates = {id(part): group["lr"] for group in mup_groups(backbone, 1e-3, 0.01) for part in group["params"]}
-    assert rates[id(backbone.get_parameter("patch_mlp.hidden.weight"))] == 1e-3
-    assert rates[id(backbone.get_parameter("encoder.blocks.0.network.hidden.weight"))] == 1e-3 * 768 / 16
-    mup_init_(backbone)
-    past = torch.randn(5, 40, 1)
-    torch.testing.assert_close(backbone(Batch(past)), past.mean(1, keepdim=True).expand(5, 3, 1))
 
 
 @pytest.mark.parametrize("num_heads", [1, 4, 20])

@@ -12,9 +12,9 @@ import torch
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import forecast, series, tiny_pipeline
 from tsattn import Forecaster
-from tsattn.chronos import adapt
-from tsattn.chronos.calibration import output_errors
-from tsattn.chronos.converting.context_windows import ContextWindows
+from tsattn.chronos import AdaptedChronos, adapt
+from tsattn.chronos.calibration import ContextWindows
+from tsattn.chronos.families import family_of
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -22,6 +22,10 @@ KINDS: dict[str, tuple[Any, str]] = {
     "mlr": ({"kind": "mlr", "ranks": [2, 2, 4], "blocks": [1, 4, 16]}, "copy"),
     "btt": ({"kind": "btt", "side": "both"}, "project"),
 }
+
+
+def windows_of(rows: Any) -> ContextWindows:
+    return ContextWindows.of(rows, family_of(tiny_pipeline("bolt")), [])
 
 
 def data() -> list[torch.Tensor]:
@@ -36,12 +40,12 @@ def test_outputs_come_nearer(family: str, kind: str) -> None:
     weights = {name: weight.clone() for name, weight in pipeline.inner_model.state_dict().items()}
     attention, convert = KINDS[kind]
     adapted = adapt(pipeline, attention, "encoder", convert)
-    before = output_errors(adapted, data())
+    before = adapted.output_errors(data())
     report = adapted.calibrate(data(), steps=40, batch_size=8)
     assert report["layer"].tolist() == ["encoder.0", "encoder.1", "encoder.2"]
     assert (report["after"] < report["before"]).all()
     assert report["after"].mean() < 0.9 * report["before"].mean()
-    assert (output_errors(adapted, data()) < before).all()
+    assert (adapted.output_errors(data()) < before).all()
     assert all(torch.equal(weight, weights[name]) for name, weight in pipeline.inner_model.state_dict().items())
     assert all(not weight.isnan().any() for weight in adapted.model.parameters())
 
@@ -103,7 +107,7 @@ def test_what_is_exact_stays_as_it_is() -> None:
 
 def test_windows_that_are_held_out_are_not_learned_from() -> None:
     for rows in (data(), series(100)):
-        training, held_out = ContextWindows.of(rows, 20).split()
+        training, held_out = windows_of(rows).split()
         generator = torch.Generator().manual_seed(0)
         learned = {float(x) for x in training.draw(200, generator)[:, -1]}
         assert learned.isdisjoint(float(x) for x in held_out.draw(200, generator)[:, -1])
@@ -126,9 +130,7 @@ def test_a_fit_holds_out_the_latest_windows_with_all_their_channels(
 ) -> None:
     """A channel that is held out in all windows would be one that nothing is learnt of."""
     seen: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(
-        "tsattn.chronos.calibration.calibrate", lambda adapted, data, held_out, **_: seen.append((data, held_out))
-    )
+    monkeypatch.setattr(AdaptedChronos, "calibrate", lambda adapted, data, held_out, **_: seen.append((data, held_out)))
     steps = np.arange(300.0)
     frame = pd.DataFrame(
         {f"c{number}": 1000 * number + steps for number in range(channels)},
@@ -153,4 +155,4 @@ def test_a_fit_holds_out_the_latest_windows_with_all_their_channels(
 )
 def test_other_data_is_refused(rows: Any) -> None:
     with pytest.raises(UserError, match="data must be a list of series"):
-        ContextWindows.of(rows, 20)
+        windows_of(rows)

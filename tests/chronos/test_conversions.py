@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,12 @@ import pytest
 import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
-from tsattn.chronos import adapt, compare_structures, load_adapted
-from tsattn.chronos.converting.activations import attention_calls, input_moments
-from tsattn.chronos.models.families import family_of
+from tsattn.chronos import adapt
+from tsattn.chronos.calibration import attention_calls, input_moments
+from tsattn.chronos.conversions import mean_form
+from tsattn.chronos.families import family_of
+from tsattn.chronos.swapped_attention import Surroundings
 from tsattn.errors import UserError
-from tsattn.structured import Butterfly, Kronecker, LowRank, Monarch
 
 MLR = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": [1, 2, 8]}
 ONE_BLOCK = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [400, 200, 100]}}
@@ -26,11 +26,9 @@ def data() -> list[torch.Tensor]:
 
 def output_error(adapted: Any) -> float:
     """How far the attention outputs are from the original's on its own inputs, in the mean over layers."""
-    family, original = adapted.family, adapted.original
-    sites = [site for site in family.sites(original.inner_model) if site.name in adapted.swapped]
     windows = torch.stack([row[-64:] for row in series(64, 64, 64, 64, seed=7)])
     errors = []
-    for name, call in attention_calls(family, original, sites, windows).items():
+    for name, call in attention_calls(family_of(adapted.original), adapted.sites, windows).items():
         with torch.no_grad():
             found = adapted.swapped[name](call.tokens, **call.others)[0]
         errors.append(float((found - call.output)[call.real].norm() / call.output[call.real].norm()))
@@ -49,7 +47,7 @@ def test_rotation_keeps_scores(family: str, with_data: bool) -> None:
 
 
 def sites(pipeline: Any) -> list[Any]:
-    return family_of(pipeline).sites(pipeline.inner_model)
+    return family_of(pipeline).sites()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -70,7 +68,7 @@ def test_far_errors_are_those_of_scores(family: str) -> None:
     pipeline = tiny_pipeline(family)
     adapted = adapt(pipeline, MLR, convert="rotate", data=data())
     site = sites(pipeline)[1]
-    moments = input_moments(family_of(pipeline), pipeline, sites(pipeline)[:3], data(), 0)[site.name]
+    moments = input_moments(family_of(pipeline), sites(pipeline)[:3], data(), 0)[site.name]
     original = pipeline.inner_model.get_submodule(site.path)
     projection = adapted.swapped[site.name].attention.projection
     root = torch.linalg.cholesky(moments.covariance + 1e-12 * torch.eye(24)).float()
@@ -158,12 +156,8 @@ def test_projection_errors_are_those_of_the_forms() -> None:
 
 
 def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
-    from tsattn.chronos.converting.projecting import mean_form
-    from tsattn.chronos.swapped.building import Surroundings
-
-    pipeline = tiny_pipeline("chronos2")
-    family, model = family_of(pipeline), pipeline.inner_model
-    around = Surroundings.of(family, model, sites(pipeline)[0], family.layout(model))
+    family = family_of(tiny_pipeline("chronos2"))
+    around = Surroundings.of(family, family.sites()[0], family.longest)
     form, left_out, norm = mean_form(around)
     q, k = (layer.weight.double().view(3, 8, 24) for layer in (around.original.q, around.original.k))
     turns = 10_000.0 ** -(torch.arange(4).double() / 4)
@@ -181,82 +175,14 @@ def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
     torch.testing.assert_close(left_out, squares - torch.linalg.matrix_norm(mean).square())
 
 
-SPECIAL: dict[str, Any] = {
-    "low_rank": {"kind": "mlbtc", "levels": [{"rank": 8}]},
-    "monarch": "btt",
-    "kronecker": {"kind": "btt", "tt_rank": 2, "side": "both"},
-    "butterfly": {"kind": "mlbtc", "levels": [{"rank": 1, "left_blocks": 6, "right_blocks": 4, "shuffled": True}]},
-}
-
-
-@functools.cache
-def compared(family: str, share: float | None = None) -> Any:
-    """The structures that the second layer of a tiny model is compared with."""
-    return compare_structures(tiny_pipeline(family), where=[1], **({} if share is None else {"share": share}))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", SPECIAL)
-def test_special_cases_of_structures_are_targets_too(family: str, name: str, tmp_path: Path) -> None:
-    pipeline = tiny_pipeline(family)
-    adapted = adapt(pipeline, SPECIAL[name], convert=f"project:{name}")
-    report = compared(family).query("structure == @name")
-    assert len(report) == 3
-    found = torch.tensor(adapted.score_errors["encoder.1"], dtype=torch.float64)
-    torch.testing.assert_close(found, torch.tensor(report["error"].to_numpy()), rtol=1e-4, atol=1e-6)
-    form = adapted.swapped["encoder.1"].attention.projection.to_dense()
-    member = {
-        "low_rank": lambda form: LowRank.project(form, 8),
-        "monarch": Monarch.project,
-        "kronecker": lambda form: Kronecker.project(form, (4, 4)),
-        "butterfly": lambda form: Butterfly.project(form, (2, 2, 2, 3)),
-    }[name](form)
-    torch.testing.assert_close(form, member.to_dense(), rtol=1e-4, atol=1e-4)
-    loaded = load_adapted(adapted.save(tmp_path / "model"))
-    assert torch.equal(forecast(loaded.pipeline, series(60)), forecast(adapted.pipeline, series(60)))
-
-
-@pytest.mark.parametrize("family", ["bolt", "chronos2"])
-def test_every_structure_stands_beside_a_low_rank_of_its_size(family: str) -> None:
-    frame = compared(family)
-    assert {"low_rank", "monarch", "kronecker", "butterfly", "btt", "mlbtc", "bilinear_mlr"} == set(frame["structure"])
-    own = frame[frame["structure"] == "low_rank"]
-    assert (own["error"] - own["low_rank_error"]).abs().max() < 1e-6
-    for name, part in frame.groupby("structure"):
-        share = part["parameters"].iloc[0] / (2 * 24 * 8)
-        equal = compared(family, share=share).query("structure == 'low_rank'")
-        if len(equal):
-            assert (equal["error"].to_numpy() - part["low_rank_error"].to_numpy() < 1e-6).all(), name
-        else:
-            assert (part["low_rank_error"] - 1).abs().max() < 1e-6, name
-
-
-def test_structures_are_compared_at_equal_parameters() -> None:
-    pipeline = tiny_pipeline("bolt")
-    frame = compare_structures(pipeline, where=[1], share=1.0)
-    assert set(frame["layer"]) == {"encoder.1"}
-    assert set(frame["head"]) == {0, 1, 2}
-    assert (frame["parameters"] <= 2 * 24 * 8).all()
-    means = frame.groupby("structure")["error"].mean()
-    assert {"low_rank", "bilinear_mlr", "btt", "monarch", "mlbtc", "kronecker"} <= set(means.index)
-    assert means["low_rank"] < 1e-6
-    assert (means.drop("low_rank") > 0.1).all()
-    halved = compare_structures(pipeline, where=[1], share=0.2).groupby("structure")["error"].mean()
-    assert 0.1 < halved["low_rank"] < 1
-
-
 @pytest.mark.parametrize(
     ("attention", "convert", "message"),
     [
         ("btt", "copy", "copy keeps queries and keys, .*: convert it by project or fresh"),
         ("mlr", "project", "project is for structured forms"),
         ("btt", "rotate", "rotate is for mlr"),
-        ("mlr", "project:butterfly", "project is for structured forms"),
-        ("bilinear_mlr", "project:kronecker", "project:kronecker needs attention that can hold such a matrix"),
-        ("btt", "project:low_rank", "project:low_rank needs .*: btt holds monarch, kronecker and butterfly ones"),
-        ("btt", "project:dense", "convert must be one of copy"),
         ("swa", "rotate", "rotate is for mlr"),
-        ("mlr", "transplant", "convert must be one of copy, rotate, project, project:low_rank, .*, fresh, not"),
+        ("mlr", "transplant", "convert must be one of copy, rotate, project, fresh, not"),
         ("mlp", "copy", "unknown attention 'mlp'"),
         ({"kind": "mlr", "num_kv_heads": 1}, "copy", "num_kv_heads of attention mlr is the Chronos model's own"),
         ({"kind": "swa", "scaling": "mup"}, "copy", "cannot have scaling"),
@@ -285,8 +211,6 @@ def test_a_list_of_attentions_follows_the_layers_as_they_are_named(where: Any, o
     adapted = adapt(tiny_pipeline("t5"), attentions, where)
     found = {name: module.attention.pattern.window_size for name, module in adapted.swapped.items()}
     assert found == dict(zip(order, (2, 9), strict=True))
-    frame = compare_structures(tiny_pipeline("t5"), where)
-    assert [*frame["layer"].unique()] == order
 
 
 def test_an_adapted_model_is_not_adapted_again() -> None:

@@ -10,7 +10,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 
 from tests.chronos.tiny_models import forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
-from tsattn.chronos.swapped.decoder_cache import OwnCacheLayer
+from tsattn.chronos.extra_classes import OwnCacheLayer
 from tsattn.errors import UserError
 
 LENGTH = 11

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
-from tsattn.chronos.swapped.relative_bias import RelativeBias
-from tsattn.chronos.swapped.swapped_attention import SwappedAttention
+from tsattn.chronos.swapped_attention import RelativeBias, SwappedAttention
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {

@@ -13,8 +13,8 @@ from torch import Tensor
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn import Forecaster, load
-from tsattn.chronos import adapt, compare_structures, load_adapted
-from tsattn.chronos.swapped.group_and_cross import SwappedCrossAttention, SwappedGroupAttention
+from tsattn.chronos import adapt, load_adapted
+from tsattn.chronos.swapped_attention import SwappedCrossAttention, SwappedGroupAttention
 from tsattn.errors import UserError
 
 STACKS = {"t5": "cross", "bolt": "cross", "chronos2": "group"}
@@ -129,8 +129,6 @@ def test_it_is_saved_restored_counted_and_calibrated(family: str, tmp_path: Path
     loaded = load_adapted(adapted.save(tmp_path / "model"))
     assert torch.equal(together(loaded.pipeline), expected)
     assert adapted.restore() is pipeline
-    compared = compare_structures(pipeline, [f"{STACKS[family]}.1"])
-    assert set(compared.query("structure == 'low_rank'")["error"] < 1e-6) == {True}
     cost = adapted.cost().set_index("layer")
     assert cost.loc[f"{STACKS[family]}.0", "share"] == 3.0
     if family == "chronos2":

@@ -15,7 +15,7 @@ from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster
 from tsattn.batch import Batch, WindowUnits
-from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.task import Output
 

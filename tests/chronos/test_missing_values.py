@@ -111,7 +111,7 @@ def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitud
 
 
 def test_training_sees_missing_covariates_too() -> None:
-    from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_network import ChronosNetwork
 
     task = toy_task(24, 4, 1, covariates=True)
     network = ChronosNetwork(task, Output(LEVELS), weights=weights_of("chronos2"), trained="all").eval()
@@ -181,7 +181,7 @@ def test_native_and_pipeline_forecast_a_context_without_a_value_alike() -> None:
 
 
 def test_training_on_contexts_without_a_value_is_at_their_level() -> None:
-    from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_network import ChronosNetwork
 
     network = ChronosNetwork(toy_task(24, 4, 1), Output(LEVELS), weights=weights_of("bolt"), trained="all").eval()
     observed = torch.zeros(2, 24, 1, dtype=torch.bool)
@@ -202,7 +202,7 @@ def test_training_on_contexts_without_a_value_is_at_their_level() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_training_is_not_decided_by_contexts_that_never_change(family: str) -> None:
     """A sensor that stands still and then moves: its scale is that of rounding, and its loss would be astronomic."""
-    from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_network import ChronosNetwork
 
     torch.manual_seed(0)
     network = ChronosNetwork(toy_task(24, 4, 2), Output(LEVELS), weights=weights_of(family), trained="all").eval()

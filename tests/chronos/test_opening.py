@@ -22,10 +22,10 @@ from tests.pretrained.small_models import save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt, load_adapted, open_pipeline
+from tsattn.chronos.adapted import open_weights
 from tsattn.chronos.bolt.bolt_file import load_bolt
-from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
-from tsattn.chronos.models.named_weights import NamedWeights, bolt_file
-from tsattn.chronos.opened_weights import open_weights
+from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
@@ -48,7 +48,7 @@ def test_a_shipped_name_means_the_shipped_model_whatever_lies_in_the_folder(
     context = series(24)
     plain = forecast(open_pipeline("chronos-tiny"), context)
     adapt("chronos-tiny", {"kind": "swa", "window_size": 1}).save("chronos-tiny")
-    assert bolt_file("chronos-tiny") == shipped
+    assert NamedWeights.of("chronos-tiny").file == shipped
     pd.testing.assert_frame_equal(Forecaster("chronos-tiny", prediction_length=3).predict(toy_frame), before)
     assert torch.equal(forecast(open_pipeline("chronos-tiny"), context), plain)
     assert torch.equal(forecast(open_weights("chronos-tiny").pipeline, context), plain)
@@ -80,7 +80,7 @@ def test_a_home_is_expanded_on_every_way(
     "name", ["chronos-huge", "./none", "~/none.safetensors", "a/none.safetensors", "a/b/c", "/a", ""]
 )
 def test_what_a_name_may_be_is_one_sentence_everywhere(name: str) -> None:
-    for opening in (bolt_file, open_weights, open_pipeline, lambda one: adapt(one, "swa")):
+    for opening in (NamedWeights.of, open_weights, open_pipeline, lambda one: adapt(one, "swa")):
         with pytest.raises(
             UserError, match=r"^weights must be .*\.safetensors file .*folder .*hub such as .*, not "
         ) as e:
@@ -94,7 +94,7 @@ def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
     file = str(save_small(tmp_path / "file.safetensors"))
     adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
     for weights in ("chronos-tiny", file, weights_of("bolt"), str(tmp_path / "adapted")):
-        for opening in (bolt_file, open_weights, open_pipeline):
+        for opening in (NamedWeights.of, open_weights, open_pipeline):
             with pytest.raises(UserError, match="is no model on the hub, which alone has revisions: leave"):
                 opening(weights, revision="abc")
         with pytest.raises(UserError, match="leave revision out"):

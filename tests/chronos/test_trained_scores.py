@@ -10,7 +10,6 @@ import torch
 
 from tests.chronos.tiny_models import forecast
 from tsattn.chronos import adapt, open_pipeline
-from tsattn.chronos.calibration import output_errors
 from tsattn.data.pretraining.seasonal_series import seasonal_series
 
 FOLDER = Path(__file__).parent / "small_t5"
@@ -29,7 +28,7 @@ def trained() -> Any:
 
 def error(adapted: Any) -> float:
     """Of the attention outputs, in the mean over layers, on series that nothing was learned from."""
-    errors = output_errors(adapted, drawn(2))
+    errors = adapted.output_errors(drawn(2))
     return float(errors.mean())
 
 

@@ -15,7 +15,8 @@ import pytest
 from tests.docs.blocks import ROOT
 from tsattn.attention.cost import attention_cost
 from tsattn.checksums import sha256
-from tsattn.chronos.bolt.bolt_file import find_weights, read_model
+from tsattn.chronos.bolt.bolt_file import read_model
+from tsattn.chronos.opening import NamedWeights
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.page import MARKDOWN, readme_part, with_part, write_report
 from tsattn.leaderboard.published import read_published, shipped_numbers
@@ -269,8 +270,8 @@ def test_chronos_tiny_scores_as_it_is_said() -> None:
             model = "`chronos-tiny`" if row["model"] == ships else "seasonal naive"
             cells = rf"{model} \| {row['mase']:.3f} \| {row['wql']:.3f}"
             assert re.search(rf"^\| {data[row['data']]}[^|]*\| {cells} \|$", CHRONOS, re.MULTILINE), row
-    assert record["shipped"] == sha256(find_weights("chronos-tiny"))
-    trained_on = read_model(find_weights("chronos-tiny")).trained_on
+    assert record["shipped"] == sha256(NamedWeights.of("chronos-tiny").file)
+    trained_on = read_model(NamedWeights.of("chronos-tiny").file).trained_on
     assert trained_on == ("weather", "exchange_rate", "national_illness", "co2")
 
 

@@ -13,15 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.chronos.bolt_models import chronos_bolt, theirs
+from tests.chronos.bolt_models import DESCRIPTION, chronos_bolt, ours, theirs
 from tests.pretrained.small_models import LEVELS, SMALL, save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
 from tsattn.batch import Batch
 from tsattn.chronos.bolt import bolt_file
 from tsattn.chronos.bolt.bolt_file import BoltModel, load_bolt, read_model, save_bolt
-from tsattn.chronos.bolt.bolt_weights import bolt_description, from_chronos_bolt
-from tsattn.chronos.bolt.continued_quantiles import continued_quantiles, quantiles_of_paths
+from tsattn.chronos.bolt.bolt_network import continued_quantiles, quantiles_of_paths
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
@@ -38,13 +37,12 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def of_theirs(tmp_path: Path) -> tuple[chronos_bolt.ChronosBoltPipeline, str]:
     """A pipeline of chronos-forecasting, and a file of ours with the same weights."""
-    model = theirs(chronos={"quantiles": [*LEVELS], "prediction_length": 7})
+    model = theirs(LEVELS)
     with torch.no_grad():  # levels that lie far apart do not cross, and so need not be put in order
         apart = 100 * torch.tensor([*LEVELS]).repeat_interleave(7)
         model.output_patch_embedding.output_layer.bias.add_(apart)
-    description, sizes = bolt_description(model.config.to_dict())
     path = tmp_path / "theirs.safetensors"
-    save_bolt(path, BoltModel(description, **sizes), from_chronos_bolt(model.state_dict()))
+    save_bolt(path, BoltModel(DESCRIPTION, 48, 7, LEVELS), ours(model).state_dict())
     return chronos_bolt.ChronosBoltPipeline(model), str(path)
 
 
@@ -96,7 +94,7 @@ def test_many_series_at_once_are_what_each_is_alone(monkeypatch: pytest.MonkeyPa
     predictor.build(toy_task(24, 20, 3), Output((0.1, 0.5, 0.9)))
     batch = Batch(torch.randn(5, 24, 3, dtype=torch.float64), past_observed=torch.rand(5, 24, 3) > 0.3)
     whole = predictor(batch)
-    monkeypatch.setattr("tsattn.chronos.forecasting.native_bolt.ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("tsattn.chronos.open_models.ROWS_AT_ONCE", 4)
     torch.testing.assert_close(predictor(batch), whole, rtol=1e-4, atol=1e-4)
 
 
@@ -308,7 +306,7 @@ import numpy as np, pandas as pd
 from tsattn import Forecaster
 frame = pd.DataFrame({{"a": np.sin(np.arange(60.0))}}, index=pd.date_range("2020", periods=60, freq="h"))
 Forecaster({{"kind": "chronos", "weights": {small_weights()!r}}}, prediction_length=5).predict(frame)
-assert "lightning" in sys.modules and "tsattn.chronos.forecasting.chronos_predictor" in sys.modules
+assert "lightning" in sys.modules and "tsattn.chronos.chronos_predictor" in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

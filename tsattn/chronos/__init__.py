@@ -4,14 +4,15 @@
 gives a copy in which the attention of the layers asked for is another kind, with as much of the trained weights as the
 kind can hold. Needs the extra `chronos`, but for forecasts by a shipped model as it is.
 
-The rooms, each of which uses only those named before it:
+The files, each of which uses only those named before it:
 
 - `bolt`: Chronos-Bolt from layers of this package, and the files of its weights;
-- `models`: finding and opening one, and what differs between the families;
-- `swapped`: what stands in the place of their attention;
-- `converting`: what becomes of the weights, and what of the scores is lost;
-- the files beside this one: the adapted model, how it is made, calibrated, kept and counted;
-- `forecasting`: the predictor `chronos`, which forecasts with it and is trained.
+- `open_models`, `families`: forecasting with open models, and what differs between T5, Bolt and 2;
+- `opening`: finding and opening weights by their name;
+- `swapped_attention`, `extra_classes`: what replaces their attention;
+- `conversions`, `calibration`: what happens to the weights;
+- `adapted`: `adapt` and the adapted model, kept in a folder;
+- `chronos_network`, `chronos_predictor`: the predictor `chronos`, which forecasts with it and trains it.
 """
 
 from __future__ import annotations
@@ -21,21 +22,17 @@ from typing import TYPE_CHECKING, Any
 from tsattn import descriptions
 
 if TYPE_CHECKING:
-    from tsattn.chronos.adapted_chronos import AdaptedChronos
-    from tsattn.chronos.adapting import adapt
-    from tsattn.chronos.converting.structure_report import compare_structures
-    from tsattn.chronos.models.pipelines import open_pipeline
-    from tsattn.chronos.saving import load_adapted
+    from tsattn.chronos.adapted import AdaptedChronos, adapt, load_adapted
+    from tsattn.chronos.opening import open_pipeline
 
 _HOMES = {
-    "AdaptedChronos": "tsattn.chronos.adapted_chronos",
-    "adapt": "tsattn.chronos.adapting",
-    "compare_structures": "tsattn.chronos.converting.structure_report",
-    "load_adapted": "tsattn.chronos.saving",
-    "open_pipeline": "tsattn.chronos.models.pipelines",
+    "AdaptedChronos": "tsattn.chronos.adapted",
+    "adapt": "tsattn.chronos.adapted",
+    "load_adapted": "tsattn.chronos.adapted",
+    "open_pipeline": "tsattn.chronos.opening",
 }
 
-__all__ = ["AdaptedChronos", "adapt", "compare_structures", "load_adapted", "open_pipeline"]
+__all__ = ["AdaptedChronos", "adapt", "load_adapted", "open_pipeline"]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,7 @@ PREDICTORS = {
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
     "distilled": "tsattn.predictors.distilled.Distilled",
-    "chronos": "tsattn.chronos.forecasting.chronos_predictor.ChronosPredictor",
+    "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.predictors.NeuralForecast",
     "statsforecast": "tsattn.peers.predictors.StatsForecast",
 }

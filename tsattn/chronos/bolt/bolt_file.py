@@ -1,13 +1,14 @@
-"""A pretrained `ChronosBolt` in one file: weights in safetensors, with what it was built for in their head."""
+"""The file of a pretrained `ChronosBolt`: safetensors with its description in their head; its names elsewhere."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,11 +18,22 @@ from torch import Tensor
 from tsattn.backbones import build_backbone
 from tsattn.checks import folder_path
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError
 from tsattn.plain_data import PlainData
 from tsattn.task import Output, Task
 
-__all__ = ["BoltModel", "find_weights", "load_bolt", "named_file", "read_model", "save_bolt", "shipped_names"]
+__all__ = [
+    "BoltModel",
+    "bolt_config",
+    "load_bolt",
+    "named_file",
+    "read_model",
+    "save_bolt",
+    "shipped_names",
+    "to_chronos_bolt",
+]
+
+T = TypeVar("T")
 
 _FORMAT = "tsattn chronos_bolt 1"
 _SHIPPED = Path(__file__).parent / "weights"
@@ -34,10 +46,10 @@ class BoltModel(PlainData):
 
     Attributes:
         description: of the backbone.
-        context_length: the most past steps that it sees.
+        context_length: the most past steps that it reads.
         prediction_length: steps that it forecasts at once.
         quantiles: the levels that it forecasts.
-        trained_on: names of the public data sets whose training parts it has seen.
+        trained_on: the public data sets whose training parts it has seen.
     """
 
     description: dict[str, Any]
@@ -47,7 +59,7 @@ class BoltModel(PlainData):
     trained_on: tuple[str, ...] = ()
 
     def build(self) -> ChronosBolt:
-        """The network, without its weights: they lie on the device ``meta``."""
+        """Build the network without weights, on the device ``meta``."""
         task = Task("pretrained", self.context_length, self.prediction_length, ("y",), "1", 1)
         with torch.device("meta"):
             network = build_backbone(self.description, task, Output(self.quantiles))
@@ -63,8 +75,7 @@ def shipped_names() -> list[str]:
 def named_file(weights: str | PathLike[str]) -> Path | None:
     """Find the file that a shipped name or a path means; None if there is none.
 
-    A shipped name means that model wherever it is typed, whatever else has this name in the current folder, which
-    ``./NAME`` means.
+    A shipped name means that model even if the current folder holds a file of this name, which ``./NAME`` means.
     """
     if isinstance(weights, str) and weights in shipped_names():
         return _SHIPPED / f"{weights}{_SUFFIX}"
@@ -72,23 +83,8 @@ def named_file(weights: str | PathLike[str]) -> Path | None:
     return path if path.suffix == _SUFFIX and path.is_file() else None
 
 
-def find_weights(weights: str | PathLike[str]) -> Path:
-    """The file of a shipped model's name, or a path to one.
-
-    Raises:
-        UserError: if there is no such file; the message lists the shipped names.
-    """
-    path = named_file(weights)
-    if path is not None:
-        return path
-    shipped = f"one of {one_of(shipped_names())}, or " if shipped_names() else ""
-    raise UserError(
-        f"weights must be {shipped}the path of a {_SUFFIX} file of a pretrained model, not {str(weights)!r}"
-    )
-
-
 def read_model(path: Path) -> BoltModel:
-    """Read the description of a model from the head of its file, without its weights.
+    """Read the description of a model from the head of its file.
 
     Raises:
         UserError: for a file that `save_bolt` has not written.
@@ -110,7 +106,7 @@ def load_bolt(path: Path) -> ChronosBolt:
     """Load the network of a file, in float32 and eval mode.
 
     Raises:
-        UserError: for a file that `save_bolt` has not written, or whose weights are not those of its model.
+        UserError: for a file that `save_bolt` has not written, or whose weights do not fit its model.
     """
     network = read_model(path).build()
     try:
@@ -129,7 +125,7 @@ def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtyp
 
     Args:
         path: of the file, ``NAME.safetensors``.
-        model: what it says of the network.
+        model: the description of the network.
         state: the weights.
         dtype: that they are rounded to; they are computed with in float32.
 
@@ -143,3 +139,101 @@ def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtyp
         save_file(parts, path, metadata={"format": _FORMAT, "model": json.dumps(model.to_dict())})
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
+
+
+# arguments of `ChronosBolt` by the names of a configuration of chronos-forecasting, and of its chronos_config
+_CONFIG = {
+    "d_model": "d_model",
+    "num_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
+    "num_heads": "num_heads",
+    "head_dim": "d_kv",
+    "d_ff": "d_ff",
+    "num_buckets": "relative_attention_num_buckets",
+    "max_distance": "relative_attention_max_distance",
+    "dropout": "dropout_rate",
+}
+_CHRONOS_CONFIG = {"patch_len": "input_patch_size", "stride": "input_patch_stride", "reg_token": "use_reg_token"}
+_ENDS = {"hidden": "hidden_layer", "output": "output_layer", "skip": "residual_layer"}
+_BRANCHES = {"attention": "SelfAttention", "across": "EncDecAttention", "network": "DenseReluDense"}
+_MAPS = {"projection.query": "q", "projection.key": "k", "value": "v", "output": "o"}
+
+
+def bolt_config(
+    description: Mapping[str, Any], context_length: int, prediction_length: int, quantiles: Sequence[float]
+) -> dict[str, Any]:
+    """Write the configuration that chronos-forecasting builds the same network from.
+
+    Args:
+        description: of a `chronos_bolt`, all arguments written out.
+        context_length: the most past steps that it reads.
+        prediction_length: steps that it forecasts at once.
+        quantiles: the levels that it forecasts.
+
+    Raises:
+        UserError: for a stride that means other patches there.
+    """
+    prefix, _, function = description["feed_forward"].rpartition("-")
+    function = {"gelu_tanh": "gelu_new"}.get(function, function)
+    whole = {
+        **description,
+        "head_dim": description["head_dim"] or description["d_model"] // description["num_heads"],
+        "d_ff": description["d_ff"] or 4 * description["d_model"],
+        "stride": description["stride"] or description["patch_len"],
+    }
+    if whole["patch_len"] % whole["stride"]:
+        raise UserError(
+            "weights are exchanged with chronos-forecasting where the stride divides "
+            f"patch_len {whole['patch_len']}, not {whole['stride']}"
+        )
+    return {
+        **{theirs: whole[ours] for ours, theirs in _CONFIG.items()},
+        "feed_forward_proj": f"{prefix}-{function}" if prefix else function,
+        "dense_act_fn": function,  # which transformers would take as gelu_new from gated-gelu
+        "pad_token_id": 0,
+        "decoder_start_token_id": 0,
+        "is_encoder_decoder": True,
+        "architectures": ["ChronosBoltModelForForecasting"],
+        "chronos_pipeline_class": "ChronosBoltPipeline",
+        "chronos_config": {
+            **{theirs: whole[ours] for ours, theirs in _CHRONOS_CONFIG.items()},
+            "context_length": context_length,
+            "prediction_length": prediction_length,
+            "quantiles": [*quantiles],
+        },
+    }
+
+
+def to_chronos_bolt(state: Mapping[str, T]) -> dict[str, T]:
+    """Rename the weights of a `ChronosBolt` to those of `ChronosBoltModelForForecasting`.
+
+    Args:
+        state: of a network whose attention has queries and keys by linear maps, as `UNSCALED` has.
+
+    Raises:
+        KeyError: for a weight of another attention.
+    """
+    is_gated = any(name.endswith("network.gate.weight") for name in state)
+    theirs = {_their_name(name, is_gated): part for name, part in state.items()}
+    copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    return {**theirs, **dict.fromkeys(copies, theirs["shared.weight"])}
+
+
+def _their_name(name: str, is_gated: bool) -> str:
+    owner, _, part = name.rpartition(".")
+    if owner == "special":
+        return f"shared.{part}"
+    first, _, rest = owner.partition(".")
+    if first in ("patch_mlp", "head"):
+        return f"{'input' if first == 'patch_mlp' else 'output'}_patch_embedding.{_ENDS[rest]}.{part}"
+    if rest in ("relative_bias", "norm"):
+        shared = {"relative_bias": "block.0.layer.0.SelfAttention.relative_attention_bias", "norm": "final_layer_norm"}
+        return f"{first}.{shared[rest]}.{part}"
+    match = re.fullmatch(r"blocks\.(\d+)\.(attention|across|network)(?:_norm|\.(.+))", rest)
+    if match is None:
+        raise KeyError(name)
+    number, branch, layer = match.groups()
+    place = {"attention": 0, "across": 1, "network": 1 if first == "encoder" else 2}[branch]
+    maps = {"hidden": "wi_0" if is_gated else "wi", "gate": "wi_1", "output": "wo"} if branch == "network" else _MAPS
+    end = "layer_norm" if layer is None else f"{_BRANCHES[branch]}.{maps[layer]}"
+    return f"{first}.block.{number}.layer.{place}.{end}.{part}"

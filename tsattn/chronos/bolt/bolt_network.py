@@ -1,14 +1,15 @@
 """Chronos-Bolt: patches of one channel as tokens of a T5, all quantiles of the horizon at once.
 
-Source: Ansari et al., *Chronos: Learning the Language of Time Series* (TMLR 2024), and the Bolt models of the package
-chronos-forecasting, which this computes as they do (`bolt_weights.py` exchanges weights with them), with any attention
-in the encoder.
+Source: Ansari et al., *Chronos: Learning the Language of Time Series* (TMLR 2024), and the Bolt models of
+chronos-forecasting. With the same weights (`bolt_file.py` renames them) both compute the same; here the encoder takes
+any attention.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -26,7 +27,7 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
 
-__all__ = ["UNSCALED", "ChronosBolt"]
+__all__ = ["UNSCALED", "ChronosBolt", "continued_quantiles", "quantiles_of_paths"]
 
 UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
 """The attention of the T5 models, whose logits have no factor."""
@@ -41,29 +42,26 @@ _GAIN = 2.0  # of the head, so that small steps of what it reads are steps of th
 class ChronosBolt(Backbone):
     """Patches and their masks through an MLP, an encoder and a decoder of one token, to all quantiles of all steps.
 
-    Patches without any observed step are padding. With `reg_token` a last token of the encoder stands for the whole
-    window: it sees, and is seen by, every patch, whatever the attention. The relative bias, and positions of the
-    attention's windows and blocks, count patches.
-
-    Quantiles are trained as they come, by the level; in eval mode those of a step that cross are put in order, which
-    makes no quantile loss larger (Chernozhukov et al., *Quantile and Probability Curves Without Crossing*, Econometrica
-    2010).
+    Patches without an observed step are padding. With `reg_token` a last token of the encoder stands for the whole
+    window: it sees, and is seen by, every patch, with any attention. The relative bias, windows and blocks count
+    patches. In eval mode the quantiles of a step are sorted, which makes no quantile loss larger (Chernozhukov et al.,
+    *Quantile and Probability Curves Without Crossing*, Econometrica 2010).
 
     Args:
         task: the sizes to build for. Contexts may be shorter.
         output: the quantiles to forecast; none for a point forecast.
         patch_len: steps of a patch; the context is padded to whole patches at the front.
-        stride: steps from one patch to the next; `patch_len` by default. Where it does not divide `patch_len` the
-            context is padded to whole strides, so that the last patch ends at the last step, and weights are not those
-            of chronos-forecasting, whose patches then begin at the first step and leave the last ones out.
+        stride: steps from one patch to the next; `patch_len` by default. If it does not divide `patch_len`, the
+            context is padded to whole strides, so that the last patch ends at the last step; chronos-forecasting
+            leaves the last steps out there.
         d_model: D, the width of the tokens.
         num_layers: blocks of the encoder.
         num_decoder_layers: blocks of the decoder.
         num_heads: H, heads of each attention.
         head_dim: components of a head; D / H by default.
         d_ff: hidden width of the networks on each token; 4 D by default.
-        feed_forward: the function of their hidden layers: ``relu``, ``gelu``, ``gelu_tanh`` or ``silu``, or ``gated-``
-            before one of these.
+        feed_forward: the function of their hidden layers: ``relu``, ``gelu``, ``gelu_tanh`` or ``silu``; or gated,
+            ``gated-relu``.
         attention: of the encoder: a kind of attention, its description, or a list of these, one a layer.
         reg_token: whether there is a token for the whole window.
         num_buckets: of the relative bias.
@@ -120,29 +118,22 @@ class ChronosBolt(Backbone):
         self.special = nn.Embedding(2 if reg_token else 1, d_model)
         inputs = {"hidden": "input", "skip": "input"}
         self.patch_mlp = ResidualMLP(2 * patch_len, d_ff, d_model, feed_forward, dropout, inputs)
-        layers = [_with_width(one, width) for one in attention_per_layer(attention, num_layers)]
-        self.encoder = T5Stack(
-            [
-                _without_data_blocks(
-                    build_attention(layer, d_model=d_model, num_heads=num_heads, max_length=self.max_patches)
+        build = partial(build_attention, d_model=d_model, num_heads=num_heads)
+        layers = [
+            build(_with_width(one, width), max_length=self.max_patches)
+            for one in attention_per_layer(attention, num_layers)
+        ]
+        for layer in layers:
+            if layer.pattern.data_blocks is not None:
+                raise UserError(
+                    f"backbone chronos_bolt finds no blocks by {layer.pattern.data_blocks}: give numbers or lengths"
                 )
-                for layer in layers
-            ],
-            [],
-            d_ff,
-            feed_forward,
-            dropout,
-            DistanceBias(num_heads, num_buckets, max_distance),
-        )
+        bias = DistanceBias(num_heads, num_buckets, max_distance)
+        self.encoder = T5Stack(layers, [], d_ff, feed_forward, dropout, bias)
         plain = _with_width(UNSCALED, width)
-        self.decoder = T5Stack(
-            [build_attention(plain, d_model=d_model, num_heads=num_heads) for _ in range(num_decoder_layers)],
-            [build_attention(plain, d_model=d_model, num_heads=num_heads) for _ in range(num_decoder_layers)],
-            d_ff,
-            feed_forward,
-            dropout,
-            DistanceBias(num_heads, num_buckets, max_distance, both_ways=False),
-        )
+        among, across = ([build(plain) for _ in range(num_decoder_layers)] for _ in range(2))
+        bias = DistanceBias(num_heads, num_buckets, max_distance, both_ways=False)
+        self.decoder = T5Stack(among, across, d_ff, feed_forward, dropout, bias)
         numbers = self.num_outputs * self.num_steps
         outputs = {"output": "output", "skip": "output"}
         self.head = ResidualMLP(d_model, d_ff, numbers, feed_forward, dropout, outputs)
@@ -160,14 +151,11 @@ class ChronosBolt(Backbone):
         return forecast if self.training else forecast.sort(-1).values
 
     def quantiles_of(self, context: Tensor, observed: Tensor | None = None) -> Tensor:
-        """The quantiles of series, one a row, as they come: those of a step may cross.
+        """The quantiles `(R, Q, T)` of series `(R, L)` on their scale, unsorted; Q is 1 for a point forecast.
 
         Args:
-            context: `(R, L)`; what stands at missing steps is not read.
+            context: one series a row; values at missing steps are not read.
             observed: `(R, L)` bool; None if all is observed.
-
-        Returns:
-            `(R, Q, T)` on the scale of the context; Q is 1 for a point forecast.
         """
         scale = WindowScale(context, observed, arcsinh=self.arcsinh)
         patches, seen = self._patches(scale.normalised().to(self.special.weight.dtype), observed)
@@ -204,19 +192,17 @@ class ChronosBolt(Backbone):
         return series.unfold(-1, self.patch_len, self.stride), observed.unfold(-1, self.patch_len, self.stride)
 
     def _lacking(self, length: int) -> int:
-        """Steps with which a context is padded, so that a patch ends at its last step."""
+        """Steps of padding, so that a patch ends at the last step."""
         if self.patch_len % self.stride == 0:
             return -length % self.patch_len
         return max(self.patch_len - length, (self.patch_len - length) % self.stride)
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """As T5 does, each map keeping the scale of its inputs; but what a forecast is made of is there from the start.
+        """Start near a forecast: from T5's own start, thousands of steps yield little more than the window's mean.
 
-        From T5's own start, a network that sees each window once takes thousands of steps to find out where a patch
-        lies, and forecasts little more than the mean of the window until then. Here each head of the encoder looks at
-        one distance, the token of the decoder takes over the one of the whole window, all quantiles of a step read the
-        same direction of it, and all other branches add little.
+        Each head of the encoder looks at one distance, the decoder's token takes over that of the whole window, all
+        quantiles of a step read one direction of it, and all other branches add little.
         """
         nn.init.normal_(self.special.weight)
         for mlp in (self.patch_mlp, self.head):
@@ -245,7 +231,7 @@ class ChronosBolt(Backbone):
         self.head.skip.weight.copy_(_GAIN * nn.init.orthogonal_(directions).repeat(self.num_outputs, 1))
 
     def _take_over_window(self, across: Attention) -> None:
-        """Let the decoder's token see hardly more than the token of the whole window, and take it over."""
+        """Let the decoder's token attend to the token of the whole window, and copy it."""
         projection = across.projection
         assert isinstance(projection, LowRankProjection)
         start, window = (token * token.square().mean().rsqrt() for token in self.special.weight[[_START, _REG]])
@@ -256,16 +242,47 @@ class ChronosBolt(Backbone):
         across.output.weight.copy_(across.value.weight.T)
 
 
-def _without_data_blocks(attention: Attention) -> Attention:
-    """The attention itself, whose blocks must come from positions."""
-    if attention.pattern.data_blocks is not None:
-        raise UserError(
-            f"backbone chronos_bolt finds no blocks by {attention.pattern.data_blocks}: give numbers or lengths"
-        )
-    return attention
+def continued_quantiles(
+    network: ChronosBolt, levels: Sequence[float], context: Tensor, observed: Tensor | None, most: int, horizon: int
+) -> Tensor:
+    """Forecast `(R, Q, horizon)`, unsorted, beyond the network's horizon as `ChronosBoltPipeline.predict` does.
+
+    Each quantile forecast becomes a context for the next steps; the quantiles of all these forecasts together are the
+    next forecast, so that intervals widen.
+
+    Args:
+        network: of Q quantiles at once.
+        levels: the Q levels.
+        context: `(R, L)` one series a row.
+        observed: `(R, L)` bool; None if all is observed.
+        most: steps of the longest context that the network reads.
+        horizon: steps to forecast.
+    """
+    R, Q = len(context), len(levels)
+    pieces = [network.quantiles_of(context[:, -most:], None if observed is None else observed[:, -most:])]
+    if horizon > network.num_steps:
+        context = context[:, None].expand(-1, Q, -1)
+        observed = None if observed is None else observed[:, None].expand(-1, Q, -1)
+    while sum(piece.shape[-1] for piece in pieces) < horizon:
+        last = pieces[-1].to(context.dtype)
+        context = torch.cat([context, last], -1)[..., -most:]
+        if observed is not None:
+            observed = torch.cat([observed, torch.ones_like(last, dtype=torch.bool)], -1)[..., -most:]
+        seen = None if observed is None else observed.flatten(0, 1)
+        paths = network.quantiles_of(context.flatten(0, 1), seen).reshape(R, Q * Q, -1)
+        pieces.append(quantiles_of_paths(paths, levels))
+    return torch.cat(pieces, -1)[..., :horizon]
+
+
+def quantiles_of_paths(paths: Tensor, levels: Sequence[float]) -> Tensor:
+    """Interpolate the quantiles `(R, Q, T)` of paths `(R, N, T)`, as `torch.quantile`, which stops at 2^24 numbers."""
+    places = torch.tensor(levels, dtype=torch.float64) * (paths.shape[1] - 1)
+    below, ordered = places.floor(), paths.sort(1).values
+    share = (places - below).to(paths)[:, None]
+    lower, upper = (ordered[:, at.long().to(paths.device)] for at in (below, places.ceil()))
+    return torch.lerp(lower, upper, share)
 
 
 def _with_width(description: Description, head_dim: int) -> Description:
-    """A description whose heads have so many components, unless it says otherwise."""
     described = {"kind": description} if isinstance(description, str) else dict(description)
     return {"head_dim": head_dim, **described}

@@ -1,8 +1,6 @@
-"""The parts of a Chronos-Bolt network: the scale of a window, the networks, bias, blocks and stacks of T5.
+"""The parts of a Chronos-Bolt network: the scale of a window, and the layers of T5 with any attention.
 
-Source: Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer* (JMLR 2020):
-normalisation before each branch by the root mean square alone, no biases, and one relative bias of the logits for all
-layers. Here with any attention.
+Source: Raffel et al., *Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer* (JMLR 2020).
 """
 
 from __future__ import annotations
@@ -20,17 +18,7 @@ from tsattn.attention import Attention
 from tsattn.errors import UserError, one_of
 from tsattn.layers import BlockStack, Dropout
 
-__all__ = [
-    "FEED_FORWARDS",
-    "DistanceBias",
-    "ResidualMLP",
-    "T5Block",
-    "T5Stack",
-    "TokenNetwork",
-    "WindowScale",
-    "distance_buckets",
-    "without_biases",
-]
+__all__ = ["DistanceBias", "ResidualMLP", "T5Block", "T5Stack", "TokenNetwork", "WindowScale", "distance_buckets"]
 
 EPS = 1e-6  # added to the mean square
 
@@ -40,33 +28,20 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
 }
-FEED_FORWARDS = (*_ACTIVATIONS, *(f"gated-{name}" for name in _ACTIVATIONS))
 
 
-def activation_of(feed_forward: str) -> Callable[[Tensor], Tensor]:
-    """The function that a name of `FEED_FORWARDS` has, gated or not.
-
-    Raises:
-        UserError: for another name.
-    """
-    if feed_forward not in FEED_FORWARDS:
-        raise UserError(f"feed_forward must be one of {one_of(FEED_FORWARDS)}, not {feed_forward!r}")
+def _activation(feed_forward: str) -> Callable[[Tensor], Tensor]:
+    valid = (*_ACTIVATIONS, *(f"gated-{name}" for name in _ACTIVATIONS))
+    if feed_forward not in valid:
+        raise UserError(f"feed_forward must be one of {one_of(valid)}, not {feed_forward!r}")
     return _ACTIVATIONS[feed_forward.removeprefix("gated-")]
 
 
 class ResidualMLP(nn.Module):
-    """The sum of a network with one hidden layer and a linear map; it may change the width.
+    """A network with one hidden layer plus a linear map, `(..., num_inputs)` to `(..., num_outputs)`.
 
-    Source: Das et al., *A decoder-only foundation model for time-series forecasting* (ICML 2024), and the Chronos-Bolt
-    models.
-
-    Args:
-        num_inputs: width of what comes in.
-        d_ff: hidden width.
-        num_outputs: width of what goes out.
-        feed_forward: names the function of the hidden layer, see `activation_of`.
-        dropout: probability of dropping a number of the hidden branch in training.
-        mup_roles: of its layers, ``hidden``, ``output`` and ``skip``, see `tsattn.optim`.
+    Source: Das et al., *A decoder-only foundation model for time-series forecasting* (ICML 2024). `mup_roles` are those
+    of its layers, see `tsattn.optim`.
     """
 
     def __init__(
@@ -84,26 +59,16 @@ class ResidualMLP(nn.Module):
         self.output = nn.Linear(d_ff, num_outputs)
         self.skip = nn.Linear(num_inputs, num_outputs)
         self.dropout = Dropout(dropout)
-        self._activation = activation_of(feed_forward)
+        self._activation = _activation(feed_forward)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """Map `(..., num_inputs)` to `(..., num_outputs)`."""
         out: Tensor = self.dropout(self.output(self._activation(self.hidden(x))), self.skip(x))
         return out
 
 
 class TokenNetwork(nn.Module):
-    """A hidden layer without biases, gated by a second one or not.
-
-    Source: Raffel et al. (JMLR 2020), T5; gated: Shazeer, *GLU Variants Improve Transformer* (2020).
-
-    Args:
-        d_model: D.
-        d_ff: hidden width.
-        feed_forward: the function of the hidden layer, and whether it is gated: one of `FEED_FORWARDS`.
-        dropout: probability of dropping a number of the hidden layer in training.
-    """
+    """A hidden layer without biases on each token, gated by a second one (Shazeer, *GLU Variants*, 2020) or not."""
 
     def __init__(self, d_model: int, d_ff: int, feed_forward: str, dropout: float) -> None:
         super().__init__()
@@ -111,11 +76,10 @@ class TokenNetwork(nn.Module):
         self.gate = nn.Linear(d_model, d_ff, bias=False) if feed_forward.startswith("gated-") else None
         self.output = nn.Linear(d_ff, d_model, bias=False)
         self.dropout = Dropout(dropout)
-        self._activation = activation_of(feed_forward)
+        self._activation = _activation(feed_forward)
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """Map `(..., D)` to `(..., D)`."""
         hidden = self._activation(self.hidden(x))
         if self.gate is not None:
             hidden = hidden * self.gate(x)
@@ -134,10 +98,6 @@ class DistanceBias(nn.Module):
         num_buckets: of both directions together, or of the past alone.
         max_distance: in tokens.
         both_ways: whether later tokens have buckets of their own; else each counts as the token itself.
-
-    Raises:
-        UserError: for buckets too few to tell distances apart, or a distance that is no further than those with a
-            bucket each.
     """
 
     def __init__(
@@ -155,28 +115,24 @@ class DistanceBias(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads).normal_(std=0.02))
 
     def forward(self, num_tokens: int) -> Tensor:
-        """The bias `(1, H, N, N)` of N neighbouring tokens: `[..., i, j]` of token i that looks at token j."""
+        """The bias `(1, H, N, N)` of N neighbouring tokens; `[..., i, j]`: token i looks at token j."""
         place = torch.arange(num_tokens, device=self.weight.device)
         return self.weight[self.buckets(place[None, :] - place[:, None])].permute(2, 0, 1)[None]
 
     @torch.no_grad()
     def look_at_distances_(self, peak: float) -> None:
-        """Start with heads that look back: the first at the token before, the second at the one before that, and so on.
-
-        Args:
-            peak: the bias there; it is 0 elsewhere.
-        """
+        """Let head h look h + 1 tokens back, with a bias of `peak` there and 0 elsewhere."""
         heads = torch.arange(self.weight.shape[1], device=self.weight.device)
         self.weight.zero_()
         self.weight[self.buckets(-1 - heads), heads] = peak
 
     def buckets(self, ahead: Tensor) -> Tensor:
-        """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape."""
+        """See `distance_buckets`."""
         return distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
 
 
 def distance_buckets(ahead: Tensor, num_buckets: int, max_distance: int, *, both_ways: bool) -> Tensor:
-    """The bucket of each whole number of tokens that a key lies ahead of its query, in any shape (`DistanceBias`)."""
+    """The bucket of each number of tokens that a key lies ahead of its query, see `DistanceBias`."""
     first = torch.zeros_like(ahead)
     if both_ways:
         num_buckets //= 2
@@ -194,14 +150,12 @@ def distance_buckets(ahead: Tensor, num_buckets: int, max_distance: int, *, both
 class WindowScale:
     """The mean and standard deviation of the observed steps of each window, as the Chronos models have them.
 
-    Unlike `InstanceNorm` nothing is added to the variance, and steps that are missing stay where they are. Source:
-    Ansari et al., *Chronos: Learning the Language of Time Series* (TMLR 2024), and the package chronos-forecasting,
-    whose Bolt models standardise, and whose Chronos-2 takes the arcsinh after that.
+    Unlike `InstanceNorm` nothing is added to the variance, and missing steps keep their place.
 
     Args:
-        context: `(R, L)` one series a row; what stands at missing steps is not read.
+        context: `(R, L)` one series a row; values at missing steps are not read.
         observed: `(R, L)` bool; None if all is observed.
-        arcsinh: whether the standardised values are squeezed by the arcsinh.
+        arcsinh: whether the arcsinh of standardised values is taken, as in Chronos-2.
 
     Attributes:
         mean: `(R, 1)`; 0 without an observed step.
@@ -225,12 +179,12 @@ class WindowScale:
         self._context = context
 
     def normalised(self) -> Tensor:
-        """The context on the scale of the window, `(R, L)`; what stands at missing steps means nothing."""
+        """The context on the scale of the window, `(R, L)`; missing steps hold no value."""
         scaled = (self._context - self.mean) / self.scale
         return scaled.arcsinh() if self.arcsinh else scaled
 
     def restore(self, forecast: Tensor) -> Tensor:
-        """From the scale of the window back to that of the context: `(R, ...)`."""
+        """Map `(R, ...)` from the scale of the window back to that of the context."""
         forecast = forecast.to(self.mean.dtype)
         forecast = forecast.sinh() if self.arcsinh else forecast
         shape = (-1, *[1] * (forecast.dim() - 1))
@@ -238,7 +192,7 @@ class WindowScale:
 
 
 def without_biases(attention: Attention) -> Attention:
-    """The attention itself, its linear maps (of queries, keys, values and the output) left without biases."""
+    """Remove the biases of an attention's linear maps, and return it."""
     for part in attention.modules():
         if isinstance(part, nn.Linear):
             part.register_parameter("bias", None)
@@ -246,15 +200,7 @@ def without_biases(attention: Attention) -> Attention:
 
 
 class T5Block(nn.Module):
-    """Attention, in a decoder then attention to the encoder's tokens, then a network on each token: each added.
-
-    Args:
-        attention: of the tokens among themselves.
-        across: of the tokens to those of the encoder; None in an encoder.
-        d_ff: hidden width of the network.
-        feed_forward: see `TokenNetwork`.
-        dropout: probability of dropping a number of a branch in training.
-    """
+    """Attention, in a decoder also attention to the encoder's tokens (`across`), and a network: each added."""
 
     def __init__(
         self, attention: Attention, across: Attention | None, d_ff: int, feed_forward: str, dropout: float
@@ -280,7 +226,7 @@ class T5Block(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> Tensor:
-        """Map `(B, N, D)` to `(B, N, D)`; see `T5Stack`, with the bias `(1, H, N, N)` of the logits."""
+        """Map `(B, N, D)` to `(B, N, D)` with a bias `(1, H, N, N)` of the logits; see `T5Stack.forward`."""
         tokens = {"attention_mask": mask, "bias": bias, "positions": positions, "global_tokens": global_tokens}
         x = self.dropout(self.attention(self.attention_norm(x), **tokens), x)
         if self.across is not None and self.across_norm is not None:
@@ -290,13 +236,13 @@ class T5Block(nn.Module):
 
 
 class T5Stack(BlockStack):
-    """A stack of blocks, one for each attention, with a relative bias that all share, and a final normalisation.
+    """A block for each attention, with a relative bias that all share, and a final normalisation.
 
     Args:
         attentions: of the tokens among themselves, first layer first.
         across: of the tokens to those of the encoder, as many; none in an encoder.
         d_ff: hidden width of the networks.
-        feed_forward: see `TokenNetwork`.
+        feed_forward: their function, ``relu`` or another of `TokenNetwork`.
         dropout: probability of dropping a number of the tokens at either end, or of a branch, in training.
         relative_bias: of the logits.
     """

@@ -1,4 +1,4 @@
-"""Forecasts by pretrained weights: as they are, with their attention swapped, or trained on."""
+"""Forecasts by pretrained weights: as they are, with their attention swapped, or fine-tuned."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing_extensions import override
 from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.chronos.bolt.bolt_file import read_model
-from tsattn.chronos.converting.context_windows import HELD_OUT
-from tsattn.chronos.forecasting.chronos_forecasts import ChronosForecasts
-from tsattn.chronos.forecasting.chronos_network import ChronosNetwork
-from tsattn.chronos.forecasting.chronos_options import ChronosOptions
-from tsattn.chronos.forecasting.pipeline_forecasts import PipelineForecasts
-from tsattn.chronos.models.named_weights import bolt_file
+from tsattn.chronos.calibration import HELD_OUT
+from tsattn.chronos.chronos_network import ChronosNetwork, ChronosOptions, open_unfitted
+from tsattn.chronos.families import ChronosFamily
+from tsattn.chronos.open_models import OpenModel, Sampling
+from tsattn.chronos.opening import NamedWeights
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.any_horizon import AnyHorizon
@@ -42,11 +41,11 @@ _LEARNED_FROM = 512  # training windows that conversion and calibration see
 
 
 class ChronosPredictor(NetworkPredictor, AnyHorizon):
-    """A `ChronosNetwork`, whose arguments are its own.
+    """A `ChronosNetwork` with the arguments of `ChronosOptions`.
 
-    Without `trained` and `calibrate` there is nothing to fit: it forecasts straight away, with as much context as the
-    model takes. Quantiles between the model's levels are interpolated, those beyond the outermost are refused, and
-    quantiles that cross are sorted. Horizons beyond what it forecasts at once are continued as its family does.
+    Without `trained` and `calibrate` it forecasts without a fit, with as much context as the model takes. Quantiles
+    between the model's levels are interpolated, and those beyond the outermost refused. Its family continues horizons
+    beyond what it forecasts at once.
 
     Args:
         backbone: the description of a `ChronosNetwork`.
@@ -60,29 +59,32 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     def __init__(self, backbone: Description) -> None:
         super().__init__(backbone)
-        descriptions.check_types(self.arguments, get_type_hints(ChronosNetwork.__init__), "predictor chronos")
+        descriptions.check_types(self.arguments, get_type_hints(ChronosOptions), "predictor chronos")
         self.options = ChronosOptions(**self.arguments)
         self.is_trained = self.options.trained is not None
         self.needs_fit = self.options.is_fitted
-        self.uses_covariates = False  # until it is known whose weights these are
-        self._unfitted: tuple[ChronosForecasts, ...] = ()
+        self.uses_covariates = False  # until the weights are known
+        self._unfitted: OpenModel | None = None
 
     @property
-    def forecasts(self) -> ChronosForecasts:
-        """What forecasts, or would before anything is fitted."""
+    def forecasts(self) -> OpenModel:
+        """The open model, or what it is before anything is fitted."""
         if isinstance(self.backbone, ChronosNetwork) and (not self.needs_fit or self.backbone.model is not None):
             return self.backbone.forecasts
-        if not self._unfitted:
-            task = Task("weights", 1, 1, ("y",), "1", 1)
-            self._unfitted = (ChronosNetwork(task, Output(), **self.options.unfitted).forecasts,)
-        return self._unfitted[0]
+        if self._unfitted is None:
+            self._unfitted = open_unfitted(self.options.unfitted)
+        return self._unfitted
+
+    @property
+    def _network(self) -> ChronosNetwork:
+        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
+        return self.backbone
 
     @property
     @override
     def context_length(self) -> int:
         if self.needs_fit:
-            assert self.task is not None, "build(task, output) comes first"
-            return self.task.context_length
+            return super().context_length
         own = self.options.context_length
         return self.forecasts.context_length if own is None else own
 
@@ -101,9 +103,9 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @override
     def num_parameters(self) -> int:
         """Of the whole network, or those that are trained."""
-        network = self.backbone
         if not self.is_trained:
-            return self.forecasts.num_parameters
+            return sum(part.numel() for part in self.forecasts.network.parameters())
+        network = self.backbone
         if not isinstance(network, ChronosNetwork) or network.model is None:
             network = ChronosNetwork(Task("weights", 1, 1, ("y",), "1", 1), Output(), **self.arguments)
         return sum(part.numel() for part in network.parameters() if part.requires_grad)
@@ -117,7 +119,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @override
     def pretraining(self, data: str) -> str:
         try:
-            file = bolt_file(self.options.weights)
+            file = NamedWeights.of(self.options.weights).file
         except UserError:  # a predictor that was saved outlives the file that it began with
             file = None
         if file is None:
@@ -140,9 +142,10 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         self.check_output(output)
         super().build(task, output, empty=empty)
         if not self.needs_fit:
-            assert isinstance(self.backbone, ChronosNetwork)
-            self.backbone.share(*self._unfitted)
-            self._check_context()
+            self._network.share(self._unfitted)
+            most = self.forecasts.context_length
+            if self.context_length > most:
+                raise UserError(f"context_length of {self.name} must be at most {most}, not {self.context_length}")
             self._find_covariates(self.forecasts)
 
     @override
@@ -174,13 +177,11 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        assert self.task is not None, "build(task, output) comes first"
-        return self.forecast_to(batch, self.task.prediction_length)
+        return AnyHorizon.forward(self, batch)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
-        return self.backbone.forecast_to(last_context(batch, self.context_length), horizon)
+        return self._network.forecast_to(last_context(batch, self.context_length), horizon)
 
     @property
     @override
@@ -189,9 +190,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
-        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
         context = last_context(batch, self.context_length)
-        return self.backbone.forecasts.paths(context, horizon, count, seed)
+        return self._network.forecasts.paths(context, horizon, Sampling(count, seed))
 
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
@@ -203,7 +203,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def _started(self, training: Training) -> ChronosNetwork | None:
-        """Built from what its own state says, so that the weights that it began with may be gone."""
+        """Build from the state alone, since the weights that it began with may be gone."""
         from tsattn.training.checkpoint_io import load_checkpoint  # what is only loaded needs no Lightning
 
         state = training.start
@@ -221,17 +221,17 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         return network
 
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
-        """Convert and calibrate on training windows, where either learns from them, unless it has done so before."""
-        self._say_limits(network.forecasts, training.say)
-        self._find_covariates(network.forecasts)
+        """Convert and calibrate on training windows, if either learns from them, unless that was done before."""
+        family = network.forecasts
+        self._say_limits(family, training.say)
+        self._find_covariates(family)
         if training.start is not None or training.checkpoint is not None:
             return
         learns = self.options.calibrate or self.options.convert == "rotate"
         if self.options.attention is None or not learns:
             return
-        forecasts = network.forecasts
-        assert isinstance(forecasts, PipelineForecasts)
-        windows = self._windows(forecasts, data)
+        assert isinstance(family, ChronosFamily)
+        windows = self._windows(family, data)
         # whole windows, since the channels of one are often alike
         last = max(1, len(windows) // HELD_OUT) if self.options.calibrate and len(windows) > 1 else 0
         border = len(windows) - last
@@ -240,12 +240,12 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         training.say(f"{self.name}: attention learns from {len(series)} training series")
         network.prepare(series, training.seed or 0, latest or None)
 
-    def _windows(self, forecasts: PipelineForecasts, data: ForecastDataModule) -> list[list[Tensor]]:
+    def _windows(self, family: ChronosFamily, data: ForecastDataModule) -> list[list[Tensor]]:
         """Training windows in the order of time, each with the rows of its channels that hold a value."""
         every = -(-len(data.windows("train", self.context_length)) // _LEARNED_FROM)
         windows = []
         for batch in data.eval_dataloader("train", self.context_length, every=every):
-            rows = forecasts.rows(batch)
+            rows = family.rows(batch)
             known = torch.cat([rows.past] if rows.target is None else [rows.past, rows.target], -1)
             assert batch.time is not None
             for time, window in zip(batch.time[:, -1].tolist(), known, strict=True):
@@ -253,13 +253,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         windows.sort(key=lambda window: window[0])
         return [rows for _, rows in windows if rows]
 
-    def _check_context(self) -> None:
-        most = self.forecasts.context_length
-        if self.context_length > most:
-            raise UserError(f"context_length of {self.name} must be at most {most}, not {self.context_length}")
-
-    def _say_limits(self, forecasts: ChronosForecasts, say: Callable[[str], None]) -> None:
-        """What of the task the model does not look at, or does in several steps."""
+    def _say_limits(self, forecasts: OpenModel, say: Callable[[str], None]) -> None:
+        """Tell what of the task the model does not read, or does in several steps."""
         assert self.task is not None
         task = self.task
         L, T = task.context_length, task.prediction_length
@@ -271,7 +266,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             does = "is trained over" if self.is_trained else "forecasts"
             say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and goes on from its forecasts")
 
-    def _find_covariates(self, forecasts: ChronosForecasts) -> None:
+    def _find_covariates(self, forecasts: OpenModel) -> None:
         """Note whether covariates are used, and log those that are not."""
         assert self.task is not None
         self.uses_covariates = forecasts.takes_covariates

@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 
 from tsattn.checks import positive_number
-from tsattn.chronos.converting.projecting import RESTARTS, SWEEPS, mean_form, share_of
-from tsattn.chronos.converting.special_cases import SPECIAL_CASES, butterfly_radices
-from tsattn.chronos.models.families import chosen_sites, family_of
-from tsattn.chronos.models.pipelines import check_extra
-from tsattn.chronos.swapped.building import Surroundings
+from tsattn.chronos.conversions import mean_form
+from tsattn.chronos.families import family_of
+from tsattn.chronos.swapped_attention import Surroundings
 from tsattn.structured import (
     BTT,
     MLBTC,
     MLR,
+    Butterfly,
+    Kronecker,
     LevelShape,
+    LowRank,
+    Monarch,
     StructuredMatrix,
     block_sizes,
+    prime_factors,
 )
 
 __all__ = ["compare_structures"]
@@ -34,28 +37,17 @@ def compare_structures(
 
     Each structure is as large as it can be with no more parameters than `share` of those of the original's queries and
     keys; one whose smallest member is larger is left out. Under rotary positions the error counts what a form that is
-    the same at every distance cannot hold (see `tsattn.chronos.converting.projecting`).
-
-    Args:
-        pipeline: of chronos-forecasting.
-        where: see `adapt`.
-        share: of the parameters of `W_Q` and `W_K` of a head.
-        seed: of the restarts of fits.
+    the same at every distance cannot hold (see `tsattn.chronos.conversions`).
 
     Returns:
         Columns `layer`, `head`, `structure`, `parameters` (of a head), `error`, the relative Frobenius error, and
-        `low_rank_error`, that of the nearest low-rank matrix of no more parameters, as queries and keys have it: of
-        zeros where these are too few for rank 1.
-
-    Raises:
-        UserError: for what is no pipeline, a layer that is not there, or another `share`.
+        `low_rank_error`, that of the nearest low-rank matrix of no more parameters.
     """
-    check_extra()
     share = positive_number("share", share)
-    family, model = family_of(pipeline), pipeline.inner_model
+    family = family_of(pipeline)
     rows = []
-    for site in chosen_sites(family, model, where):
-        around = Surroundings.of(family, model, site, family.layout(model))
+    for site in family.chosen_sites(where):
+        around = Surroundings.of(family, site, family.longest)
         form, left_out, norm = mean_form(around)
         width = form.shape[-1]
         tails = _tails(form)
@@ -63,10 +55,10 @@ def compare_structures(
         for name, fit in _fits(width, budget, seed).items():
             matrix = fit(form)
             error = torch.linalg.matrix_norm(form - matrix.to_dense())
-            errors = share_of((error.square() + left_out).sqrt(), norm).tolist()
+            errors = _share((error.square() + left_out).sqrt(), norm).tolist()
             parameters = matrix.num_params() // around.num_heads
             rank = min(parameters // (2 * width), width)
-            equal = share_of((tails[:, rank] + left_out).sqrt(), norm).tolist()
+            equal = _share((tails[:, rank] + left_out).sqrt(), norm).tolist()
             rows += [
                 (site.name, head, name, parameters, *both) for head, both in enumerate(zip(errors, equal, strict=True))
             ]
@@ -79,15 +71,19 @@ def _tails(form: Tensor) -> Tensor:
     return torch.nn.functional.pad(squares.flip(-1).cumsum(-1).flip(-1), (0, 1))
 
 
+def _share(error: Tensor, whole: Tensor) -> Tensor:
+    return torch.where(whole == 0, 0.0, error / whole)
+
+
 def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], StructuredMatrix]]:
     """What fits each structure of at most so many parameters to forms `(H, D, D)`, by name."""
     found: dict[str, Callable[[Tensor], StructuredMatrix]] = {}
     a, b, c, _ = block_sizes(width)
     rank = budget // (2 * width)
     tt_rank = budget // (width * (b + c))
-    restarts: dict[str, Any] = {"restarts": RESTARTS, "seed": seed, **SWEEPS}
+    restarts: dict[str, Any] = {"restarts": 1, "seed": seed, "tolerance": 1e-3, "max_sweeps": 40}
     if rank:
-        found["low_rank"] = lambda form: SPECIAL_CASES["low_rank"](form, min(rank, width))
+        found["low_rank"] = lambda form: LowRank.project(form, min(rank, width))
     blocks = [n for n in (1, 2, 4) if width % n == 0]
     if rank >= len(blocks) > 1:
         ranks = _shared(rank, len(blocks))
@@ -95,15 +91,17 @@ def _fits(width: int, budget: int, seed: int) -> dict[str, Callable[[Tensor], St
     if tt_rank:
         found["btt"] = lambda form: BTT.project(form, min(tt_rank, a))
     if width * (a + b) <= budget:
-        found["monarch"] = lambda form: SPECIAL_CASES["monarch"](form, rank)
+        found["monarch"] = Monarch.project
     left = (budget - width * (b + c)) // (2 * width)
     if left > 0:
         shapes = [LevelShape(left), LevelShape(1, b, c, shuffled=True)]
         found["mlbtc"] = lambda form: MLBTC.project(form, shapes, **restarts)
     if a * a + b * b <= budget:
-        found["kronecker"] = lambda form: SPECIAL_CASES["kronecker"](form, rank)
-    if width * sum(butterfly_radices(width)) <= budget:
-        found["butterfly"] = lambda form: SPECIAL_CASES["butterfly"](form, rank)
+        found["kronecker"] = lambda form: Kronecker.project(form, (a, a))
+    # a butterfly of the primes of BTT's blocks, those of `a` first, is a Monarch matrix of these blocks
+    radices = tuple(prime for part in (a, b) if part > 1 for prime in prime_factors(part)) or (1,)
+    if width * sum(radices) <= budget:
+        found["butterfly"] = lambda form: Butterfly.project(form, radices)
     return found
 
 

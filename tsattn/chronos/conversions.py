@@ -1,0 +1,245 @@
+"""Conversions: what a swapped attention keeps of the trained weights. All but ``fresh`` keep values and outputs.
+
+``copy`` keeps queries and keys.
+
+``rotate`` (multi-level attention): the score of a head, `q . k`, is the same in any basis of its r components, if
+queries and keys change it together: `(A^T q) . (A^-1 k)`. Multi-level attention scores far pairs with the first
+components alone, so the basis decides what they lose. Over independent tokens the loss `E (q_f . k_f)^2` of left-out
+components f is least, for every number of them at once, where queries and keys have the same diagonal second moments:
+from `L_q L_q^T = E q q^T`, `L_k L_k^T = Cov k` and `L_q^T L_k = U S V^T`, `q' = S^(1/2) U^T L_q^-1 q` and
+`k' = S^(1/2) V^T L_k^-1 k` (Eckart and Young on whitened tokens). Without data, tokens are white noise. Keys count by
+their covariance: a bias takes their mean off, and `q . E k` is the same for all keys, to which a softmax is blind.
+Rotary pairs turn at different speeds, so that only their order is free: by the mean square of what each adds to a score
+over the distances within a context.
+
+``project`` (structured forms): the member of a family of matrices nearest to each head's `W_Q W_K^T`. Rotary positions
+make a form for each distance; the fit is to their mean over the distances within a context, which is nearest to all
+together, and its error counts what the mean leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from tsattn.attention import MLRAttention
+from tsattn.attention.patterns import MultiLevelPattern
+from tsattn.attention.projections import BTTProjection, LowRankProjection, MLBTCProjection, NoProjection
+from tsattn.chronos.swapped_attention import PairRotation, Surroundings, SwappedAttention
+from tsattn.errors import UserError
+from tsattn.structured import BTT, fit_levels
+
+__all__ = ["CONVERSIONS", "InputMoments", "convert_weights", "mean_form"]
+
+CONVERSIONS = ("copy", "rotate", "project", "fresh")
+
+
+@dataclass(frozen=True)
+class InputMoments:
+    """Moments of the tokens that reach an attention, in float64: the means of `x x^T (D, D)` and of `x (D,)`."""
+
+    second: Tensor
+    mean: Tensor
+
+    @property
+    def covariance(self) -> Tensor:
+        """`(D, D)`."""
+        return self.second - self.mean[:, None] * self.mean
+
+
+@torch.no_grad()
+def convert_weights(
+    around: Surroundings, swapped: SwappedAttention, convert: str, moments: InputMoments | None, seed: int
+) -> Tensor | None:
+    """Give the attention in the place of an original the weights of a conversion.
+
+    `moments` are of the tokens there; None takes them as white noise. `seed` is of fits of several levels.
+
+    Returns:
+        `(H,)` the errors of scores as a share of these, see `AdaptedChronos.score_errors`; None if every pair is scored
+        with all components, or by none of the original's.
+
+    Raises:
+        UserError: for an attention that does not go with the conversion.
+    """
+    if convert == "fresh":
+        return None
+    swapped.attention.value.weight.copy_(around.original.v.weight)
+    swapped.attention.output.weight.copy_(around.original.o.weight)
+    if convert == "project":
+        return _project(around, swapped, seed)
+    query, key = _heads(around)
+    if moments is None:
+        width, place = query.shape[-1], query.device
+        known = InputMoments(torch.eye(width).double().to(place), torch.zeros(width).double().to(place))
+    else:
+        known = InputMoments(moments.second.to(query.device), moments.mean.to(query.device))
+    if convert == "copy":
+        _copy(around, swapped)
+    else:
+        _rotate(around, swapped, query, key, known, centred=moments is not None)
+    return _far_errors(around, swapped, known)
+
+
+def _copy(around: Surroundings, swapped: SwappedAttention) -> None:
+    projection = swapped.attention.projection
+    if isinstance(projection, NoProjection):
+        return
+    if not isinstance(projection, LowRankProjection):
+        raise UserError(
+            "copy keeps queries and keys, which this attention makes otherwise: convert it by project or fresh"
+        )
+    for layer, source in ((projection.query, around.original.q), (projection.key, around.original.k)):
+        weight = source.weight.view(around.num_heads, around.head_dim, -1)
+        if isinstance(swapped.attention.rotary, PairRotation):
+            weight = _paired(weight, swapped.attention.rotary.order)
+        layer.weight.copy_(weight.flatten(0, 1))
+
+
+def _rotate(
+    around: Surroundings, swapped: SwappedAttention, query: Tensor, key: Tensor, known: InputMoments, *, centred: bool
+) -> None:
+    attention = swapped.attention
+    if not isinstance(attention, MLRAttention) or not isinstance(attention.projection, LowRankProjection):
+        raise UserError("rotate is for mlr, whose far pairs keep the first components: copy, project or fresh")
+    if isinstance(attention.rotary, PairRotation):
+        order = _pair_energies(around, query, key, known).argsort(-1, descending=True)
+        attention.rotary.order.copy_(order)
+        query, key = _paired(query, order), _paired(key, order)
+    else:
+        squares = query @ known.second @ query.mT
+        to_query = _root(squares, squares)
+        to_key = _root(key @ known.covariance @ key.mT, key @ known.second @ key.mT)
+        left, sizes, right = torch.linalg.svd(to_query.mT @ to_key)
+        scale = sizes.sqrt()[:, :, None]
+        # a direction that no score has stays as it is drawn by the decomposition, with both sides near zero
+        query = scale * (left.mT @ torch.linalg.solve_triangular(to_query, query, upper=False))
+        key = scale * (right @ torch.linalg.solve_triangular(to_key, key, upper=False))
+        if centred:
+            layer = attention.projection.key
+            layer.bias = nn.Parameter((-(key @ known.mean).flatten()).to(layer.weight))
+    attention.projection.query.weight.copy_(query.flatten(0, 1))
+    attention.projection.key.weight.copy_(key.flatten(0, 1))
+
+
+def _root(moments: Tensor, squares: Tensor) -> Tensor:
+    """L of `L L^T = moments (H, r, r)`, of full rank beside their `squares`: any such L keeps the scores exact."""
+    size = squares.diagonal(dim1=1, dim2=2).mean(-1)[:, None, None].clamp(min=1e-12)
+    root: Tensor = torch.linalg.cholesky(moments + 1e-9 * size * torch.eye(moments.shape[-1]).to(moments))
+    return root
+
+
+def _far_errors(around: Surroundings, swapped: SwappedAttention, known: InputMoments) -> Tensor | None:
+    """How far the scores of the farthest pairs are from the original's, the mean of the keys left out.
+
+    Over independent tokens: 1 if no level holds the first and the last token of the longest context in one block.
+    """
+    attention = swapped.attention
+    pattern, projection = attention.pattern, attention.projection
+    if not isinstance(pattern, MultiLevelPattern) or not isinstance(projection, LowRankProjection):
+        return None
+    tokens = around.max_tokens if around.layout is None else around.layout.context_tokens
+    levels = zip(pattern.ranks, pattern.whole_levels(tokens), strict=True)
+    kept = sum(rank for rank, is_whole in levels if is_whole)
+    if isinstance(attention.rotary, PairRotation):
+        lost = _pair_energies(around, *_heads(around), known).gather(1, attention.rotary.order)
+        return _share_of(lost[:, kept // 2 :].sum(-1), lost.sum(-1)).sqrt()
+    weights = (projection.query.weight, projection.key.weight)
+    query, key = (rearrange(w.detach().double(), "(H r) D -> H r D", H=around.num_heads) for w in weights)
+    squares = (query @ known.second @ query.mT) * (key @ known.covariance @ key.mT)
+    return _share_of(squares[:, kept:, kept:].sum((1, 2)), squares.sum((1, 2))).clamp(min=0).sqrt()
+
+
+def _pair_energies(around: Surroundings, query: Tensor, key: Tensor, moments: InputMoments) -> Tensor:
+    """`(H, r/2)`: the mean square of what each rotary pair, as the original numbers them, adds to a score."""
+    assert around.layout is not None
+    pairs = query.shape[1] // 2
+    queries, keys = (torch.stack([weight[:, :pairs], weight[:, pairs:]], 2) for weight in (query, key))
+    second = queries @ moments.second @ queries.mT  # (H, pairs, 2, 2)
+    other = keys @ moments.second @ keys.mT
+    angles, shares = _angles(around, around.layout.context_tokens, pairs, query.device)
+    cos, sin = angles.cos(), angles.sin()
+    turn = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)  # (steps, pairs, 2, 2)
+    # tr(Q R K R^T), over distances of both signs, whose sines cancel where they are odd
+    turned = [(r @ other[:, None] @ r.mT) for r in (turn, turn.mT)]
+    energies = sum((second[:, None] * t).sum((-1, -2)) for t in turned) / 2
+    return torch.einsum("t,Htp->Hp", shares, torch.as_tensor(energies))
+
+
+def _angles(around: Surroundings, tokens: int, pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The angles `(tokens, pairs)` of pairs 0, 1, .. apart, and the shares `(tokens,)` of pairs at these distances."""
+    assert around.rope_base is not None
+    steps = torch.arange(tokens, dtype=torch.float64, device=device)
+    shares = (tokens - steps) / tokens**2
+    shares[1:] *= 2  # to either side
+    return steps[:, None] * around.rope_base ** -(torch.arange(pairs, device=device).double() / pairs), shares
+
+
+def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tensor:
+    """Fit a structured attention; the errors are Frobenius norms of the difference of forms."""
+    projection = swapped.attention.projection
+    form, left_out, norm = mean_form(around)
+    if isinstance(projection, BTTProjection):
+        fitted = BTT.project(form, projection.tt_rank, divisor=projection.divisor)
+        projection.left.copy_(fitted.left)
+        projection.right.copy_(fitted.right)
+    elif isinstance(projection, MLBTCProjection):
+        # more sweeps and restarts gain less than they cost at a model's width
+        levels, _ = fit_levels(form, projection.shapes, restarts=1, seed=seed, tolerance=1e-3, max_sweeps=40)
+        for at, level in enumerate(levels):
+            projection.left[at].copy_(level.left)
+            projection.right[at].copy_(level.right)
+    else:
+        raise UserError("project is for structured forms, btt, bilinear_mlr and mlbtc: convert this by copy or fresh")
+    error = torch.linalg.matrix_norm(form - projection.to_dense().double())
+    return _share_of((error.square() + left_out).sqrt(), norm)
+
+
+def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
+    """The bilinear form of each head of the original, its mean over distances under rotary positions.
+
+    Returns:
+        The forms `(H, D, D)` in float64; the mean square distance of those of single distances to it `(H,)`, 0 without
+        rotary positions; and the root of their mean square norm `(H,)`.
+    """
+    query, key = _heads(around)
+    if around.rope_base is None or around.layout is None:
+        form = query.mT @ key
+        norm = torch.linalg.matrix_norm(form)
+        return form, torch.zeros_like(norm), norm
+    half = around.head_dim // 2
+    angles, share = _angles(around, around.layout.context_tokens, half, query.device)
+    # sines cancel over distances of both signs
+    cosines = (share[:, None] * angles.cos()).sum(0).repeat(2)
+    form = query.mT @ (cosines[:, None] * key)
+    own, other = query @ query.mT, key @ key.mT
+    squares = torch.zeros(around.num_heads, dtype=torch.float64, device=query.device)
+    eye = torch.eye(half, dtype=torch.float64, device=query.device)
+    for weight, angle in zip(share, angles, strict=True):
+        cos, sin = eye * angle.cos(), eye * angle.sin()
+        turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)], 0)
+        both = sum((own * (r @ other @ r.T)).sum((1, 2)) for r in (turn, turn.T)) / 2
+        squares += weight * both
+    left_out = (squares - torch.linalg.matrix_norm(form).square()).clamp(min=0)
+    return form, left_out, squares.sqrt()
+
+
+def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:
+    """The original's queries and keys of each head, `(H, r, D)` in float64."""
+    weights = (around.original.q.weight, around.original.k.weight)
+    query, key = (rearrange(w.detach().double(), "(H r) D -> H r D", H=around.num_heads) for w in weights)
+    return query, key
+
+
+def _paired(weight: Tensor, order: Tensor) -> Tensor:
+    """Rows `(H, r, D)` of rotary pairs (p, p + r/2) as pairs (2p, 2p + 1), for each head in an order `(H, r/2)`."""
+    halves = torch.stack([order, order + weight.shape[1] // 2], -1).flatten(1)
+    return weight.gather(1, halves[..., None].expand(-1, -1, weight.shape[2]))
+
+
+def _share_of(error: Tensor, whole: Tensor) -> Tensor:
+    """An error as a share of the whole: 0 where that is 0, as in a head whose queries are."""
+    return torch.where(whole == 0, 0.0, error / whole)

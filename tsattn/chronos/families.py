@@ -1,0 +1,568 @@
+"""The families of Chronos models, T5, Bolt and 2: how they forecast and are trained, and where their attention lies.
+
+Shape letters as in `tsattn.chronos.open_models`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from typing_extensions import override
+
+from tsattn import descriptions
+from tsattn.batch import Batch
+from tsattn.chronos.open_models import (
+    AS_THE_MODEL_SAYS,
+    ROWS_AT_ONCE,
+    ChannelRows,
+    OpenModel,
+    Sampling,
+    at_levels,
+    is_constant,
+)
+from tsattn.errors import UserError, is_whole_number, one_of, shown
+
+__all__ = [
+    "FAMILIES",
+    "AttentionSite",
+    "ChronosFamily",
+    "TokenLayout",
+    "check_implementations",
+    "configured_family",
+    "family_of",
+]
+
+IMPLEMENTATIONS = ("sdpa", "eager")
+_NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
+_DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"
+
+
+@dataclass(frozen=True)
+class AttentionSite:
+    """One attention of a model: the name of its stack, its number there and the path of its module.
+
+    Stacks are ``encoder`` and ``decoder``, over time; ``group``, among the series of a group at one place in time; and
+    ``cross``, of a decoder to the states of its encoder.
+    """
+
+    stack: str
+    layer: int
+    path: str
+
+    @property
+    def name(self) -> str:
+        """``encoder.0``, as people and files name it."""
+        return f"{self.stack}.{self.layer}"
+
+    @property
+    def is_over_time(self) -> bool:
+        """Whether its tokens belong to one series and stand at positions."""
+        return self.stack not in ("group", "cross")
+
+
+@dataclass
+class TokenLayout:
+    """The tokens of an encoder: of a context, then special ones (end of sequence, REG, patches of the future).
+
+    A context has a place for every step or patch, also missing ones, and ends at place `context_tokens - 1` at any
+    length. Special tokens, so many in the present call, see and are seen by everything.
+    """
+
+    context_tokens: int
+    special_tokens: int
+
+    def places(self, length: int, device: torch.device) -> dict[str, Any]:
+        """The arguments `positions (S,)` and `global_tokens (S,)` of an attention to `length` tokens."""
+        first = self.context_tokens - (length - self.special_tokens)
+        positions = torch.arange(first, first + length, device=device)
+        if not self.special_tokens:
+            return {"positions": positions}
+        return {"positions": positions, "global_tokens": positions >= self.context_tokens}
+
+
+class ChronosFamily(OpenModel):
+    """A model of chronos-forecasting, adapted or plain. Quantiles that cross are sorted.
+
+    Args:
+        pipeline: its pipeline; the model moves to the device of its batches.
+        sampling: of its paths, if it draws any.
+
+    Attributes:
+        name: ``t5``, ``bolt`` or ``chronos2``.
+        attentions: the path of each stack's modules, with ``{}`` for the layer; those over time come first.
+        depends_on_level: whether the same changes at another level have another forecast.
+        longest: the most tokens of the encoder, of a context and special ones.
+        special_tokens: tokens that follow the context in `run`.
+        decoder_tokens: the most tokens of the decoder; 0 without one.
+        token_steps: steps from one token of the context to the next.
+        rope_base: the base of rotary positions, None without them.
+    """
+
+    name: ClassVar[str]
+    model_path: ClassVar[str]
+    pipeline_path: ClassVar[str]
+    attentions: ClassVar[Mapping[str, str]]
+    depends_on_level: ClassVar[bool] = False
+    longest: TokenLayout
+    special_tokens: int
+    decoder_tokens: int = 0
+    token_steps: int = 1
+    rope_base: float | None = None
+
+    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+        levels = None if self.draws_paths else tuple(map(float, pipeline.quantiles))
+        super().__init__(int(pipeline.model_context_length), int(pipeline.model_prediction_length), levels)
+        self.pipeline = pipeline
+        self.sampling = sampling
+
+    @classmethod
+    def model_class(cls) -> Any:
+        """The class of the models, of transformers or chronos-forecasting."""
+        return descriptions.imported(cls.model_path)
+
+    @classmethod
+    def pipeline_of(cls, model: Any) -> Any:
+        """Wrap a model into its pipeline."""
+        return descriptions.imported(cls.pipeline_path)(model)
+
+    @classmethod
+    def unloaded(cls, config: dict[str, Any], implementation: str) -> Any:
+        """Build a pipeline from a configuration; its weights are still to be filled in.
+
+        Raises:
+            ValueError: if the configuration names an implementation that transformers would download and run.
+        """
+        model_class = cls.model_class()
+        made = model_class.config_class.from_dict(dict(config), attn_implementation=implementation)
+        check_implementations(made)
+        return cls.pipeline_of(model_class(made))
+
+    @property
+    @override
+    def network(self) -> Any:
+        return self.pipeline.inner_model
+
+    def sites(self) -> list[AttentionSite]:
+        """Every attention."""
+        return [
+            AttentionSite(stack, layer, path.format(layer))
+            for stack, path in self.attentions.items()
+            for layer in range(len(self.network.get_submodule(path.partition(".{}")[0])))
+        ]
+
+    @abstractmethod
+    def run(self, windows: Tensor, future: bool) -> None:
+        """Call the model on contexts `(B, length)`, whose last values are the future if `future`."""
+
+    def reads_future(self, sites: Sequence[AttentionSite]) -> bool:
+        """Whether sites lie in a decoder that is given the values to come."""
+        return False
+
+    def chosen_sites(self, where: object) -> list[AttentionSite]:
+        """Find the sites that `where` names, see `adapt`: of a list in its order, else in the model's.
+
+        Raises:
+            UserError: for a layer that is not there or named twice, none, or anything else.
+        """
+        sites = self.sites()
+        stacks = [*self.attentions]
+        if where == "all":
+            return [site for site in sites if site.is_over_time]
+        if isinstance(where, str) and where in stacks:
+            return [site for site in sites if site.stack == where]
+        if isinstance(where, str) or not isinstance(where, Sequence) or not where:
+            raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
+        by_name = {site.name: site for site in sites}
+        names = [f"encoder.{layer}" if is_whole_number(layer) else str(layer) for layer in where]
+        for name in names:
+            if name not in by_name:
+                raise UserError(
+                    f"where names the layer {name}, which this model does not have; valid: {one_of(by_name)}"
+                )
+            if names.count(name) > 1:
+                raise UserError(f"where names the layer {name} more than once")
+        return [by_name[name] for name in names]
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """Of the encoder if its attention was swapped, since then the special tokens are known."""
+        layouts = (getattr(part, "layout", None) for part in self.network.modules())
+        layout = next((one for one in layouts if isinstance(one, TokenLayout)), None)
+        if layout is None or count <= layout.special_tokens:
+            return None
+        context = count - layout.special_tokens
+        ends = (self.token_steps * place for place in range(1 - context, 1))
+        return [*ends, *self.special_ends(layout.special_tokens)]
+
+    def special_ends(self, count: int) -> list[int | str]:
+        """The names or steps of the tokens after the context, see `Backbone.token_ends`."""
+        return ["window"] * count
+
+    def rows(self, batch: Batch) -> ChannelRows:
+        """Take the series of a batch as the model takes them."""
+        return ChannelRows.of(batch, self.context_length, covariates=self.takes_covariates, level=self.depends_on_level)
+
+    @override
+    @torch.no_grad()
+    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        self.network.to(batch.past.device)
+        rows = self.rows(batch)
+        own = levels if self.levels is None else self.levels
+        found = self.quantiles_of(rows, horizon, own).sort(-1).values
+        return rows.on_batch_scale(at_levels(found, own, levels), batch)
+
+    @abstractmethod
+    def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
+        """`(B, C, horizon, Q)`, as `predict_quantiles` of the pipeline gives them, unsorted."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss of the original's training, over the observed targets of the steps forecast at once."""
+
+
+_ENCODER_DECODER = {
+    "encoder": "encoder.block.{}.layer.0.SelfAttention",
+    "decoder": "decoder.block.{}.layer.0.SelfAttention",
+    "cross": "decoder.block.{}.layer.1.EncDecAttention",
+}
+
+
+class T5(ChronosFamily):
+    """Chronos-T5: a token for each value, over the mean of absolutes; paths drawn by token; cross-entropy."""
+
+    name = "t5"
+    token = "step"
+    draws_paths = True
+    depends_on_level = True
+    model_path = "transformers.T5ForConditionalGeneration"
+    pipeline_path = "chronos.ChronosPipeline"
+    attentions = _ENCODER_DECODER
+    most_rows: ClassVar[int] = 64
+
+    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+        super().__init__(pipeline, sampling)
+        chronos = self.network.config.chronos_config
+        self.special_tokens = int(chronos["use_eos_token"])
+        self.longest = TokenLayout(chronos["context_length"], self.special_tokens)
+        # the token that starts it, then all but the last value, or the end of the sequence in training
+        self.decoder_tokens = int(chronos["prediction_length"]) + self.special_tokens
+
+    @classmethod
+    @override
+    def pipeline_of(cls, model: Any) -> Any:
+        from chronos import ChronosConfig, ChronosPipeline
+        from chronos.chronos import ChronosModel
+
+        settings = ChronosConfig(**model.config.chronos_config)
+        return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, model))
+
+    @override
+    def reads_future(self, sites: Sequence[AttentionSite]) -> bool:
+        return any(site.stack in ("decoder", "cross") for site in sites)
+
+    @override
+    def run(self, windows: Tensor, future: bool) -> None:
+        tokenizer, model = self.pipeline.tokenizer, self.network
+        cut = windows.shape[1] - (self.steps_at_once if future else 0)
+        if cut < 1:
+            raise UserError(f"the decoder learns from series of more than {self.steps_at_once} values")
+        ids, mask, scale = tokenizer.context_input_transform(windows[:, :cut])
+        ids, mask = ids.to(model.device), mask.to(model.device)
+        if not future:
+            model.encoder(input_ids=ids, attention_mask=mask)
+            return
+        labels, _ = tokenizer.label_input_transform(windows[:, cut:], scale)
+        model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
+
+    @override
+    def special_ends(self, count: int) -> list[int | str]:
+        return ["end"] * count
+
+    @override
+    def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
+        paths = self._paths_of(rows, horizon, self.sampling).flatten(0, 1)
+        at = torch.tensor(levels, dtype=paths.dtype)
+        # a row at a time, since torch.quantile takes 2^24 numbers
+        return torch.stack([torch.quantile(row, at, dim=-1).T for row in paths]).unflatten(0, rows.past.shape[:2])
+
+    @override
+    @torch.no_grad()
+    def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
+        self.network.to(batch.past.device)
+        rows = self.rows(batch)
+        return rows.on_batch_scale(self._paths_of(rows, horizon, sampling), batch)
+
+    def _paths_of(self, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
+        """`(B, C, horizon, N)`."""
+        self._warn_of_level(rows)
+
+        def drawn(part: Tensor) -> Tensor:
+            with _SameDraws(sampling, len(part), self.network.device):
+                paths = self.pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths)
+            return paths.transpose(1, 2)  # type: ignore[no-any-return]
+
+        return _in_parts(drawn, rows, self.most_rows)
+
+    def _warn_of_level(self, rows: ChannelRows) -> None:
+        """Warn of contexts whose changes are below the size of a token."""
+        centers = self.pipeline.tokenizer.centers
+        size = float(centers[1] - centers[0])
+        if bool(((rows.spread > 0) & (rows.spread < size * rows.past.abs().nanmean(-1))).any()):
+            warnings.warn(
+                f"Chronos-T5 tells steps of {100 * size:.2g} % of the level of a series apart, and some series change "
+                "by less: take their level away before, or take Chronos-Bolt or Chronos-2, which do so themselves",
+                stacklevel=2,
+            )
+
+    @override
+    def loss(self, batch: Batch) -> Tensor:
+        rows, steps = self.rows(batch), self.steps_at_once
+        assert rows.target is not None
+        tokenizer, model = self.pipeline.tokenizer, self.network
+        target = rows.target.flatten(0, 1)[:, :steps].cpu()
+        target = F.pad(target, (0, steps - target.shape[1]), value=torch.nan)
+        ids, mask, scale = tokenizer.context_input_transform(rows.by_channel.cpu())
+        labels, is_label = tokenizer.label_input_transform(target, scale)
+        labels[~is_label] = _NOT_A_LABEL
+        ids, mask, labels = (part.to(model.device) for part in (ids, mask, labels))
+        out = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False)
+        loss: Tensor = out.loss
+        return loss if bool((labels != _NOT_A_LABEL).any()) else out.logits.sum() * 0
+
+
+class Bolt(ChronosFamily):
+    """Chronos-Bolt: a token for each patch of values, and REG; all quantiles at once from a decoder of one token."""
+
+    name = "bolt"
+    model_path = "chronos.chronos_bolt.ChronosBoltModelForForecasting"
+    pipeline_path = "chronos.ChronosBoltPipeline"
+    attentions = _ENCODER_DECODER
+    decoder_tokens = 1
+
+    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+        super().__init__(pipeline, sampling)
+        chronos = self.network.chronos_config
+        self.token_steps, self.special_tokens = int(chronos.input_patch_stride), int(chronos.use_reg_token)
+        self.longest = TokenLayout(_patches(chronos), self.special_tokens)
+
+    @override
+    def run(self, windows: Tensor, future: bool) -> None:
+        self.network(context=windows.to(self.network.device))
+
+    @override
+    def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
+        def forecast(part: Tensor) -> Tensor:
+            found: Tensor = self.pipeline.predict_quantiles(
+                part.cpu(), prediction_length=horizon, quantile_levels=[*levels]
+            )[0]
+            return found
+
+        # torch.quantile, by which the pipeline continues, takes 2^24 numbers
+        at_once = max(1, 2**24 // (self.steps_at_once * len(levels) ** 2))
+        return _in_parts(forecast, rows, min(ROWS_AT_ONCE, at_once))
+
+    @override
+    def loss(self, batch: Batch) -> Tensor:
+        rows = self.rows(batch)
+        assert rows.target is not None
+        target = rows.target.flatten(0, 1)[:, : self.steps_at_once]
+        # on the scale of a context without spread a change is some 100,000, beside which nothing else would count
+        target = target.masked_fill(is_constant(rows.by_channel), torch.nan)
+        loss: Tensor = self.network(context=rows.by_channel, target=target).loss
+        return loss
+
+
+class Chronos2(ChronosFamily):
+    """Chronos-2: patches, REG and patches of the future, with rotary positions.
+
+    Channels and covariates of a series form a group, whose members see each other.
+    """
+
+    name = "chronos2"
+    takes_covariates = True
+    model_path = "chronos.chronos2.Chronos2Model"
+    pipeline_path = "chronos.Chronos2Pipeline"
+    attentions: ClassVar[Mapping[str, str]] = {
+        "encoder": "encoder.block.{}.layer.0.self_attention",
+        "group": "encoder.block.{}.layer.1.self_attention",
+    }
+
+    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+        super().__init__(pipeline, sampling)
+        chronos = self.network.chronos_config
+        reg, most = int(chronos.use_reg_token), int(chronos.max_output_patches)
+        self.token_steps, self.future_patches = int(chronos.input_patch_stride), min(4, most)
+        self.special_tokens = reg + self.future_patches
+        self.longest = TokenLayout(_patches(chronos), reg + most)
+        self.rope_base = float(self.network.config.rope_theta)
+
+    @override
+    def run(self, windows: Tensor, future: bool) -> None:
+        self.network(context=windows.to(self.network.device), num_output_patches=self.future_patches)
+
+    @override
+    def special_ends(self, count: int) -> list[int | str]:
+        config = self.network.chronos_config
+        special, length = int(config.use_reg_token), int(config.output_patch_size)
+        return ["window"] * special + [length * number for number in range(1, count - special + 1)]
+
+    @override
+    def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
+        inputs: Any = rows.past.cpu()
+        if rows.past_covariates is not None or rows.future_covariates is not None:
+            inputs = [self._with_covariates(rows, number, horizon) for number in range(len(rows.past))]
+        with _silent():
+            found, _ = self.pipeline.predict_quantiles(inputs, prediction_length=horizon, quantile_levels=[*levels])
+        return torch.stack(list(found))
+
+    def _with_covariates(self, rows: ChannelRows, number: int, horizon: int) -> dict[str, Any]:
+        """One window as the pipeline takes it."""
+        L, none = rows.past.shape[-1], rows.past[:0]
+        known = none if rows.past_covariates is None else rows.past_covariates[number].cpu()
+        ahead = none if rows.future_covariates is None else rows.future_covariates[number].cpu()
+        past = {f"past {place}": row for place, row in enumerate(known)}
+        past |= {f"future {place}": row[:L] for place, row in enumerate(ahead)}
+        future = {f"future {place}": row[L : L + horizon] for place, row in enumerate(ahead)}
+        return {"target": rows.past[number].cpu(), "past_covariates": past, "future_covariates": future}
+
+    @override
+    def loss(self, batch: Batch) -> Tensor:
+        rows, model = self.rows(batch), self.network
+        assert rows.target is not None
+        B, C, L = rows.past.shape
+        T = min(rows.target.shape[-1], self.steps_at_once)
+        contexts, ahead, targets = [rows.past], [rows.past.new_full((B, C, T), torch.nan)], [rows.target[..., :T]]
+        if rows.past_covariates is not None:
+            contexts.append(rows.past_covariates)
+            ahead.append(rows.past.new_full((*rows.past_covariates.shape[:2], T), torch.nan))
+        if rows.future_covariates is not None:
+            contexts.append(rows.future_covariates[..., :L])
+            ahead.append(rows.future_covariates[..., L : L + T])
+        members = sum(part.shape[1] for part in contexts)
+        targets.append(rows.past.new_full((B, members - C, T), torch.nan))
+        loss: Tensor = model(
+            context=torch.cat(contexts, 1).flatten(0, 1),
+            group_ids=torch.arange(B, device=rows.past.device).repeat_interleave(members),
+            future_covariates=torch.cat(ahead, 1).flatten(0, 1),
+            future_target=torch.cat(targets, 1).flatten(0, 1),
+            num_output_patches=math.ceil(T / model.chronos_config.output_patch_size),
+        ).loss
+        return loss
+
+
+FAMILIES: dict[str, type[ChronosFamily]] = {family.name: family for family in (T5, Bolt, Chronos2)}
+"""By name."""
+
+
+def check_implementations(config: Any) -> None:
+    """Refuse a configuration whose kernels transformers would download and run.
+
+    Raises:
+        ValueError: naming the implementation.
+    """
+    for name in (config._attn_implementation, config._experts_implementation):
+        if name not in (None, *IMPLEMENTATIONS):
+            raise ValueError(f"{shown(name)} is no attention_implementation; valid: {one_of(IMPLEMENTATIONS)}")
+
+
+def configured_family(config: Any) -> type[ChronosFamily]:
+    """Find the family of the model that a configuration of transformers describes.
+
+    Raises:
+        UserError: for a model of another kind.
+    """
+    if not isinstance(getattr(config, "chronos_config", None), dict):
+        raise UserError("its config.json has no chronos_config, as that of every Chronos model does")
+    named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # of the first models, which do not say
+    classes = {family.pipeline_path.rpartition(".")[2]: family for family in FAMILIES.values()}
+    if named not in classes:
+        raise UserError(f"its pipeline is {named!r}; valid: {one_of(classes)}")
+    family = classes[named]
+    if config.chronos_config.get("model_type") == "causal":
+        raise UserError(_DECODERS_ONLY)
+    if config.model_type != family.model_class().config_class.model_type:
+        raise UserError(f"its model_type is {config.model_type!r}, which is none of {named}")
+    return family
+
+
+def family_of(pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> ChronosFamily:
+    """Find the family of a pipeline.
+
+    Raises:
+        UserError: for another object, or a model of another kind.
+    """
+    families = (one for one in FAMILIES.values() if isinstance(pipeline, descriptions.imported(one.pipeline_path)))
+    family = next(families, None)
+    if family is None:
+        raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
+    if family is T5 and pipeline.model.config.model_type != "seq2seq":
+        raise UserError(_DECODERS_ONLY)
+    return family(pipeline, sampling)
+
+
+def _patches(chronos: Any) -> int:
+    """The most patches of a context, which is padded to whole ones."""
+    length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
+    return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
+
+
+def _in_parts(forecast: Callable[[Tensor], Tensor], rows: ChannelRows, at_once: int) -> Tensor:
+    """Forecast so many contexts `(R, L)` at once: `(R, horizon, N)` each, and `(B, C, horizon, N)` together."""
+    with _silent():
+        found = torch.cat([forecast(part) for part in torch.split(rows.by_channel, at_once)])
+    return found.reshape(*rows.past.shape[:2], *found.shape[1:])
+
+
+class _SameDraws(TorchFunctionMode):
+    """Draw the tokens of each of `count` series, a block of rows, alike; PyTorch's own generators stay as they are.
+
+    `torch.multinomial`, which this replaces, draws for a row what depends on those before it.
+    """
+
+    def __init__(self, sampling: Sampling, count: int, device: torch.device) -> None:
+        super().__init__()
+        self.count = count
+        self.generator = torch.Generator(device).manual_seed(sampling.seed)
+
+    @override
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return (self._drawn if func is torch.multinomial else func)(*args, **(kwargs or {}))
+
+    def _drawn(self, probabilities: Tensor, num_samples: int) -> Tensor:
+        """One token `(R, 1)` for each row of `(R, V)`, drawn as PyTorch draws one: the first of exponential waits."""
+        assert num_samples == 1, "a path grows by one token at a time"
+        each = probabilities.view(self.count, -1, probabilities.shape[-1])
+        waits = torch.empty_like(each[0]).exponential_(generator=self.generator)
+        return (each / waits).argmax(-1).flatten()[:, None]
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Hide the pipelines' warnings of long horizons; `Forecaster` warns of these."""
+    from chronos import chronos
+
+    level = chronos.logger.level
+    chronos.logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="We recommend keeping prediction length")
+            yield
+    finally:
+        chronos.logger.setLevel(level)

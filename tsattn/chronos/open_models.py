@@ -1,0 +1,268 @@
+"""A pretrained model that forecasts, its batches as series, and a Chronos-Bolt of this package's own layers.
+
+Models of chronos-forecasting take a series a row, missing values as NaN. Chronos-T5 divides a series by the mean of its
+absolute values, so its forecasts depend on the level: it gets original units. The others subtract mean and deviation
+themselves: they get the scale of the batch, as single precision has no digits for the changes of a series far from 0.
+They divide a context of one number by a constant that is meant in original units: such contexts are given in these,
+counted from that number.
+
+Shape letters: B windows, C channels, L context, T horizon, P past-only and F known-future covariates, Q levels.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.batch import Batch, WindowUnits
+from tsattn.chronos.bolt.bolt_file import load_bolt, read_model
+from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
+from tsattn.constants import EXACT
+from tsattn.errors import UserError
+
+__all__ = ["AS_THE_MODEL_SAYS", "ChannelRows", "OpenModel", "OwnBolt", "Sampling", "at_levels", "is_constant"]
+
+ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Paths to draw for a series (None: as many as the model says), and the seed of each series.
+
+    A series gets the paths that its pipeline draws for it alone after `torch.manual_seed(seed)`.
+    """
+
+    paths: int | None
+    seed: int
+
+
+AS_THE_MODEL_SAYS = Sampling(None, 1)
+
+
+class OpenModel(ABC):
+    """A pretrained model that forecasts quantiles of any horizon.
+
+    Args:
+        context_length: the most past steps that it reads; of a longer context it reads the last ones.
+        steps_at_once: the longest horizon of one pass; longer ones continue from the forecasts.
+        levels: its quantile levels, between which others are interpolated; None for a model that draws samples.
+
+    Attributes:
+        token: what a token of its attention is, in one word.
+        takes_covariates: whether it reads past and future covariates; no model reads static columns.
+        draws_paths: whether it forecasts by paths that it draws.
+    """
+
+    token: ClassVar[str] = "patch"
+    takes_covariates: ClassVar[bool] = False
+    draws_paths: ClassVar[bool] = False
+
+    def __init__(self, context_length: int, steps_at_once: int, levels: tuple[float, ...] | None) -> None:
+        self.context_length = context_length
+        self.steps_at_once = steps_at_once
+        self.levels = levels
+
+    @property
+    @abstractmethod
+    def network(self) -> nn.Module:
+        """The module that forecasts."""
+
+    @abstractmethod
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """See `tsattn.backbones.base.Backbone.token_ends`."""
+
+    @abstractmethod
+    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
+
+    def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
+        """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws any."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
+
+    def check_levels(self, asked: Sequence[float], name: str) -> None:
+        """Refuse levels beyond the outermost of the model `name`.
+
+        Raises:
+            UserError: naming the first.
+        """
+        own = self.levels
+        for level in asked if own is not None else ():
+            if own is not None and not own[0] <= level <= own[-1]:
+                raise UserError(f"{name} forecasts quantiles from {own[0]} to {own[-1]}: {level} lies outside")
+
+
+class OwnBolt(OpenModel):
+    """A `ChronosBolt` as its file holds it, which needs no extra; the weights are read at the first forecast."""
+
+    def __init__(self, path: Path) -> None:
+        model = read_model(path)
+        super().__init__(model.context_length, model.prediction_length, model.quantiles)
+        self.path = path
+        self.own_levels = model.quantiles
+
+    @cached_property
+    def network(self) -> ChronosBolt:  # type: ignore[override]
+        """Loaded once."""
+        return load_bolt(self.path)
+
+    @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        return self.network.token_ends(count)
+
+    @override
+    @torch.no_grad()
+    def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        network, own = self.network.to(batch.past.device), self.own_levels
+        context = rearrange(batch.past.float(), "B L C -> (B C) L")
+        observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
+        parts = []
+        for start in range(0, len(context), ROWS_AT_ONCE):
+            rows = slice(start, start + ROWS_AT_ONCE)
+            known = None if observed is None else observed[rows]
+            first = 0 if known is None else first_seen(known)
+            known = None if known is None else known[:, first:]
+            raw = continued_quantiles(network, own, context[rows, first:], known, self.context_length, horizon)
+            parts.append(at_levels(raw.sort(1).values.transpose(1, 2), own, levels))
+        return rearrange(torch.cat(parts), "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
+
+
+@dataclass(frozen=True)
+class ChannelRows:
+    """The series of windows, in float32, NaN where nothing was observed.
+
+    A model takes the level of a context without a value to be 0 and its spread to be 1: such a channel stays on the
+    scale of the batch, where they are.
+
+    Attributes:
+        past: `(B, C, L)`.
+        spread: `(B, C)` the range of a context, before rounding at a high level; below 0 without a value.
+        units: ``row = scaled * scale + mean``, with ``scaled`` on the scale of the batch; None if both are one.
+        target: `(B, C, T)`, or None beyond the end of the data.
+        past_covariates: `(B, P, L)` or None.
+        future_covariates: `(B, F, L + T)` or None.
+    """
+
+    past: Tensor
+    spread: Tensor
+    units: WindowUnits | None
+    target: Tensor | None = None
+    past_covariates: Tensor | None = None
+    future_covariates: Tensor | None = None
+
+    @classmethod
+    def of(cls, batch: Batch, most: int, *, covariates: bool, level: bool) -> ChannelRows:
+        """Take the series of a batch, without steps at the front in which nothing was observed.
+
+        Args:
+            batch: the windows.
+            most: the longest context of use.
+            covariates: whether to take them, too.
+            level: whether forecasts depend on the level, so that channels are given in original units.
+        """
+        L = batch.past.shape[1]
+        start = max(0, L - most)
+        units = batch.units
+        if units is not None and batch.past_observed is not None:
+            seen = batch.past_observed[:, start:].any(1)
+            units = WindowUnits(units.mean.where(seen, 0.0), units.scale.where(seen, 1.0))
+        context = _by_channel(batch.past, batch.past_observed)[..., start:]
+        if not level:
+            # changes alone count: the scale of the batch, but original units from a constant on
+            is_flat = is_constant(context)[..., 0]
+            scale = torch.where(
+                is_flat, 1.0 if units is None else units.scale, torch.ones_like(context[..., 0], dtype=EXACT)
+            )
+            units = WindowUnits(torch.where(is_flat, -_least(context)[..., 0] * scale, 0.0), scale)
+        spread = (_most(context) - _least(context))[..., 0]
+        spread = spread if units is None else spread * units.scale
+        past = _by_channel(batch.past if units is None else units.restore(batch.past), batch.past_observed).float()
+        target, known, ahead = None, None, None
+        if batch.target is not None:
+            target = batch.target if units is None else units.restore(batch.target)
+            target = _by_channel(target, batch.target_observed).float()
+        if covariates and batch.past_covariates is not None:
+            known = _by_channel(batch.past_covariates, batch.past_covariates_observed).float()
+        if covariates and batch.future_covariates is not None:
+            ahead = _by_channel(batch.future_covariates, batch.future_covariates_observed).float()
+        contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
+        start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
+        if known is not None:
+            scale_of_known = None if batch.units is None else batch.units.past_covariate_scale
+            known = _from_constant(known[..., start:], L - start, scale_of_known)
+        if ahead is not None:
+            scale_of_ahead = None if batch.units is None else batch.units.future_covariate_scale
+            ahead = _from_constant(ahead[..., start:], L - start, scale_of_ahead)
+        return cls(past[..., start:], spread, units, target, known, ahead)
+
+    @property
+    def by_channel(self) -> Tensor:
+        """`(B * C, L)` contexts."""
+        return self.past.flatten(0, 1).contiguous()
+
+    def on_batch_scale(self, forecast: Tensor, batch: Batch) -> Tensor:
+        """Map a forecast `(B, C, T, Q)` of these rows to `(B, T, C, Q)` on the scale of their batch."""
+        forecast = rearrange(forecast.to(batch.past.device), "B C T Q -> B T C Q")
+        if self.units is not None:
+            forecast = self.units.normalise(forecast)
+        return forecast.to(batch.past.dtype)
+
+
+def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
+    """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
+    parts = []
+    for level in asked:
+        after = next(number for number, one in enumerate(own) if one >= level)
+        if own[after] == level:
+            parts.append(quantiles[..., after])
+        else:
+            share = (level - own[after - 1]) / (own[after] - own[after - 1])
+            parts.append(torch.lerp(quantiles[..., after - 1], quantiles[..., after], share))
+    return torch.stack(parts, -1)
+
+
+def is_constant(context: Tensor) -> Tensor:
+    """`(..., 1)`: whether all values `(..., L)` that are not missing are one number, and there is one."""
+    return _least(context) == _most(context)
+
+
+def first_seen(observed: Tensor) -> int:
+    """The first step at which a series of `observed (R, L)` was observed; the last step if none ever was."""
+    seen = observed.any(0)
+    return int(seen.int().argmax()) if bool(seen.any()) else len(seen) - 1
+
+
+def _least(context: Tensor) -> Tensor:
+    """`(..., 1)` the least of the values `(..., L)` that are not missing."""
+    return context.nan_to_num(nan=torch.inf).amin(-1, keepdim=True)
+
+
+def _most(context: Tensor) -> Tensor:
+    return context.nan_to_num(nan=-torch.inf).amax(-1, keepdim=True)
+
+
+def _from_constant(covariates: Tensor, length: int, scale: Tensor | None) -> Tensor:
+    """Give covariates `(B, P, L)` whose `length` context steps are one number in original units, counted from it.
+
+    The others stay on the scale of the batch; `scale (B, P)` leads to original units, None if unknown.
+    """
+    context = covariates[..., :length]
+    counted = covariates - _least(context)
+    if scale is not None:
+        counted = (counted.to(EXACT) * scale[..., None]).to(covariates.dtype)
+    return torch.where(is_constant(context), counted, covariates)
+
+
+def _by_channel(values: Tensor, observed: Tensor | None) -> Tensor:
+    """Values `(B, L, C)` as `(B, C, L)`, NaN where they are missing."""
+    if observed is not None:
+        values = torch.where(observed, values, torch.nan)
+    return rearrange(values, "B L C -> B C L")

@@ -1,1 +1,0 @@
-"""What stands in the place of the attention of a Chronos model."""

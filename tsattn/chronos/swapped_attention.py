@@ -1,0 +1,388 @@
+"""Attentions of this package in the place of those of a Chronos model, with scores on the original's scale.
+
+Each takes and gives what the original does.
+
+Shape letters as in `tsattn.attention.base`.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.attention import Attention, attention_class, build_attention
+from tsattn.attention.patterns import FullPattern
+from tsattn.attention.projections import LowRankProjection
+from tsattn.chronos.bolt.t5_layers import distance_buckets, without_biases
+from tsattn.chronos.families import AttentionSite, ChronosFamily, TokenLayout
+from tsattn.descriptions import Description, keyword_arguments
+from tsattn.errors import UserError
+from tsattn.ops.full import full_attention
+
+__all__ = ["PairRotation", "RelativeBias", "Surroundings", "SwappedAttention", "build_swapped", "real_keys"]
+
+_NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
+
+
+class SwappedAttention(nn.Module):
+    """An attention of this package among the tokens of a Chronos model.
+
+    Its `layout` is that of an encoder; None in a decoder, whose tokens count from its first. If it is `as_original`,
+    the full attention that it replaces, it gets the original's mask to the last bit.
+    """
+
+    def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool) -> None:
+        super().__init__()
+        self.attention = attention
+        self.layout = layout
+        self.as_original = as_original
+
+    def attend(self, x: Tensor, *, key_mask: Tensor | None, bias: Tensor | None) -> Tensor:
+        """`(B, N, D)` of the tokens `x (B, N, D)`; `key_mask (B, N)` is true at keys that may be seen."""
+        attention, places = self.attention, {}
+        placed = attention.pattern.is_local or attention.pattern.needs_max_length or attention.rotary is not None
+        if placed and self.layout is not None:
+            places = self.layout.places(x.shape[1], x.device)
+        if key_mask is not None:
+            # in a row without anything to see all tokens are alike, and so is what they see
+            key_mask = key_mask | ~key_mask.any(-1, keepdim=True)
+        out: Tensor = attention(x, attention_mask=key_mask, bias=bias, **places)
+        return out
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, **places: Any) -> Tensor:
+        """`(B, N, D)` of queries that score every key, normalised already."""
+        attention = self.attention
+        dropout = attention.dropout if self.training else 0.0
+        mixed = full_attention(
+            q, k, v, bias=bias, scale=attention.scale, dropout_p=dropout, impl=attention.impl, **places
+        )
+        out: Tensor = attention.output(rearrange(mixed, "B H N e -> B N (H e)"))
+        return out
+
+    def values(self, x: Tensor) -> Tensor:
+        """`(B, G, S, e)`."""
+        return rearrange(self.attention.value(x), "B S (G e) -> B G S e", G=self.attention.num_kv_heads)
+
+
+class SwappedT5Attention(SwappedAttention):
+    """Replaces a self-attention `T5Attention`, whose relative position bias is copied if it owns one."""
+
+    def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool, original: Any) -> None:
+        super().__init__(attention, layout, as_original=as_original)
+        self.layer = original.layer_idx
+        self.relative_bias = RelativeBias(original) if original.has_relative_attention_bias else None
+
+    @override
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None = None, position_bias: Tensor | None = None, **given: Any
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """Call as `T5Attention`: the output `(B, N, D)`, the bias for later layers, and no weights.
+
+        Raises:
+            UserError: for a cache that it cannot decode with, or if weights are asked for.
+        """
+        if given.get("output_attentions"):
+            raise UserError(_NO_WEIGHTS)
+        past_key_values = given.get("past_key_values")
+        cache = getattr(past_key_values, "self_attention_cache", past_key_values)
+        seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
+        count = hidden_states.shape[1]
+        if position_bias is None and self.relative_bias is not None:
+            position_bias = self.relative_bias(count, seen + count, seen)
+        if cache is not None:
+            out = self._decode(hidden_states, merged(position_bias, mask, hidden_states), cache, seen)
+        elif self.layout is None or self.as_original or not _of_keys(mask):
+            out = self.attend(hidden_states, key_mask=None, bias=merged(position_bias, mask, hidden_states))
+        else:
+            out = self.attend(hidden_states, key_mask=real_keys(mask), bias=position_bias)
+        return out, position_bias, None
+
+    def _decode(self, x: Tensor, bias: Tensor | None, cache: Any, seen: int) -> Tensor:
+        """The next tokens `x (B, n, D)` of a decoder with its cache: all keys and values if every pair is scored."""
+        attention = self.attention
+        if type(attention.pattern) is not FullPattern:
+            from tsattn.chronos.extra_classes import own_layer
+
+            own: Tensor = attention(x, cache=own_layer(cache, self.layer, attention, len(x)).held, bias=bias)
+            return own
+        q, k = attention.projection(x, x)
+        k, v = cache.update(k, self.values(x), self.layer)
+        at = torch.arange(seen, seen + x.shape[1], device=x.device)[None]
+        q, k = attention.query_norm(q), attention.key_norm(k)
+        return self.mix(q, k, v, bias, causal=x.shape[1] > 1, query_positions=at)
+
+
+class SwappedCrossAttention(SwappedAttention):
+    """Replaces the `T5Attention` of layer `layer` by which a decoder sees the states of its encoder; full attention."""
+
+    def __init__(self, attention: Attention, *, as_original: bool, layer: int) -> None:
+        super().__init__(attention, None, as_original=as_original)
+        self.layer = layer
+
+    @override
+    def forward(
+        self, hidden_states: Tensor, mask: Tensor | None = None, position_bias: Tensor | None = None, **given: Any
+    ) -> tuple[Tensor, Tensor | None, None]:
+        """Call as `T5Attention`: the output `(B, N, D)`, the bias, and no weights.
+
+        A cache keeps keys and values of the encoder's states `(B, S, D)` for all steps of the decoder.
+        """
+        attention, states, past_key_values = self.attention, given["key_value_states"], given.get("past_key_values")
+        cache = getattr(past_key_values, "cross_attention_cache", None)
+        if cache is not None and past_key_values.is_updated.get(self.layer):
+            q, _ = attention.projection(hidden_states, hidden_states[:, :0])
+            k, v = cache.layers[self.layer].keys, cache.layers[self.layer].values
+        else:
+            q, k = attention.projection(hidden_states, states)
+            k, v = attention.key_norm(k), self.values(states)
+            if cache is not None:
+                k, v = cache.update(k, v, self.layer)
+                past_key_values.is_updated[self.layer] = True
+        return self.mix(attention.query_norm(q), k, v, merged(position_bias, mask, hidden_states)), position_bias, None
+
+
+class _SwappedMHA(SwappedAttention):
+    """Replaces an `MHA` of Chronos-2."""
+
+    @override
+    def forward(self, hidden_states: Tensor, mask: Tensor, output_attentions: bool = False, **given: Any) -> Any:
+        """Call as `MHA`; positions are those of the order.
+
+        Raises:
+            UserError: if weights are asked for.
+        """
+        from chronos.chronos2.layers import AttentionOutput
+
+        if output_attentions:
+            raise UserError(_NO_WEIGHTS)
+        return AttentionOutput(hidden_states=self.seen(hidden_states, mask))
+
+    @abstractmethod
+    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
+        """What tokens `x (B, N, D)` see by a mask `(B, 1, N, N)` that is added to scores."""
+
+
+class SwappedTimeAttention(_SwappedMHA):
+    """Replaces the `MHA` of Chronos-2 over time."""
+
+    @override
+    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
+        key_mask, bias = real_keys(mask), None
+        if key_mask is None or self.as_original or bool(key_mask.all()):
+            key_mask, bias = None, mask if self.as_original else None
+        return self.attend(x, key_mask=key_mask, bias=bias)
+
+
+class SwappedGroupAttention(_SwappedMHA):
+    """Replaces the `MHA` of Chronos-2 among the B series of a group, at each of P places: tokens `(P, B, D)`."""
+
+    @override
+    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.attend(x, key_mask=None, bias=mask)
+
+
+class RelativeBias(nn.Module):
+    """The relative position bias of an original `T5Attention`, with a copy of its table."""
+
+    def __init__(self, original: Any) -> None:
+        super().__init__()
+        self.table = copy.deepcopy(original.relative_attention_bias)
+        self.both_ways = not original.is_decoder
+        self.num_buckets = original.relative_attention_num_buckets
+        self.max_distance = original.relative_attention_max_distance
+
+    def forward(self, queries: int, keys: int, seen: int) -> Tensor:
+        """`(1, H, N, S)` of the last `queries` tokens, before which `seen` came, and the first `keys`."""
+        # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
+        ahead = torch.arange(1 - seen - queries, keys - seen, device=self.table.weight.device)
+        buckets = distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
+        line: Tensor = self.table(buckets).T
+        return line.unfold(1, keys, 1).flip(1)[None]
+
+
+class PairRotation(nn.Module):
+    """Rotates interleaved pairs of components; the original rotates component p together with p + r/2.
+
+    The conversion chooses the `order (H, r/2)` of the pairs of each head, by their numbers in the original.
+    """
+
+    order: Tensor
+
+    def __init__(self, order: Tensor, base: float) -> None:
+        super().__init__()
+        self.base = base
+        self.register_buffer("order", order.long())
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate `x (B, H, N, r)` at `positions (1, N)`.
+
+        Angles are counted from the first token and computed in float32, to meet the original's rounding.
+        """
+        pairs = self.order.shape[-1]
+        turns = torch.arange(pairs, device=x.device).float() * 2 / (2 * pairs)
+        frequencies = 1.0 / (self.base**turns)
+        angles = (positions - positions[:, :1]).float()[:, None, :, None] * frequencies[self.order][:, None]
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        even, odd = rearrange(x, "B H N (pair two) -> two B H N pair", two=2)
+        return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(-2)
+
+
+def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:
+    """Merge a bias `(1, H, N, S)` and a mask into one bias, with the numbers of the original's.
+
+    The mask is transformers': bool, true at pairs that are seen, or numbers to add. The bias has the type of `x`.
+    """
+    if mask is None:
+        return bias
+    if mask.dtype != torch.bool:
+        return mask if bias is None else bias + mask
+    if bias is None:
+        bias = x.new_zeros(())
+    return torch.where(mask, bias, torch.finfo(x.dtype).min)
+
+
+def _of_keys(mask: Tensor | None) -> bool:
+    """Whether a mask `(B, 1, N, S)` is the same for every query, as that of padding is."""
+    return mask is None or mask.shape[2] == 1 or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
+
+
+def real_keys(mask: Tensor | None) -> Tensor | None:
+    """Which keys `(B, S)` a mask of keys lets all queries see."""
+    if mask is None:
+        return None
+    row = mask[:, 0, 0]
+    return row if row.dtype == torch.bool else row == 0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a model decides about the attention at a site.
+
+    Attributes:
+        site: where it lies.
+        original: the module there.
+        layout: the tokens of the encoder, None for a site that is not in its self-attention.
+        max_tokens: the most tokens that it sees; among series, where there is no limit, as many as of a series.
+        rope_base: of rotary positions, None without.
+        implementation: how the original computes attention, ``sdpa`` or ``eager``.
+    """
+
+    site: AttentionSite
+    original: Any
+    layout: TokenLayout | None
+    max_tokens: int
+    rope_base: float | None
+    implementation: str
+
+    @classmethod
+    def of(cls, family: ChronosFamily, site: AttentionSite, layout: TokenLayout) -> Surroundings:
+        """Read those of a site of a model, whose encoder shares a layout."""
+        longest = family.longest
+        return cls(
+            site,
+            family.network.get_submodule(site.path),
+            layout if site.stack == "encoder" else None,
+            family.decoder_tokens if site.stack == "decoder" else longest.context_tokens + longest.special_tokens,
+            family.rope_base if site.is_over_time else None,
+            family.network.config._attn_implementation,
+        )
+
+    @property
+    def num_heads(self) -> int:
+        """H."""
+        return int(self.original.n_heads)
+
+    @property
+    def head_dim(self) -> int:
+        """r, the components of a query, key or value head."""
+        return int(self.original.q.out_features // self.original.n_heads)
+
+
+def build_swapped(description: Description, around: Surroundings, convert: str) -> SwappedAttention:
+    """Build the module for a site, with weights that a conversion replaces.
+
+    Scores are not scaled, as the original's are not, and queries, keys and values have no biases and no norms; `fresh`
+    attention is as its description says, and `project` leaves rotary positions out.
+
+    Raises:
+        UserError: for a description that does not go with the model.
+    """
+    fresh = convert == "fresh"
+    kind, chosen = _completed(description, around, fresh)
+    attention = build_attention(
+        {"kind": kind, **chosen},
+        d_model=around.original.d_model,
+        num_heads=around.num_heads,
+        # blocks by number divide the context; tables by position hold every token
+        max_length=around.max_tokens if kind != "mlr" or around.layout is None else around.layout.context_tokens,
+        rope=around.rope_base is not None and convert != "project",
+        causal=around.site.stack == "decoder",
+    )
+    if not around.site.is_over_time and type(attention.pattern) is not FullPattern:
+        why = "series of a group have no order" if around.site.stack == "group" else "keys are tokens of the encoder"
+        raise UserError(
+            f"attention {kind} of {around.site.name} would go by positions, and {why}; valid there: standard, btt, "
+            "bilinear_mlr, mlbtc"
+        )
+    if attention.pattern.data_blocks is not None:
+        need = "the calendar need time stamps"
+        if attention.pattern.reads_values:
+            need = "change points need the values of the tokens"
+        raise UserError(f"blocks by {need}, which Chronos does not hand to its attention; give numbers or lengths")
+    if not fresh:
+        attention.scale = 1.0
+        without_biases(attention)
+    is_low_rank = isinstance(attention.projection, LowRankProjection)
+    if attention.rotary is not None and around.rope_base is not None:
+        if is_low_rank:
+            order = attention.rotary.order.expand(around.num_heads, -1)
+            attention.rotary = PairRotation(order.clone(), around.rope_base)  # type: ignore[assignment]
+        else:
+            attention.rotary.base = around.rope_base
+    is_full = is_low_rank and attention.pattern.sees_all(around.max_tokens)
+    if is_full:
+        # the same pairs with the same components: computed as the original computes them
+        attention.pattern = FullPattern()
+        if "impl" not in chosen:
+            attention.impl = {"sdpa": "sdpa", "eager": "reference"}[around.implementation]
+    weight = around.original.q.weight
+    attention.to(device=weight.device, dtype=weight.dtype)
+    if around.site.stack == "group":
+        return SwappedGroupAttention(attention, None, as_original=is_full)
+    if around.site.stack == "cross":
+        return SwappedCrossAttention(attention, as_original=is_full, layer=around.original.layer_idx)
+    if around.rope_base is not None:
+        return SwappedTimeAttention(attention, around.layout, as_original=is_full)
+    return SwappedT5Attention(attention, around.layout, as_original=is_full, original=around.original)
+
+
+def _completed(description: Description, around: Surroundings, fresh: bool) -> tuple[str, dict[str, Any]]:
+    """The kind of a description and its arguments, with what the model decides."""
+    chosen: dict[str, Any] = {"kind": description} if isinstance(description, str) else dict(description)
+    kind: str = chosen.pop("kind")
+    known = keyword_arguments(attention_class(kind))
+    for name in ("num_kv_heads", "head_dim"):
+        if name in chosen:
+            raise UserError(f"{name} of attention {kind} is the Chronos model's own: leave it out")
+    chosen["head_dim"] = around.head_dim
+    chosen.setdefault("dropout", float(around.original.dropout))
+    if not fresh:
+        if chosen.setdefault("qk_norm", False):
+            raise UserError(f"attention {kind} cannot have qk_norm: converted weights fit scores without (or: fresh)")
+        if kind not in ("mlr", "global_swa") and "scaling" in known:
+            if chosen.setdefault("scaling", 1.0) not in (1, "head"):
+                raise UserError(f"attention {kind} cannot have scaling: Chronos does not scale scores (or: fresh)")
+            chosen["scaling"] = 1.0
+    if "align" in known:
+        # contexts end at one place and are padded in front; decoders go on from their first token
+        align = "start" if around.layout is None else "end"
+        if chosen.setdefault("align", align) != align:
+            raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
+    return kind, chosen
