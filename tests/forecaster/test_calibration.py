@@ -18,7 +18,7 @@ from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.forecaster import Forecaster
-from tsattn.training.checkpoint_io import load_checkpoint
+from tsattn.training.network import load_checkpoint
 
 RIDGE: dict[str, Any] = {"backbone": "ridge", "context_length": L, "prediction_length": T, "accelerator": "cpu"}
 SPLIT: dict[str, Any] = {"val_rows": 60, "test_rows": 30}

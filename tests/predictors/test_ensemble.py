@@ -143,7 +143,7 @@ def test_the_state_is_that_of_its_members() -> None:
     assert {name.split(".")[0] for name in names} == {"members"}
     assert {tuple(name.split(".")[1:4]) for name in names} == {
         ("0", "0", "weight"),
-        ("1", "0", "backbone"),
+        ("1", "0", "network"),
         ("1", "1", "backbone"),
     }
 

@@ -25,7 +25,7 @@ from tsattn.chronos.bolt.continued_quantiles import continued_quantiles, quantil
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
-from tsattn.predictors.any_horizon import AnyHorizon
+from tsattn.predictors.base import AnyHorizon
 from tsattn.task import Output
 
 

@@ -13,8 +13,7 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.peers.exchange import read_forecasts, write_windows
 from tsattn.peers.peer_process import PeerProcess, peer_process
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.contexts import last_context
+from tsattn.predictors.base import Predictor, last_context
 
 __all__ = ["PeerPredictor"]
 
@@ -36,7 +35,6 @@ class PeerPredictor(Predictor):
 
     library: ClassVar[str]
     emits_quantiles = True
-    is_exportable = False
 
     def __init__(self, model: str, arguments: Mapping[str, Any] | None, **more: Any) -> None:
         super().__init__(model=model, arguments=None if arguments is None else dict(arguments), **more)
@@ -50,13 +48,15 @@ class PeerPredictor(Predictor):
         """Kind and model, e.g. ``neuralforecast_PatchTST``."""
         return f"{self.description['kind']}_{self.model}"
 
+    @override
+    def check_export(self) -> None:
+        self.refuse_export()
+
     def _process(self) -> PeerProcess:
         return peer_process(f"predictor {self.name}")
 
     def _request(self, what: str, **more: Any) -> dict[str, Any]:
         """What the worker is asked, but for files; the arguments are fields that take the place of others."""
-        assert self.task is not None, "build(task, output) comes first"
-        assert self.output is not None
         return {
             "do": what,
             "library": self.library,
@@ -74,8 +74,6 @@ class PeerPredictor(Predictor):
 
     def _forecast(self, batch: Batch, *, cut_fronts: bool = False, **more: Any) -> Tensor:
         """The forecast of each window, asked of the worker; ``more`` are fields of the request."""
-        assert self.task is not None, "build(task, output) comes first"
-        assert self.output is not None
         process, windows = self._process(), last_context(batch, self.context_length)
         name = uuid.uuid4().hex
         table, forecasts = process.folder / f"{name}.parquet", process.folder / f"{name}-forecasts.parquet"

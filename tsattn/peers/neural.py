@@ -142,7 +142,6 @@ class NeuralForecast(PeerPredictor):
         from tsattn.training.train import plan_training
         from tsattn.training.trainer_options import check_one_device
 
-        assert self.output is not None
         given, levels = training.options, self.output.quantiles
         for name in _WITHOUT_EFFECT:
             if given.get(name):
