@@ -144,7 +144,7 @@ def test_the_state_is_that_of_its_members() -> None:
     assert {tuple(name.split(".")[1:4]) for name in names} == {
         ("0", "0", "weight"),
         ("1", "0", "network"),
-        ("1", "1", "backbone"),
+        ("1", "1", "network"),
     }
 
 
