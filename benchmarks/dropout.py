@@ -26,7 +26,6 @@ from tsattn.ops.dropout import dropout, native_dropout_left
 from tsattn.ops.native.library import why_no_kernels
 from tsattn.optim import adamw
 from tsattn.task import Task
-from tsattn.training.kept_memory import memory_kept
 
 SHAPES = ((224 * 63, 16), (504 * 63, 32), (504 * 63, 64))
 TINY = ((3, 5),)
@@ -80,8 +79,7 @@ def main() -> int:
     runs["training step"] = training_step((2, 2, 32, 4) if options.dry_run else sizes, backbone)
     timing, rows = Timing(0 if options.dry_run else options.seconds, most=400), []
     for name, run in runs.items():
-        with memory_kept():  # as in a training
-            medians, turns = take_turns({"native": run, "torch": partial(by_torch, run)}, timing, cpu_clock)
+        medians, turns = take_turns({"native": run, "torch": partial(by_torch, run)}, timing, cpu_clock)
         row = {"case": name, **{f"{which}_ms": 1e3 * seconds for which, seconds in medians.items()}, "turns": turns}
         row["native_mib"], row["torch_mib"] = (peak_memory(one, "cpu") / 2**20 for one in (run, partial(by_torch, run)))
         rows.append(row)

@@ -32,7 +32,6 @@ from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.optim import adamw
 from tsattn.task import Task
-from tsattn.training.kept_memory import memory_kept
 
 ATTENTIONS: dict[str, dict[str, Any]] = {
     "btt, s = 1": {"kind": "btt", "tt_rank": 1},
@@ -89,8 +88,7 @@ def in_its_way(run: Callable[[], object], way: Callable[[], AbstractContextManag
 def measured(case: dict[str, Any], run: Callable[[], object], timing: Timing) -> dict[str, Any]:
     """A row: the time of each way, and how many times as long as the better one the package's choice takes."""
     runs = {name: partial(in_its_way, run, way) for name, way in WAYS.items()}
-    with memory_kept():  # as in a training
-        medians, turns = take_turns(runs, timing, cpu_clock)
+    medians, turns = take_turns(runs, timing, cpu_clock)
     row = case | {f"{name}_ms": 1e3 * seconds for name, seconds in medians.items()} | {"turns": turns}
     row["formed_over_factors"] = medians["formed"] / medians["factors"]
     row["package_over_better"] = medians["package"] / min(medians["formed"], medians["factors"])

@@ -28,7 +28,8 @@ import torch
 from tsattn.data import Panel, PanelDataModule, panel_from_frame
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.experiments import Experiment
-from tsattn.training import ForecastingModule, TrainerOptions, Training, train
+from tsattn.training import ForecastingModule, TrainerOptions, Training
+from tsattn.training.train import train
 
 SERIES, ROWS = 2000, 1000
 QUANTILES = (0.1, 0.5, 0.9)

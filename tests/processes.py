@@ -28,7 +28,7 @@ from tsattn.cli import fit, main, parsing  # noqa: F401
 from tsattn.data import mapped, pretraining, public  # noqa: F401
 from tsattn.figures import forecasts  # noqa: F401
 from tsattn.predictors import naive, ridge  # noqa: F401
-from tsattn.training.stopping import FiniteLoss
+from tsattn.training.callbacks import FiniteLoss
 
 # its server imports everything once, and each process starts as a fork of it
 _FORKS = multiprocessing.get_context("forkserver")

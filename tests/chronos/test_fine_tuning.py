@@ -442,12 +442,12 @@ def test_the_record_beside_the_weights_runs_nothing(
     made = forecaster(described("bolt", "mlr")).fit(toy_frame)
     assert made.fitted is not None
     state = made.fitted.predictor.state_dict()
-    record = json.loads(state["backbone.record"].numpy().tobytes())
+    record = json.loads(state["network.backbone.record"].numpy().tobytes())
     change = {name: {**record[name], **value} if name == "config" else value for name, value in change.items()}
     text = json.dumps({**record, **change}).encode()
-    state["backbone.record"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    state["network.backbone.record"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
     again = build_predictor(made.predictor.description)
-    again.build(made.task, made.fitted.predictor.output or Output(), empty=True)
+    again.build(made.task, made.fitted.predictor.output, empty=True)
     with pytest.raises((UserError, RuntimeError), match=message):
         again.load_state_dict(state, assign=True)
     assert "foreign_code" not in sys.modules

@@ -14,7 +14,7 @@ from tests.chronos.saved_weights import weights_of
 from tests.chronos.test_fine_tuning import MLR, described, forecaster, same
 from tsattn import load
 from tsattn.errors import UserError
-from tsattn.training.checkpoint_io import load_checkpoint
+from tsattn.training.network import load_checkpoint
 
 
 def test_nothing_goes_on_from_what_was_not_trained(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
@@ -77,4 +77,6 @@ def test_a_checkpoint_goes_on_without_the_first_weights(
     assert made.result.fit["parameters"] == whole.result.fit["parameters"]
     states = [load_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in ("part", "whole")]
     assert states[0].keys() == states[1].keys()
-    assert all(torch.equal(part, states[1][name]) for name, part in states[0].items() if name != "backbone.record")
+    assert all(
+        torch.equal(part, states[1][name]) for name, part in states[0].items() if name != "network.backbone.record"
+    )

@@ -18,7 +18,7 @@ from tsattn import Forecaster
 from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import open_pipeline
 from tsattn.predictors import build_predictor
-from tsattn.predictors.long_horizons import rolled_forecast
+from tsattn.predictors.base import rolled_forecast
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.5, 0.9)

@@ -27,7 +27,7 @@ from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
-from tsattn.training.checkpoint_io import AtomicCheckpointIO
+from tsattn.training.network import write_checkpoint
 
 MODEL = "--model.backbone={kind: transformer, d_model: 16, num_heads: 2, dropout: 0.3}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=8", "--data.batch_size=64"]
@@ -126,8 +126,8 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
 PHASES = {
     "data are read": ("tsattn.data", "CSVDataModule.setup"),
     "the folder is made": ("tsattn.experiments.recording", "versions"),
-    "training begins": ("tsattn.training.stopping", "FiniteLoss.on_train_start"),
-    "training ends": ("tsattn.training.stopping", "FiniteLoss.on_train_end"),
+    "training begins": ("tsattn.training.callbacks", "FiniteLoss.on_train_start"),
+    "training ends": ("tsattn.training.callbacks", "FiniteLoss.on_train_end"),
     "windows are tested": ("tsattn.experiments.running", "tables_beside_baselines"),
     "results are written": ("tsattn.experiments.run_folder", "RunFolder.seal"),
 }
@@ -368,7 +368,7 @@ def test_a_full_disk_ends_with_one_sentence(long_csv: Path, tmp_path: Path) -> N
 
 def test_a_checkpoint_is_whole_or_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint({"step": 1}, path)
+    write_checkpoint({"step": 1}, path)
 
     def full(content: Any, file: Any) -> None:
         file.write(b"half")
@@ -376,7 +376,7 @@ def test_a_checkpoint_is_whole_or_the_one_before(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(ValueError, match=r"cannot be written: No space left on device; the checkpoint before it is"):
-        AtomicCheckpointIO().save_checkpoint({"step": 2}, path)
+        write_checkpoint({"step": 2}, path)
     monkeypatch.undo()
     assert torch.load(path) == {"step": 1}
     assert list(tmp_path.iterdir()) == [path]

@@ -21,7 +21,7 @@ from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
-from tsattn.predictors.long_horizons import forecast_batches
+from tsattn.predictors.fitted import forecast_batches
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def metrics(run: Path) -> dict[str, Any]:
 
 def weights(file: Path) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = torch.load(file, weights_only=True)["state_dict"]
-    return {name.removeprefix("backbone."): tensor for name, tensor in state.items()}
+    return {name.removeprefix("network.backbone."): tensor for name, tensor in state.items()}
 
 
 def assert_same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:

@@ -29,7 +29,7 @@ from tsattn.experiments import RunFolder
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
 from tsattn.training import TrainerOptions, Training
-from tsattn.training.random_state import own_random_state
+from tsattn.training.execution import own_random_state
 
 
 class Keep(Callback):

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from tsattn.data import FrameDataModule, Panel, panel_from_frame
 from tsattn.figures import plot_test_forecasts
 from tsattn.figures.forecasts import plot_forecast
+from tsattn.figures.plain_names import axis_name, forecast_title, model_words
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.predictors.plain_names import axis_name, forecast_title, model_words
 from tsattn.task import Output, Task
 
 

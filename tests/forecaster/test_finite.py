@@ -61,7 +61,7 @@ def spoil(run: Path) -> None:
     """Weights that are not finite, in a folder from before there were checksums."""
     checkpoint = run / "checkpoints" / "best.ckpt"
     content = torch.load(checkpoint, weights_only=True)
-    content["state_dict"]["backbone.head.flat.weight"][0, 0] = float("nan")
+    content["state_dict"]["network.backbone.head.flat.weight"][0, 0] = float("nan")
     torch.save(content, checkpoint)
     (run / "SHA256SUMS").unlink()
 

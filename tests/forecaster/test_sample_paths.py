@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import special, stats
 
 import tsattn
 from tests.forecaster.test_distributions import counts
 from tests.forecaster.toys import SMALL, T, frame_of
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
+from tsattn.forecaster.sample_paths import StepCopula
 
 LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
 SIZES: dict[str, Any] = {"context_length": 14, "prediction_length": 7, "accelerator": "cpu"}
@@ -161,3 +163,47 @@ def test_paths_have_the_calibrated_quantiles() -> None:
     # and each goes on from itself beyond the horizon
     longer = forecaster.sample(horizon=T + 3, num_samples=3, seed=1)
     assert longer.groupby(["unique_id", "sample"]).size().eq(T + 3).all()
+
+
+STEPS = 5
+WANTED = 0.8 ** np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
+
+
+def copula(windows: int = 2000) -> StepCopula:
+    return StepCopula.of(np.random.default_rng(0).multivariate_normal(np.zeros(STEPS), WANTED, windows))
+
+
+def generators(count: int, first: int = 0) -> list[np.random.Generator]:
+    return [np.random.default_rng([7, first + number]) for number in range(count)]
+
+
+def test_the_copula_is_that_of_the_ranks_whatever_scale_they_come_on() -> None:
+    scores = np.random.default_rng(0).multivariate_normal(np.zeros(STEPS), WANTED, 300)
+    bent = np.exp(scores) * np.arange(1, STEPS + 1) + 3  # forecasts that are off by as much
+    np.testing.assert_array_equal(StepCopula.of(bent).ranks, StepCopula.of(scores).ranks)
+    scores[::9, 2] = np.nan
+    scores[0] = np.nan
+    assert (np.sort(StepCopula.of(scores).ranks, 0) == np.arange(300)[:, None]).all()
+
+
+@pytest.mark.parametrize("paths", [1, 2, 99, 100])
+def test_few_paths_depend_on_each_other_as_many_do(paths: int) -> None:
+    levels = copula().levels(generators(8000 // paths), STEPS, 1, paths)[:, :, 0]
+    normal = special.ndtri(levels.transpose(1, 2).flatten(0, 1).numpy())  # paths of all windows
+    np.testing.assert_allclose(np.corrcoef(normal.T), WANTED, atol=0.05)
+    assert normal.sum(1).std() == pytest.approx(np.sqrt(WANTED.sum()), rel=0.05)
+    assert stats.kstest(normal[:, 2], "norm").pvalue > 0.001
+
+
+def test_each_of_many_paths_has_a_share_of_its_own_of_every_step() -> None:
+    levels = copula().levels(generators(3), STEPS, 2, 100)
+    assert levels.shape == (3, STEPS, 2, 100)
+    places = (levels.sort(-1).values * 100).floor()
+    assert bool((places == places.new_tensor(range(100))).all())  # one in each 100th: exact quantiles
+
+
+def test_draws_of_a_window_do_not_depend_on_the_others() -> None:
+    both = copula().levels(generators(2), STEPS, 1, 9)
+    assert bool((copula().levels(generators(1, first=1), STEPS, 1, 9)[0] == both[1]).all())
+    assert bool((copula().levels(generators(2), 3, 1, 9) == both[:, :3]).all())
+    assert copula(4).levels(generators(2), 2 * STEPS + 1, 1, 9).shape == (2, 2 * STEPS + 1, 1, 9)

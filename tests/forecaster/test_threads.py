@@ -16,7 +16,7 @@ import torch
 
 import tsattn
 from tsattn.forecaster import Forecaster
-from tsattn.training.quiet_lightning import quiet_lightning
+from tsattn.training.execution import quiet_lightning
 
 SMALL: dict[str, Any] = {
     "backbone": {"kind": "patchtst", "d_model": 16, "num_layers": 1, "num_heads": 2, "dropout": 0.3},

@@ -14,10 +14,10 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor
-from tsattn.predictors.any_horizon import AnyHorizon
-from tsattn.predictors.calibrated import Calibrated
-from tsattn.predictors.conformal import (
+from tsattn.predictors.base import AnyHorizon
+from tsattn.predictors.calibrated import (
     POINT,
+    Calibrated,
     ConformalScores,
     highest_level,
     intervals_of,

@@ -15,7 +15,7 @@ from tests.toy_windows import COVARIATES, LEVELS, ODD_SIZES, changed_covariates,
 from tsattn.backbones import BACKBONES
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, complete_predictor
-from tsattn.predictors.contexts import last_context
+from tsattn.predictors.base import last_context
 from tsattn.task import Output
 
 cases = pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from tests.experiments.golden import NETWORK, described
 from tsattn.batch import Batch
@@ -18,9 +17,8 @@ from tsattn.errors import UserError
 from tsattn.experiments import resume, run
 from tsattn.experiments.reopened import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors import Predictor, build_predictor, ensemble
 from tsattn.training import ForecastingModule, Training
-from tsattn.training.mixed_targets import MixedTargets
 from tsattn.training.train import all_fits
 
 MIXED = {"kind": "ensemble", "members": ["ridge", NETWORK]}
@@ -49,14 +47,14 @@ def test_training_targets_alone_are_mixed_with_what_the_teacher_says_of_the_cont
 ) -> None:
     seen: dict[str, list[Batch]] = {"before": [], "training": [], "validation": []}
     puts, trains, validates = (
-        MixedTargets.on_train_batch_start,
+        ensemble.mixed_target,
         ForecastingModule.training_step,
         ForecastingModule.validation_step,
     )
 
-    def put(self: MixedTargets, trainer: Trainer, module: Any, batch: Batch, number: int) -> None:
+    def put(batch: Batch, forecast: torch.Tensor, weight: float) -> torch.Tensor:
         seen["before"].append(replace(batch))
-        puts(self, trainer, module, batch, number)
+        return puts(batch, forecast, weight)
 
     def train(self: ForecastingModule, batch: Batch, batch_idx: int) -> torch.Tensor:
         seen["training"].append(batch)
@@ -66,7 +64,7 @@ def test_training_targets_alone_are_mixed_with_what_the_teacher_says_of_the_cont
         seen["validation"].append(batch)
         validates(self, batch, batch_idx)
 
-    monkeypatch.setattr(MixedTargets, "on_train_batch_start", put)
+    monkeypatch.setattr(ensemble, "mixed_target", put)
     monkeypatch.setattr(ForecastingModule, "training_step", train)
     monkeypatch.setattr(ForecastingModule, "validation_step", validate)
     Told.asked.clear()
@@ -116,14 +114,15 @@ def test_a_run_that_is_killed_while_the_student_learns_ends_as_an_unbroken_one(
     lasts = {"max_steps": 8, "val_check_interval": 2}
     experiment = described(tmp_path, distilled(MIXED, dropout=0.4, patch_mask=0.4), trainer=lasts)
     whole = run(experiment, tmp_path / "whole", test=False)
-    puts = MixedTargets.on_train_batch_start
+    puts, done = ensemble.mixed_target, []
 
-    def stop(self: MixedTargets, trainer: Trainer, module: Any, batch: Batch, number: int) -> None:
-        if trainer.global_step == 5:
+    def stop(batch: Batch, forecast: torch.Tensor, weight: float) -> torch.Tensor:
+        if len(done) == 5:
             raise RuntimeError("killed")
-        puts(self, trainer, module, batch, number)
+        done.append(batch)
+        return puts(batch, forecast, weight)
 
-    monkeypatch.setattr(MixedTargets, "on_train_batch_start", stop)
+    monkeypatch.setattr(ensemble, "mixed_target", stop)
     with pytest.raises(RuntimeError, match="killed"):
         run(experiment, tmp_path / "broken", test=False)
     assert not (tmp_path / "broken" / "metrics.json").exists()
@@ -151,19 +150,15 @@ def test_as_members_of_an_ensemble_each_keeps_to_itself(tmp_path: Path, monkeypa
     assert refitted == {fit["member"]: fit["best_step"] for fit in fits if "training" in fit}
     assert sorted(path.name for path in (tmp_path / "whole" / "members").iterdir()) == sorted(networks)
 
-    trainings: list[MixedTargets] = []
-    puts = MixedTargets.on_train_batch_start
+    puts, done = ensemble.mixed_target, []
 
-    def stop_in_the_second_student(
-        self: MixedTargets, trainer: Trainer, module: Any, batch: Batch, number: int
-    ) -> None:
-        if self not in trainings:
-            trainings.append(self)
-        if len(trainings) == 2 and trainer.global_step == 3:
+    def stop_in_the_second_student(batch: Batch, forecast: torch.Tensor, weight: float) -> torch.Tensor:
+        if len(done) == 4 + 3:
             raise RuntimeError("killed")
-        puts(self, trainer, module, batch, number)
+        done.append(batch)
+        return puts(batch, forecast, weight)
 
-    monkeypatch.setattr(MixedTargets, "on_train_batch_start", stop_in_the_second_student)
+    monkeypatch.setattr(ensemble, "mixed_target", stop_in_the_second_student)
     with pytest.raises(RuntimeError, match="killed"):
         run(experiment, tmp_path / "broken", test=False)
     monkeypatch.undo()

@@ -17,10 +17,9 @@ from torch import Tensor
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
-from tsattn.predictors.conformal import intervals_of
-from tsattn.predictors.exporting import FACTS, exported, format_of
+from tsattn.predictors.calibrated import intervals_of
+from tsattn.predictors.exporting import FACTS, RawForecast, _imputed, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.raw_forecast import RawForecast, _imputed
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 

@@ -11,7 +11,7 @@ import torch
 from tests.forecaster.toys import SMALL, frame_of
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
-from tsattn.predictors.raw_forecast import RawForecast
+from tsattn.predictors.exporting import RawForecast
 
 
 @pytest.mark.parametrize("transform", ["log1p", "box_cox"])

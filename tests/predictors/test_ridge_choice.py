@@ -15,7 +15,8 @@ from tests.predictors.test_ridge import oracle
 from tsattn.data import FrameDataModule
 from tsattn.data import datamodule as module
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor, ridge_choice
+from tsattn.predictors import build_predictor
+from tsattn.predictors import ridge as ridge_choice
 from tsattn.predictors.ridge import Ridge
 
 ALPHAS, CONTEXTS = [0.3, 30.0, 3000.0], [24, 9, 31]

@@ -24,7 +24,7 @@ from tsattn.chronos.bolt.bolt_network import continued_quantiles, quantiles_of_p
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
-from tsattn.predictors.any_horizon import AnyHorizon
+from tsattn.predictors.base import AnyHorizon
 from tsattn.task import Output
 
 

@@ -24,7 +24,7 @@ from tsattn.optim import mup_init_
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
-from tsattn.training.compilation import compiler_errors, hold_gradients, start_compiled, stop_compiled
+from tsattn.training.module import compiler_errors, hold_gradients, start_compiled, stop_compiled
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

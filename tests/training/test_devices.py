@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tsattn.data import CSVDataModule
 from tsattn.training import ForecastingModule
-from tsattn.training.exact_resume import ExactResume
+from tsattn.training.callbacks import ExactResume
 
 STEPS = 9
 

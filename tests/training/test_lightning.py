@@ -14,11 +14,8 @@ from lightning.pytorch.plugins import MixedPrecision, Precision
 from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.training import Execution, ForecastingModule, TrainerOptions
-from tsattn.training.best_weights import BestCheckpoint
-from tsattn.training.exact_resume import ExactResume
-from tsattn.training.one_epoch import train_as_one_epoch
-from tsattn.training.save_progress import SaveProgress
-from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
+from tsattn.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress, StopEarly, stop_at
+from tsattn.training.length import train_as_one_epoch
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 SMALL = {"kind": "transformer", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
@@ -81,7 +78,7 @@ def test_a_trainer_whose_limits_are_set_after_it_was_made_obeys_them_in_one_epoc
 ) -> None:
     diary, windows = Diary(), data(toy_csv)
     made = trainer(tmp_path, diary, **options)
-    train_as_one_epoch(made, windows)
+    _, windows = train_as_one_epoch(made, windows)
     made.fit(module(), windows)
     assert diary.steps("epoch") == [0], "one epoch, whatever was asked for"
     assert diary.steps("batch") == [*range(batches)]
@@ -92,7 +89,7 @@ def test_a_trainer_whose_limits_are_set_after_it_was_made_obeys_them_in_one_epoc
 def test_time_ends_an_epoch_without_end(toy_csv: Path, tmp_path: Path) -> None:
     windows = data(toy_csv)
     made = trainer(tmp_path, max_time={"seconds": 1})
-    plan = train_as_one_epoch(made, windows)
+    plan, windows = train_as_one_epoch(made, windows)
     assert plan.steps is None
     made.fit(module(), windows)
     assert 0 < made.global_step < windows.training_batches  # type: ignore[operator]
@@ -104,7 +101,7 @@ def saved(folder: Path, csv: Path, steps: int, *more: Callback) -> tuple[Path, T
     stopping = StopEarly("val_mse_scaled")
     callbacks = [best, stopping, SaveProgress(folder / "last.ckpt"), ExactResume(), FiniteLoss(), *more]
     made, windows = trainer(folder, *callbacks, max_steps=steps, val_check_interval=4), data(csv)
-    train_as_one_epoch(made, windows)
+    _, windows = train_as_one_epoch(made, windows)
     made.fit(module(), windows)
     return folder / "last.ckpt", made
 
@@ -113,7 +110,7 @@ def test_a_checkpoint_has_the_keys_that_are_read(toy_csv: Path, tmp_path: Path) 
     last, _ = saved(tmp_path, toy_csv, 8)
     content = torch.load(last, weights_only=True)
     assert content["global_step"] == 8
-    assert all(name.startswith("backbone.") for name in content["state_dict"])
+    assert all(name.startswith("network.backbone.") for name in content["state_dict"])
     assert {"ExactResume", "StopEarly"} <= {name.partition("{")[0] for name in content["callbacks"]}
     loop = content["loops"]["fit_loop"]
     assert {"total", "current"} == set(loop["epoch_progress"])
@@ -147,7 +144,7 @@ def test_a_training_that_came_to_its_end_goes_on_in_the_middle_of_its_one_epoch(
     assert loop["epoch_loop.batch_progress"]["current"]["completed"] == first
     diary = Diary()
     made, windows = trainer(tmp_path / "on", diary, ExactResume(), max_steps=12, val_check_interval=4), data(toy_csv)
-    train_as_one_epoch(made, windows)
+    _, windows = train_as_one_epoch(made, windows)
     made.fit(module(), windows, ckpt_path=last, weights_only=True)
     assert diary.steps("batch") == [*range(first, 12)]
     assert diary.steps("validation") == [step for step in (8, 12) if step > first]
@@ -167,12 +164,12 @@ def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Pa
         # the last checkpoint comes of SaveProgress at the end, or of a validation
         best = BestCheckpoint(folder, "val_mse_scaled")
         made = trainer(folder, best, SaveProgress(last), ExactResume(), *stops, max_steps=12, val_check_interval=4)
-        train_as_one_epoch(made, windows)
+        _, windows = train_as_one_epoch(made, windows)
         made.fit(module(**options), windows, ckpt_path=checkpoint, weights_only=True)
         return last
 
     whole = end(tmp_path / "whole")
-    part = end(tmp_path / "part", StopAt(stop))
+    part = end(tmp_path / "part", stop_at(stop))
     assert torch.load(part, weights_only=True)["global_step"] == stop
     torch.manual_seed(99)
     joined = end(tmp_path / "joined", checkpoint=part)
@@ -193,8 +190,7 @@ def test_checkpoints_are_written_after_all_other_callbacks(toy_csv: Path, tmp_pa
 
 def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lightning asks the override after each validation, with the error of that name."""
-    stopping, diary, windows = StopEarly("val_mse_scaled"), Diary(), data(toy_csv)
-    stopping.patience = 2
+    stopping, diary, windows = StopEarly("val_mse_scaled", patience=2), Diary(), data(toy_csv)
     seen: list[float] = []
     count = StopEarly._evaluate_stopping_criteria
 
@@ -204,7 +200,7 @@ def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monke
 
     monkeypatch.setattr(StopEarly, "_evaluate_stopping_criteria", worse)
     made = trainer(tmp_path, stopping, diary, max_steps=40, val_check_interval=4)
-    train_as_one_epoch(made, windows)
+    _, windows = train_as_one_epoch(made, windows)
     made.fit(module(), windows)
     assert diary.steps("validation") == [4, 8, 12], "the first is the best, two come after it"
     assert seen[-1] == float(made.callback_metrics["val_mse_scaled"])
@@ -213,8 +209,8 @@ def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monke
 
 def test_a_step_stops_a_training_whatever_its_plan(toy_csv: Path, tmp_path: Path) -> None:
     windows = data(toy_csv)
-    made = trainer(tmp_path, StopAt(5), max_steps=40)
-    train_as_one_epoch(made, windows)
+    made = trainer(tmp_path, stop_at(5), max_steps=40)
+    _, windows = train_as_one_epoch(made, windows)
     made.fit(module(), windows)
     assert made.global_step == 5
 
@@ -230,7 +226,6 @@ def options(**given: Any) -> TrainerOptions:
 @pytest.mark.parametrize(
     ("given", "kind", "dtype"),
     [
-        ({}, Precision, torch.float32),
         ({"precision": "bf16-mixed"}, MixedPrecision, torch.bfloat16),
         ({"precision": "64-true"}, Precision, torch.float64),
         ({"precision": "bf16-true"}, Precision, torch.bfloat16),

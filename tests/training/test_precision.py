@@ -20,7 +20,7 @@ from tsattn.cli import main
 from tsattn.data import CSVDataModule
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule, trainer_options
-from tsattn.training.precision import default_precision
+from tsattn.training.trainer_options import default_precision
 
 SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}
 BF16 = "bf16-mixed"

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from tsattn.data import CSVDataModule
-from tsattn.training import ForecastingModule, throughput
-from tsattn.training.throughput import Throughput
+from tsattn.training import ForecastingModule, callbacks
+from tsattn.training.callbacks import Throughput
 
 
 class Clock(Callback):
@@ -37,7 +37,7 @@ def test_neither_validation_nor_checkpoints_nor_warming_up_count(
     toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, measured = Clock(), Throughput()
-    monkeypatch.setattr(throughput, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=16)
     trainer = Trainer(
         accelerator="cpu",

@@ -15,9 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tsattn.data import CSVDataModule
 from tsattn.training import ForecastingModule
-from tsattn.training.one_epoch import train_as_one_epoch
-from tsattn.training.progress import LossBar
-from tsattn.training.stopping import FiniteLoss
+from tsattn.training.callbacks import FiniteLoss, Progress
+from tsattn.training.length import train_as_one_epoch
 
 LOOKS = 10  # steps between two lines of the curve, two looks of FiniteLoss, and two pictures of the bar
 STEPS = 22  # fewer than an epoch has, so that validation comes at the end
@@ -119,7 +118,7 @@ def trainer(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
         enable_model_summary=False,
         enable_checkpointing=False,
         num_sanity_val_steps=0,
-        callbacks=[FiniteLoss(), LossBar(), *callbacks],
+        callbacks=[FiniteLoss(), Progress(), *callbacks],
         **more,
     )
 
@@ -136,13 +135,13 @@ def test_no_operation_of_a_step_waits(
 ) -> None:
     extra = [] if is_patient else [Impatient()]
     fitted, windows = trainer(tmp_path, *extra, accelerator="cpu", precision=precision), data(toy_frame, tmp_path)
-    train_as_one_epoch(fitted, windows)
+    _, windows = train_as_one_epoch(fitted, windows)
     with Watch(fitted) as watch:
         fitted.fit(model(warmup_steps=3), windows)
     assert fitted.global_step == STEPS
-    (bar,) = (callback for callback in fitted.callbacks if isinstance(callback, LossBar))
-    shown = bar.get_metrics(fitted, fitted.model)
-    assert set(shown) == {"train_loss", "val_mse_scaled"}
+    (bar,) = (callback for callback in fitted.callbacks if isinstance(callback, Progress))
+    shown = bar._values(fitted, fitted.lightning_module)
+    assert set(shown) == {"train_loss", "val_crps_scaled"}
     assert shown["train_loss"] == fitted.callback_metrics["train_loss"].item()
     assert watch.found, "the steps that look are seen to look"
     if is_patient:
@@ -156,7 +155,7 @@ def test_no_operation_of_a_step_waits(
 @pytest.mark.parametrize("kind", ["swa", "global_swa", "btt", "mlbtc"])
 def test_no_attention_waits(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) -> None:
     fitted, windows = trainer(tmp_path, accelerator="cpu"), data(toy_frame, tmp_path)
-    train_as_one_epoch(fitted, windows)
+    _, windows = train_as_one_epoch(fitted, windows)
     with Watch(fitted) as watch:
         fitted.fit(model(KINDS[kind], activation_checkpointing=True), windows)
     assert fitted.global_step == STEPS
@@ -168,7 +167,7 @@ def test_no_attention_waits(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) 
 def test_cuda_sees_no_step_wait(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) -> None:
     fitted = trainer(tmp_path, Forbid(), accelerator="cuda", devices=1, precision="bf16-mixed")
     windows = data(toy_frame, tmp_path)
-    train_as_one_epoch(fitted, windows)
+    _, windows = train_as_one_epoch(fitted, windows)
     fitted.fit(model(KINDS[kind], warmup_steps=3), windows)
     assert fitted.global_step == STEPS
 
@@ -177,6 +176,6 @@ def test_cuda_sees_no_step_wait(toy_frame: pd.DataFrame, tmp_path: Path, kind: s
 def test_cuda_sees_a_step_wait(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
     fitted = trainer(tmp_path, Forbid(), Impatient(), accelerator="cuda", devices=1, precision="bf16-mixed")
     windows = data(toy_frame, tmp_path)
-    train_as_one_epoch(fitted, windows)
+    _, windows = train_as_one_epoch(fitted, windows)
     with pytest.raises(RuntimeError, match="synchroniz"):
         fitted.fit(model(warmup_steps=3), windows)

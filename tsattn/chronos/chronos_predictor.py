@@ -20,13 +20,11 @@ from tsattn.chronos.open_models import OpenModel, Sampling
 from tsattn.chronos.opening import NamedWeights
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
-from tsattn.predictors.any_horizon import AnyHorizon
-from tsattn.predictors.attending import Attending
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.contexts import last_context
+from tsattn.predictors.base import AnyHorizon, Attending, Predictor, last_context
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
-from tsattn.training.random_state import own_random_state
+from tsattn.training.execution import own_random_state
+from tsattn.training.network import Network, load_checkpoint
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -36,7 +34,7 @@ __all__ = ["ChronosPredictor"]
 
 logger = logging.getLogger("tsattn")
 
-_BACKBONE = "backbone."  # what the names of a state begin with
+_BACKBONE = "network.backbone."  # what the names of a state begin with
 _LEARNED_FROM = 512  # training windows that conversion and calibration see
 
 
@@ -54,9 +52,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         UserError: for a wrong argument.
     """
 
-    is_exportable = False
-    takes_short_contexts = True
-
     def __init__(self, backbone: Description) -> None:
         super().__init__(backbone)
         descriptions.check_types(self.arguments, get_type_hints(ChronosOptions), "predictor chronos")
@@ -69,22 +64,28 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @property
     def forecasts(self) -> OpenModel:
         """The open model, or what it is before anything is fitted."""
-        if isinstance(self.backbone, ChronosNetwork) and (not self.needs_fit or self.backbone.model is not None):
-            return self.backbone.forecasts
+        network = self._chronos
+        if network is not None and (not self.needs_fit or network.model is not None):
+            return network.forecasts
         if self._unfitted is None:
             self._unfitted = open_unfitted(self.options.unfitted)
         return self._unfitted
 
     @property
     def _network(self) -> ChronosNetwork:
-        assert isinstance(self.backbone, ChronosNetwork), "build(task, output) comes first"
+        assert isinstance(self.backbone, ChronosNetwork)
         return self.backbone
+
+    @property
+    def _chronos(self) -> ChronosNetwork | None:
+        """Network, once built."""
+        return self._network if hasattr(self, "network") else None
 
     @property
     @override
     def context_length(self) -> int:
         if self.needs_fit:
-            return super().context_length
+            return self.task.context_length
         own = self.options.context_length
         return self.forecasts.context_length if own is None else own
 
@@ -103,10 +104,10 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @override
     def num_parameters(self) -> int:
         """Of the whole network, or those that are trained."""
+        network = self._chronos
         if not self.is_trained:
             return sum(part.numel() for part in self.forecasts.network.parameters())
-        network = self.backbone
-        if not isinstance(network, ChronosNetwork) or network.model is None:
+        if network is None or network.model is None:
             network = ChronosNetwork(Task("weights", 1, 1, ("y",), "1", 1), Output(), **self.arguments)
         return sum(part.numel() for part in network.parameters() if part.requires_grad)
 
@@ -149,6 +150,10 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             self._find_covariates(self.forecasts)
 
     @override
+    def check_export(self) -> None:
+        self.refuse_export()
+
+    @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         if self.is_trained:
             super().check_fit(data, training)
@@ -159,13 +164,11 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         if self.is_trained:
             return super().fit(data, training)
-        assert self.task is not None
-        assert self.output is not None
         if self.needs_fit:
             with own_random_state(training.seed):
                 network = ChronosNetwork(self.task, self.output, **self.arguments)
                 self._prepare(network, data, training)
-            self.backbone = network
+            self.network = Network(self.description, self.task, self.output, network)
         else:
             self._say_limits(self.forecasts, training.say)
         return {}
@@ -177,7 +180,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        return AnyHorizon.forward(self, batch)
+        return self.forecast_to(batch, self.task.prediction_length)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
@@ -186,7 +189,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @property
     @override
     def draws_paths(self) -> bool:
-        return isinstance(self.backbone, ChronosNetwork) and self.backbone.forecasts.draws_paths
+        return self._chronos is not None and self._chronos.forecasts.draws_paths
 
     @override
     def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
@@ -204,15 +207,11 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @override
     def _started(self, training: Training) -> ChronosNetwork | None:
         """Build from the state alone, since the weights that it began with may be gone."""
-        from tsattn.training.checkpoint_io import load_checkpoint  # what is only loaded needs no Lightning
-
         state = training.start
         if state is None and training.checkpoint is not None:
             state = load_checkpoint(training.checkpoint)["state_dict"]
         if state is None:
             return None
-        assert self.task is not None
-        assert self.output is not None
         with torch.device("meta"):
             network = ChronosNetwork(self.task, self.output, **self.arguments)
         network.load_state_dict(
@@ -255,7 +254,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     def _say_limits(self, forecasts: OpenModel, say: Callable[[str], None]) -> None:
         """Tell what of the task the model does not read, or does in several steps."""
-        assert self.task is not None
         task = self.task
         L, T = task.context_length, task.prediction_length
         if self.pretraining(task.data) == "seen":
@@ -268,7 +266,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     def _find_covariates(self, forecasts: OpenModel) -> None:
         """Note whether covariates are used, and log those that are not."""
-        assert self.task is not None
         self.uses_covariates = forecasts.takes_covariates
         unread = [*self.task.static]
         if forecasts.takes_covariates and self.task.covariate_categories:

@@ -9,9 +9,9 @@ import pandas as pd
 from tsattn.data import Panel
 from tsattn.errors import number_of
 from tsattn.figures.forecasts import are_dates, plot_forecast
+from tsattn.figures.plain_names import model_words
 from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure
 from tsattn.predictors.base import Predictor
-from tsattn.predictors.plain_names import model_words
 
 __all__ = ["FIGURES", "draw", "figure_path", "span"]
 
@@ -50,8 +50,6 @@ def draw(frame: pd.DataFrame, panel: Panel, predictor: Predictor, path: Path, ov
     Raises:
         UserError: if it cannot be written.
     """
-    assert predictor.task is not None
-    assert predictor.output is not None
     drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=model_words(predictor))
     write_figure(drawing, path, overwrite)
     series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"

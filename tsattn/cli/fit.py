@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
+from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
@@ -20,13 +21,12 @@ from tsattn.experiments.score_table import score_table, verdict
 from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
-from tsattn.training.processes import first_process_only
-from tsattn.training.progress import LossBar, StepLines
+from tsattn.training.callbacks import Progress
 from tsattn.training.train import all_fits
 
 __all__ = ["fit"]
 
-_say = first_process_only(say)
+_say = rank_zero_only(say)
 
 
 def fit(words: Sequence[str], typed: Sequence[str]) -> int:
@@ -39,7 +39,7 @@ def fit(words: Sequence[str], typed: Sequence[str]) -> int:
     with session():
         experiment, options = parse_command("fit", words)
         hooks = Hooks(
-            bar=LossBar() if sys.stdout.isatty() else StepLines(f"val_{experiment.selection}", _say),
+            bar=Progress(None if sys.stdout.isatty() else _say),
             say=_say,
             command=["tsattn", *typed],
             checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
@@ -85,7 +85,6 @@ def _say_result(result: Result, *, detail: bool) -> None:
         _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
     assert result.errors is not None
     predictor, task = result.fitted.predictor, result.data.task
-    assert task is not None
     tables = labelled(result.tables, predictor)
     _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables, detail=detail)}")
     seen = predictor.context_length if predictor.context_length == task.context_length else None

@@ -25,8 +25,7 @@ from tsattn.forecaster.forecast_files import check_output, write_frame
 from tsattn.forecaster.frames import future_frame
 from tsattn.forecaster.scenarios import in_scenario
 from tsattn.predictors import Predictor
-from tsattn.predictors.calibrated import with_levels
-from tsattn.predictors.long_horizons import beyond_training, forecast_batches
+from tsattn.predictors.fitted import beyond_training, forecast_batches, with_levels
 
 __all__ = ["predict"]
 
@@ -74,8 +73,6 @@ def _forecast(
     fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", **given)
     assert data.panel is not None
     predictor = with_levels(fitted, data.panel.ids, options.level).predictor
-    assert predictor.task is not None
-    assert predictor.output is not None
     horizon = asked or predictor.task.prediction_length
     if (warning := beyond_training(fitted.predictor, horizon)) is not None:
         logging.getLogger("tsattn").warning(warning)

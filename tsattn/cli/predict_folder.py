@@ -14,7 +14,7 @@ from tsattn.forecaster.forecast_files import WRITERS
 from tsattn.forecaster.load_folder import forecaster_from
 from tsattn.forecaster.partition_forecasts import FolderForecasts, forecast_folder
 from tsattn.forecaster.ray_forecasts import each_by_ray
-from tsattn.predictors.long_horizons import beyond_training
+from tsattn.predictors.fitted import beyond_training
 from tsattn.ray_cluster import connect
 
 __all__ = ["is_of_folders", "predict_folder"]

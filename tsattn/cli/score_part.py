@@ -17,8 +17,8 @@ from tsattn.experiments.measuring import labelled, title
 from tsattn.experiments.reopened import measure_again
 from tsattn.experiments.score_table import group_table, score_table
 from tsattn.figures import plot_residuals
+from tsattn.figures.plain_names import model_words
 from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
-from tsattn.predictors.plain_names import model_words
 
 __all__ = ["measure_part"]
 

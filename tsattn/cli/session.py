@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 
 from tsattn.experiments.schema import user_errors
-from tsattn.training.quiet_lightning import quiet_lightning
+from tsattn.training.execution import quiet_lightning
 
 __all__ = ["session"]
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
+from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch.utils.data import DataLoader
 
@@ -210,6 +210,18 @@ class ForecastDataModule(LightningDataModule):
         # what belongs to a training
         other.trainer, other.training_batches, other.scored_windows = None, None, None
         other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        return other
+
+    def planned(self, trainer: Trainer, batches: int | None = None, scored: int | None = None) -> Self:
+        """Return the same data for one training of a Trainer; all else is shared, as in `with_context`.
+
+        Args:
+            trainer: it says which share of a batch this process sees.
+            batches: that the training loader gives, epoch after epoch; None for those of one epoch.
+            scored: validation windows that ``auto`` stands for; None for all.
+        """
+        other = self.with_context(self.context_length)
+        other.trainer, other.training_batches, other.scored_windows = trainer, batches, scored
         return other
 
     def with_validation(self, first: float, last: float) -> Self:

@@ -9,8 +9,7 @@ from typing import Any, Self
 from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, number_of
-from tsattn.predictors.calibrated import check_calibration, conformal_scores
-from tsattn.predictors.conformal import highest_level
+from tsattn.predictors.calibrated import check_calibration, conformal_scores, highest_level
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Output
 from tsattn.training import Execution

@@ -14,6 +14,7 @@ import yaml
 
 from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule
+from tsattn.errors import UserError
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config
 from tsattn.experiments.dotted import full_path, with_values
@@ -21,9 +22,8 @@ from tsattn.experiments.fingerprint import fingerprint
 from tsattn.experiments.schema import completed, instantiated
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
+from tsattn.training.length import Optimization
 from tsattn.training.losses import choose_loss
-from tsattn.training.optimization import Optimization
-from tsattn.training.trainer_checks import check_seed
 from tsattn.training.trainer_options import chosen_precision
 
 __all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "as_before"]
@@ -84,7 +84,9 @@ class Experiment:
             UserError: for a key or value that is not valid; the message lists what is.
         """
         check_sections(content)
-        check_seed(content.get("seed_everything"))
+        seed = content.get("seed_everything")
+        if not isinstance(seed, bool) and seed is not None and not 0 <= seed < 2**32:  # what numpy takes
+            raise UserError(f"--seed_everything must be from 0 to {2**32 - 1}, or true or false, not {seed}")
         whole = completed(content)
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})

@@ -16,10 +16,9 @@ from tsattn.evaluation import ErrorTable, measure
 from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
 from tsattn.experiments.baselines import fitted_baselines
 from tsattn.predictors import Predictor
-from tsattn.predictors.calibrated import with_levels
-from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.fitted import FittedPredictor, with_levels
 from tsattn.training import Execution, Training
-from tsattn.training.best_weights import DIVERGED
+from tsattn.training.callbacks import DIVERGED
 
 __all__ = ["calibrated_on", "extent", "labelled", "measured", "tables_beside_baselines", "title"]
 
@@ -51,7 +50,6 @@ def measured(
         UserError: if the errors are not finite.
     """
     assert data.panel is not None
-    assert predictor.output is not None
     levels = predictor.output.quantiles
     table = measure(
         predictor.on(execution),

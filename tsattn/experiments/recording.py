@@ -11,8 +11,8 @@ from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
 from tsattn.saved_folders import write_text
-from tsattn.training.checkpoint_io import load_checkpoint
-from tsattn.training.processes import is_first_process
+from tsattn.training.execution import is_first_process
+from tsattn.training.network import load_checkpoint
 
 __all__ = ["Recording"]
 

@@ -13,7 +13,7 @@ from tsattn.experiments.run_folder import LIMITS, RunFolder
 from tsattn.experiments.running import Hooks, fit_experiment
 from tsattn.ops.native.record import kernels_as_noted
 from tsattn.predictors import build_predictor
-from tsattn.training.processes import is_first_process
+from tsattn.training.execution import is_first_process
 
 __all__ = ["resume"]
 

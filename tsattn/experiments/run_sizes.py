@@ -17,7 +17,7 @@ from tsattn.ops import executed_flops
 from tsattn.peers.predictors import PeerPredictor
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.training import Execution, TrainerOptions
-from tsattn.training.random_state import own_random_state
+from tsattn.training.execution import own_random_state
 
 __all__ = ["device_type", "forward_flops", "peak_memory", "predictor_sizes"]
 
@@ -43,8 +43,6 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
     """
     if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
         raise UserError("the flops of another library's model cannot be counted")
-    assert predictor.task is not None
-    assert predictor.output is not None
     window = data.windows("train", predictor.context_length).__getitems__([0])
     with own_random_state():
         whole = build_predictor(predictor.description)  # with numbers in the place of its shapes

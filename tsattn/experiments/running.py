@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
@@ -30,20 +31,17 @@ from tsattn.experiments.run_folder import RunFolder
 from tsattn.experiments.schema import user_errors
 from tsattn.experiments.warm_start import WarmStart
 from tsattn.figures import plot_test_forecasts
+from tsattn.figures.plain_names import forecast_title, model_words
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.predictors.plain_names import forecast_title, model_words
 from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
-from tsattn.training.checkpoint_content import check_same, read_content
-from tsattn.training.checkpoint_io import load_checkpoint
-from tsattn.training.processes import is_first_process, leave_others
-from tsattn.training.progress import LossBar
-from tsattn.training.random_state import own_random_state
+from tsattn.training.callbacks import Progress
+from tsattn.training.execution import is_first_process, own_random_state
+from tsattn.training.network import check_same, load_checkpoint, read_content
 from tsattn.training.train import chosen_lengths
-from tsattn.training.trainer_checks import check_files
 from tsattn.training.trainer_options import check_one_device
 
 __all__ = ["Hooks", "fit_experiment", "run"]
@@ -145,7 +143,7 @@ def fit_experiment(
         _check_described(data, made)
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
-    check_files(options.arguments, folder is not None)
+    _check_files(options.arguments, folder is not None)
     for_refit = options.fresh()  # callbacks have a state once they were used
     # one that nobody names is drawn, so that members of an ensemble differ in theirs
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
@@ -186,7 +184,8 @@ def fit_experiment(
         key = experiment.key_with(data)
         if hooks.start is not None:
             key = hooks.start.key_after(key)
-        leave_others()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()  # what follows in one process would wait for the others
         if not is_first_process() or is_toy:
             return Result(experiment, key, fitted, data, facts)
         if recording is not None:
@@ -217,6 +216,21 @@ def fit_experiment(
         if recording is not None:
             _write(result, recording, execution, hooks.beside)
         return result
+
+
+def _check_files(trainer: Mapping[str, Any], has_folder: bool) -> None:
+    """Refuse to write checkpoints where there is no folder, and none where there is one.
+
+    Raises:
+        UserError: saying what would do it.
+    """
+    if trainer["enable_checkpointing"] is True and not has_folder:
+        raise UserError("--trainer.enable_checkpointing needs a folder for the run: name one")
+    if trainer["enable_checkpointing"] is False and has_folder:
+        raise UserError(
+            "--trainer.enable_checkpointing cannot be false: the folder of a run has its checkpoints; leave the folder "
+            "out, in Python, to write none"
+        )
 
 
 def _check_described(data: ForecastDataModule, made: ForecastDataModule) -> None:
@@ -296,7 +310,7 @@ def _bar(hooks: Hooks, options: TrainerOptions) -> Callback | None:
     shows = options.arguments["enable_progress_bar"]
     if shows is None:
         return hooks.bar
-    return (hooks.bar or LossBar()) if shows else None
+    return (hooks.bar or Progress()) if shows else None
 
 
 def _open(

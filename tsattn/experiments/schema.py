@@ -30,7 +30,6 @@ from tsattn.experiments.configs import SECTIONS
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
 from tsattn.training.loggers import LOGGERS
-from tsattn.training.trainer_checks import class_problem
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 __all__ = ["ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
@@ -42,6 +41,7 @@ _LIMITED = {
 _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, eight times as fast where libyaml is there
+_MISSING = re.compile(r"Requirement '|No module named|pip install")
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
@@ -197,7 +197,7 @@ def user_errors() -> Iterator[None]:
             raise
         if found is not None:
             raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
-        reason = class_problem(error)
+        reason = _class_problem(error)
         if reason is None:
             raise
         raise UserError(reason) from error
@@ -205,6 +205,29 @@ def user_errors() -> Iterator[None]:
         if "conditioned on metric" not in str(error):
             raise
         raise UserError(" ".join(str(error).split())) from error
+
+
+def _class_problem(error: BaseException) -> str | None:
+    """Why a class of the configuration, or what it needs, cannot be made; None for an error that says nothing of that.
+
+    Args:
+        error: what came of making it, raised from what it came from.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ImportError):
+        cause = cause.__cause__ or cause.__context__
+    found = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", str(error))
+    name = found[1] if found else "a class of the configuration"
+    if cause is not None:
+        return f"{name} needs a package that is not installed: {' '.join(str(cause).split())}"
+    reason = re.search(
+        r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)", str(error), re.M
+    )
+    if not found or not reason:
+        return None
+    said = reason[1] or reason[2]
+    is_missing = _MISSING.search(said) is not None  # where several classes were tried, what came of each is text alone
+    return f"{name} {'needs a package that is not installed' if is_missing else 'cannot be made'}: {said}"
 
 
 @lru_cache(maxsize=1)

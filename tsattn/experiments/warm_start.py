@@ -54,7 +54,7 @@ class WarmStart:
         return self.fitted.predictor.description
 
     @property
-    def output(self) -> Output | None:
+    def output(self) -> Output:
         """What is asked of it."""
         return self.fitted.predictor.output
 

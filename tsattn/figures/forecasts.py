@@ -23,9 +23,9 @@ from tsattn.data.roles import TIME_COLUMNS
 from tsattn.data.stamps import in_zone_of
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.window_errors import central_intervals
+from tsattn.figures.plain_names import axis_name, forecast_title
 from tsattn.figures.style import ACCENT, INK
 from tsattn.predictors.base import Predictor
-from tsattn.predictors.plain_names import axis_name, forecast_title
 from tsattn.task import Output, Task
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
@@ -62,8 +62,6 @@ def plot_test_forecasts(
     """
     task, output = predictor.task, predictor.output
     windows = data.windows("test", predictor.context_length, predictor.seasons)
-    assert task is not None
-    assert output is not None
     numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
     units = data.series.units
@@ -115,7 +113,7 @@ def plot_forecast(
         ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
             forecast.
         most: series that are drawn by default.
-        model: named in the title, see `tsattn.predictors.plain_names.model_words`.
+        model: named in the title, see `tsattn.figures.plain_names.model_words`.
 
     Raises:
         UserError: for an id without a forecast or a history, or a frame that is no forecast.

@@ -10,9 +10,9 @@ import pandas as pd
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FutureWindows, Panel, Series, scaled_series
 from tsattn.errors import UserError, is_whole_number, number_of, one_of, shown
+from tsattn.figures.plain_names import model_words
 from tsattn.predictors.attention_layers import AttentionLayer
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.plain_names import model_words
 
 __all__ = ["attention_frame", "data_window", "last_window", "window_title"]
 
@@ -30,7 +30,6 @@ def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: S
         UserError: for an id that is not there, or a future covariate that does not reach over the horizon.
     """
     task = fitted.predictor.task
-    assert task is not None
     number = series_number(panel, id)
     task = replace(task, context_length=fitted.predictor.context_length)
     series = scaled_series(panel, fitted.scaler) if series is None else series
@@ -78,7 +77,6 @@ def series_number(panel: Panel, id: Any) -> int:
 def window_title(fitted: FittedPredictor, panel: Panel, batch: Batch, layers: list[AttentionLayer]) -> str:
     """The predictor, the series and channel, and the last step of the context of a window."""
     task = fitted.predictor.task
-    assert task is not None
     assert batch.time is not None
     names = [] if panel.is_wide or batch.series_id is None else [str(panel.ids[int(batch.series_id[0])])]
     channels = dict.fromkeys(layer.channel for layer in layers if layer.channel is not None)

@@ -7,7 +7,7 @@ from statistics import median
 from tsattn.data import Panel, PanelDataModule
 from tsattn.experiments import Experiment
 from tsattn.experiments.calibrating import CalibratedRun
-from tsattn.predictors.ridge_choice import least, validation_errors
+from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Output
 
 __all__ = ["CONTEXTS", "with_chosen_context"]

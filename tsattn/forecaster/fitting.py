@@ -20,11 +20,9 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Task
-from tsattn.training.checkpoint_content import read_content
-from tsattn.training.checkpoint_io import load_checkpoint
-from tsattn.training.kept_checkpoints import KeptCheckpoints
-from tsattn.training.loggers import check_logger_names, check_packages
-from tsattn.training.progress import StepsBar
+from tsattn.training.callbacks import BestCheckpoint, Progress
+from tsattn.training.loggers import LOGGERS, check_packages
+from tsattn.training.network import load_checkpoint, read_content
 from tsattn.training.trainer_options import listed
 
 __all__ = ["NEW", "Start", "check_watching", "described_watching", "fine_tuning", "hooks_of", "plain_watching"]
@@ -124,7 +122,7 @@ def check_watching(given: Mapping[str, Any], predictor: Predictor) -> dict[str, 
                 raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
         if one_by_one and name in (given["trainer"] or {}):
             raise UserError(f"{name} is given twice: beside trainer and in it")
-    check_logger_names(found["logger"])
+    _check_logger_names(found["logger"])
     top = whole_number("save_top_k", given["save_top_k"], least=-1)
     folder = None if given["checkpoints"] is None else str(folder_path(given["checkpoints"]))
     if (folder is not None or top != 1) and not isinstance(predictor, NetworkPredictor):
@@ -136,6 +134,17 @@ def described_watching(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Of callbacks and loggers those that are plain data, as arguments of the Trainer."""
     plain = {name: _split(arguments[name])[0] for name in _WATCHING}
     return {name: some for name, some in plain.items() if some}
+
+
+def _check_logger_names(given: Iterable[Any]) -> None:
+    """Refuse unknown names of loggers.
+
+    Raises:
+        UserError: listing the valid ones.
+    """
+    for one in given:
+        if isinstance(one, str) and one not in LOGGERS:
+            raise UserError(f"logger must be one of {one_of(LOGGERS)}, or a Lightning logger, not {shown(repr(one))}")
 
 
 def plain_watching(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -162,7 +171,7 @@ def hooks_of(
     """
     metric = f"val_{experiment.selection}"
     callbacks, loggers = (_split(arguments[name])[1] for name in _WATCHING)
-    bar = StepsBar(metric) if arguments["progress"] else None
+    bar = Progress() if arguments["progress"] else None
     if copies:
         return Hooks(callbacks=copy.deepcopy(callbacks), bar=bar)
     check_packages(loggers)
@@ -173,11 +182,11 @@ def hooks_of(
         goes_on = start.checkpoint is not None and start.checkpoint.resolve().parent == path.resolve()
         if others and not goes_on:
             raise UserError(f"{path} has checkpoints already: name another folder, or go on from one with checkpoint=")
-        callbacks = [*callbacks, KeptCheckpoints(path, metric, top)]
+        callbacks = [*callbacks, BestCheckpoint(path, metric, top)]
     elif top != 1:
         if folder is None:
             raise UserError("save_top_k needs a folder for the checkpoints: give checkpoints=, or fit(..., folder=)")
-        callbacks = [*callbacks, KeptCheckpoints(folder / "checkpoints", metric, top, keeps_last=False)]
+        callbacks = [*callbacks, BestCheckpoint(folder / "checkpoints", metric, top, keeps_last=False)]
     return Hooks(callbacks=callbacks, loggers=loggers, bar=bar, checkpoint=start.checkpoint, start=start.warm)
 
 

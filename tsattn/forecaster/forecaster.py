@@ -34,11 +34,10 @@ from tsattn.forecaster.frame_kinds import FrameKind
 from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import run_on
 from tsattn.forecaster.predicting import Predicting
+from tsattn.forecaster.sample_paths import StepCopula, has_marginals
 from tsattn.optim import BETAS
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.marginals import has_marginals
-from tsattn.predictors.step_copula import StepCopula
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 from tsattn.training import Execution, TrainerOptions
@@ -364,7 +363,6 @@ class Forecaster(Forecasting, NetworkViews):
         path, fitted = folder_path(folder), self._now.known
         predictor, series = fitted.predictor, self.series
         if series is not None:
-            assert predictor.task is not None
             season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
             series = series.last_rows(max(predictor.context_length, season), (*predictor.seasons, season))
         arguments = saved_arguments(self.arguments)

@@ -15,18 +15,17 @@ from tsattn.data.quiet import quiet
 from tsattn.evaluation.error_table import check_by
 from tsattn.experiments import Result
 from tsattn.figures import plot_forecast
+from tsattn.figures.plain_names import model_words
 from tsattn.forecaster.cross_validation import rolling_forecasts
 from tsattn.forecaster.frame_kinds import FrameKind, plain_forecast
 from tsattn.forecaster.frames import output_of
 from tsattn.forecaster.panel_runs import fitted_beside
 from tsattn.forecaster.predicting import Predicting
-from tsattn.forecaster.sample_paths import copula_of_result, sample_frame
+from tsattn.forecaster.sample_paths import StepCopula, copula_of_result, sample_frame
 from tsattn.forecaster.scores import residual_figure, score_panel
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.plain_names import model_words
-from tsattn.predictors.step_copula import StepCopula
 
 __all__ = ["Forecasting"]
 
@@ -98,8 +97,8 @@ class Forecasting(ABC):
         """Draw sample paths: possible futures of each series.
 
         Each step follows the quantiles of `predict`, with normal tails. Steps of a path are correlated as errors were
-        in the validation windows (see `tsattn.predictors.step_copula`). The model of a run has no validation windows:
-        it takes windows of the given rows and logs that. With too few windows, steps are nearly independent, which is
+        in the validation windows (see `tsattn.forecaster.sample_paths`). The model of a run has no validation windows:
+        it takes windows of the given rows and logs that. Too few windows are
         logged. Chronos-T5 draws its own paths. Series and channels are independent of each other.
 
         Args:
@@ -214,7 +213,6 @@ class Forecasting(ABC):
         """Model for a frame, and the windows that may be scored."""
         now = self._now
         panel, fitted = now.panel_of(frame, "the frame")
-        assert fitted.predictor.task is not None
         if now.fitted is not None and (now.series is None or not now.series.is_complete):
             warnings.warn(
                 "this model does not know which rows it was trained on: rows of the frame may be among them",
@@ -238,8 +236,6 @@ class Forecasting(ABC):
         with quiet():
             panel, fitted = self._now.panel_of(history, "the history")
         task, output = fitted.predictor.task, fitted.predictor.output
-        assert task is not None
-        assert output is not None
         forecast = plain_forecast(forecast)
         if fitted.conformal is not None:
             output = output_of(forecast, output)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tsattn.data import Panel
 from tsattn.errors import UserError, shown
-from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import forecast_batches
+from tsattn.predictors.fitted import FittedPredictor, forecast_batches
 from tsattn.task import MEDIAN, Output, Task
 from tsattn.training import Execution
 
@@ -86,8 +85,6 @@ def forecast_frames(
     predictor = fitted.predictor
     forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, batch_size, execution)
     task, output = predictor.task, predictor.output
-    assert task is not None
-    assert output is not None
 
     def frames() -> Iterator[pd.DataFrame]:
         first = 0

@@ -65,8 +65,6 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any]) -> dict[st
         config: the configuration of its run; that of an older version lacks what came later.
     """
     task, output = fitted.predictor.task, fitted.predictor.output
-    assert task is not None
-    assert output is not None
     data = dict((config.get("data") or {}).get("init_args") or {})
     model, trainer = dict(config.get("model") or {}), dict(config.get("trainer") or {})
     id_column, time_column, target = (data.get(name) for name in ("id_column", "time_column", "target"))

@@ -60,8 +60,6 @@ def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None
     """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
     fitted, series, given = saved.fitted, saved.series, forecaster.arguments
     task, output = fitted.predictor.task, fitted.predictor.output
-    assert task is not None
-    assert output is not None
     # a table of a folder may have named them, not the arguments
     roles = ("past_covariates", "future_covariates", "static")
     pairs = {

@@ -18,12 +18,12 @@ from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.data.stamps import no_times_of
 from tsattn.errors import UserError
 from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.forecaster.sample_paths import StepCopula
 from tsattn.plain_data import typed
-from tsattn.predictors.conformal import ConformalScores
+from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
-from tsattn.predictors.step_copula import StepCopula
 from tsattn.saved_folders import whole_folder
-from tsattn.training.checkpoint_content import FORMAT, CheckpointContent, check_format
+from tsattn.training.network import FORMAT, CheckpointContent, check_format
 
 __all__ = ["CONTENT", "SavedModel", "read", "write"]
 
@@ -63,8 +63,6 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             texts nor numbers.
     """
     predictor, series = saved.fitted.predictor, saved.series
-    assert predictor.task is not None
-    assert predictor.output is not None
     with whole_folder(folder, record=CONTENT, what="a saved model", overwrite=overwrite) as partial:
         # contiguous copies: safetensors takes no views
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in predictor.state_dict().items()}
@@ -82,7 +80,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
             "tsattn": importlib.metadata.version("tsattn"),
             "torch": torch.__version__,
             "arguments": dict(saved.arguments),
-            **CheckpointContent(predictor.task, saved.fitted.scaler, predictor.output, predictor.description).to_dict(),
+            **saved.fitted.content.to_dict(),
             "history": None if series is None else series.plain(),
             "conformal": conformal,
         }

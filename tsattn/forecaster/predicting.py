@@ -26,9 +26,7 @@ from tsattn.forecaster.frames import forecast_frames
 from tsattn.forecaster.panel_runs import built_for
 from tsattn.forecaster.scenarios import in_scenario, scenarios_of
 from tsattn.predictors import Predictor
-from tsattn.predictors.calibrated import with_levels
-from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import beyond_training
+from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
 from tsattn.task import Task
 from tsattn.training import Execution
 
@@ -108,9 +106,7 @@ class Predicting:
         Raises:
             UserError: before a fit.
         """
-        task = self.known.predictor.task
-        assert task is not None
-        return task
+        return self.known.predictor.task
 
     def forecasts(
         self, frame: Any, horizon: int | None, future: Any, level: Any, batch_size: int
@@ -148,13 +144,12 @@ class Predicting:
         self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any, batch_size: int
     ) -> Iterator[pd.DataFrame]:
         """The same of a panel, see `forecast_frames`."""
-        assert fitted.predictor.task is not None
         panel = panel.for_task(fitted.predictor.task, "the frame")
         fitted = self.with_levels(fitted, panel, level)
         return forecast_frames(fitted, panel, horizon, batch_size, self.execution())
 
     def with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
-        """A fitted predictor with its quantiles calibrated, see `tsattn.predictors.calibrated.with_levels`.
+        """A fitted predictor with its quantiles calibrated, see `tsattn.predictors.fitted.with_levels`.
 
         Raises:
             UserError: as that, and before the fit that calibrates.

@@ -22,7 +22,7 @@ from tsattn.forecaster.forecaster import Forecaster
 from tsattn.forecaster.partition_forecasts import EachPartition, without_its_series
 from tsattn.forecaster.partitions import Partition
 from tsattn.ray_cluster import import_ray
-from tsattn.training.quiet_lightning import quiet_lightning
+from tsattn.training.execution import quiet_lightning
 
 __all__ = ["each_by_ray", "forecast_dataset"]
 

@@ -1,19 +1,25 @@
-"""Sample paths: futures that could come, whose steps hang together as those of the past did.
+"""Sample paths: possible futures, drawn from the quantiles of each step by an empirical copula of the steps.
 
-Shape letters: B windows, T horizon, C channels, N paths.
+Where the target of each validation window lies in its forecast distribution is a level for each step. The ranks of
+these levels over windows are the copula: a path takes the levels of a window, so that its steps depend on each other as
+errors did. With many paths each step gets one level in each N-th of (0, 1), in the order of the copula, so that its
+marginals stay those of the forecast: the Schaake shuffle of Clark et al. (2004).
+
+Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.batch import Batch
@@ -22,28 +28,180 @@ from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
-from tsattn.predictors.any_horizon import AnyHorizon
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.calibrated import Calibrated, with_levels
-from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import future_batches, moved_on, window_from
-from tsattn.predictors.marginals import check_marginals, marginals_of
+from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
+from tsattn.predictors.calibrated import Calibrated
+from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.predictors.step_copula import StepCopula
 from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
-__all__ = ["copula_of_result", "sample_frame"]
+__all__ = ["StepCopula", "copula_of_result", "has_marginals", "sample_frame"]
 
 logger = logging.getLogger("tsattn")
 
 _SAMPLE = "sample"
-_MOST_WINDOWS = 1000  # by which the steps are known to hang together
+_MOST_WINDOWS, _FEWEST_IN_TIME = 1000, 50  # of a copula; with many channels
+_LEAST_WINDOWS, _WINDOWS_A_STEP = 20, 2
+_LEAST_RANKED = 100  # paths: with fewer, one level in each N-th would make steps independent
+# of a distribution
+_LEVELS = (1e-5, 1e-4, 1e-3, 5e-3, *(number / 50 for number in range(1, 50)), 0.995, 0.999, 0.9999, 0.99999)
+
+
+@dataclass(frozen=True, eq=False)
+class StepCopula:
+    """Empirical copula of the steps of a horizon.
+
+    Attributes:
+        ranks: `(W, T)` int32, for each step a permutation of 0 to W - 1.
+    """
+
+    ranks: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, levels: NDArray[np.float64]) -> Self:
+        """Rank levels `(W, T)`, NaN where a step was not observed: its rank is random."""
+        filled = np.where(np.isnan(levels), np.random.default_rng(0).random(levels.shape), levels)
+        return cls(filled.argsort(0).argsort(0).astype(np.int32))
+
+    @property
+    def needed_windows(self) -> int:
+        """Fewest windows that tell how the steps depend on each other."""
+        steps: int = self.ranks.shape[1]
+        return max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return it as arrays by name."""
+        return {"ranks": self.ranks}
+
+    @classmethod
+    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Invert `arrays`."""
+        return cls(arrays["ranks"])
+
+    def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
+        """Draw levels `(B, steps, C, N)` of paths, by a generator for each window.
+
+        Channels are independent, as are stretches of T steps of a longer horizon.
+        """
+        W, T = self.ranks.shape
+        stretches, times = -(-steps // T), -(-paths // W)
+        drawn = np.empty((len(generators), stretches * T, channels, paths))
+        for window, generator in zip(drawn, generators, strict=True):
+            for stretch, channel in np.ndindex(stretches, channels):
+                rows = np.concatenate([generator.permutation(W) for _ in range(times)])[:paths]
+                levels = (self.ranks[rows] + generator.random((paths, T))) / W
+                if paths >= _LEAST_RANKED:
+                    levels = (levels.argsort(0).argsort(0) + generator.random((paths, T))) / paths
+                window[stretch * T : (stretch + 1) * T, channel] = levels.T
+        return torch.from_numpy(drawn[:, :steps].clip(1e-12, 1 - 1e-12))
+
+
+@dataclass(frozen=True)
+class _Sampler:
+    """Predictor that is sampled, and where it computes."""
+
+    predictor: Predictor
+    execution: Execution
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws paths itself."""
+        return isinstance(self.predictor, AnyHorizon) and self.predictor.draws_paths
+
+    @property
+    def levels(self) -> Sequence[float]:
+        """Q levels of `quantiles`."""
+        return _LEVELS if _has_distribution(self.predictor) else self.predictor.output.quantiles
+
+    def quantiles(self, batch: Batch, horizon: int | None = None) -> Tensor:
+        """Forecast quantiles `(B, T, C, Q)`; another horizon needs an `AnyHorizon`."""
+        predictor = self.predictor
+        if isinstance(predictor, NetworkPredictor) and predictor.network.family is not None:
+            network, family, L = predictor.network, predictor.network.family, predictor.context_length
+
+            def call(there: Batch) -> Tensor:
+                there = last_context(there, L)
+                return family.forecast(network.backbone(there), _LEVELS, there)
+
+            return predictor.on(self.execution, call)(batch).double()
+        if horizon is not None and isinstance(predictor, AnyHorizon):
+            return predictor.on(self.execution, lambda there: predictor.forecast_to(there, horizon))(batch).double()
+        return predictor.on(self.execution)(batch).double()
+
+    def values(self, quantiles: Tensor, asked: Tensor) -> Tensor:
+        """Return values `(B, T, C, N)` at levels: linear in the normal score of the level, also beyond the ends."""
+        known = torch.special.ndtri(torch.tensor(self.levels, dtype=torch.float64))
+        places = torch.special.ndtri(asked.double()).contiguous()
+        number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
+        low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
+        share = (places - known[number - 1]) / (known[number] - known[number - 1])
+        values: Tensor = low + share * (high - low)
+        return values
+
+    def copula(self, windows: WindowDataset, batch_size: int) -> StepCopula:
+        """Find where targets lie in their forecasts; equal quantiles hold a random level."""
+        generator, parts = torch.Generator().manual_seed(0), []
+        known = torch.special.ndtri(torch.tensor(self.levels, dtype=torch.float64))
+        most = max(_FEWEST_IN_TIME, _MOST_WINDOWS // self.predictor.task.num_channels)
+        numbers = np.asarray(spread(len(windows), most))
+        for start in range(0, len(numbers), batch_size):
+            batch = windows.__getitems__(numbers[start : start + batch_size])
+            assert batch.target is not None
+            quantiles = self.quantiles(replace(batch, target=None, target_observed=None)).contiguous()
+            goal = batch.target.double()[..., None]
+            number = torch.searchsorted(quantiles, goal.contiguous()).clamp(1, len(known) - 1)
+            low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
+            width, random = high - low, torch.rand(goal.shape, generator=generator, dtype=torch.float64)
+            share = torch.where(width > 0, (goal - low) / torch.where(width > 0, width, 1.0), random)
+            scores = (known[number - 1] + share * (known[number] - known[number - 1]))[..., 0]
+            if batch.target_observed is not None:
+                scores = scores.where(batch.target_observed, torch.nan)
+            parts.append(scores.transpose(1, 2).flatten(0, 1))
+        rows = torch.cat(parts).numpy()
+        return StepCopula.of(rows[np.asarray(spread(len(rows), _MOST_WINDOWS))])
+
+    def paths(
+        self, copula: StepCopula, batch: Batch, horizon: int, paths: int, generators: Sequence[np.random.Generator]
+    ) -> Tensor:
+        """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each goes on from itself."""
+        predictor = self.predictor
+        L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
+        inner = predictor.predictor if isinstance(predictor, Calibrated) else predictor
+        if isinstance(inner, AnyHorizon):
+            return self.values(self.quantiles(batch, horizon), copula.levels(generators, horizon, C, paths))
+        quantiles = self.quantiles(window_from(batch, 0, L + T))
+        pieces = [self.values(quantiles, copula.levels(generators, T, C, paths))[:, : min(horizon, T)]]
+        windows = batch
+        for start in range(T, horizon, T):
+            # a window for each path of each series, in this order
+            last = pieces[-1].permute(0, 3, 1, 2).flatten(0, 1).to(batch.past.dtype)
+            windows = moved_on(windows.repeated(paths) if start == T else windows, last, L)
+            levels = copula.levels(generators, T, C, paths).permute(0, 3, 1, 2).flatten(0, 1)[..., None]
+            piece = self.values(self.quantiles(window_from(windows, start, L + T)), levels)[..., 0]
+            pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
+        return torch.cat(pieces, 1)[:, :horizon]
+
+
+def _has_distribution(predictor: Predictor) -> bool:
+    return isinstance(predictor, NetworkPredictor) and predictor.has_distribution
+
+
+def has_marginals(predictor: Predictor) -> bool:
+    """Return whether forecasts say anything of the distribution of a step: two quantiles or more, or all."""
+    return _has_distribution(predictor) or len(predictor.output.quantiles) > 1
+
+
+def _check_marginals(predictor: Predictor) -> None:
+    if not has_marginals(predictor):
+        what = f"{predictor.name} was built for a point forecast, of which no path can be drawn"
+        if not predictor.emits_quantiles:
+            raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
+        raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
 
 
 def copula_of_result(result: Result, execution: Execution, batch_size: int) -> StepCopula | None:
-    """How the steps hang together in the validation windows of a fit, which chose its weights but did not train them.
+    """Find the copula in the validation windows of a fit, which chose its weights but did not train them.
 
     Args:
         result: of the fit.
@@ -51,35 +209,22 @@ def copula_of_result(result: Result, execution: Execution, batch_size: int) -> S
         batch_size: windows at once.
 
     Returns:
-        None where there is no window for validation, or for a predictor that draws its paths itself.
+        None without validation windows, or for a predictor that draws its paths itself.
     """
     predictor = result.fitted.predictor
-    if _draws(predictor):
+    sampler = _Sampler(predictor, execution)
+    if sampler.draws:
         return None
-    check_marginals(predictor)
+    _check_marginals(predictor)
     if "val" not in result.data.parts:
         return None
-    return _copula(
-        predictor, result.data.windows("val", predictor.context_length, predictor.seasons), execution, batch_size
-    )
+    return sampler.copula(result.data.windows("val", predictor.context_length, predictor.seasons), batch_size)
 
 
 def _copula_of_panel(fitted: FittedPredictor, panel: Panel, execution: Execution, batch_size: int) -> StepCopula:
-    """The same of the windows within the rows of a panel, whether the predictor was trained on them or not.
-
-    Args:
-        fitted: a predictor and its scaler.
-        panel: the series, as the predictor needs them.
-        execution: where to compute.
-        batch_size: windows at once.
-
-    Raises:
-        UserError: for series that are all too short for one window.
-    """
+    """Find the copula in the windows within the rows of a panel, whether the predictor was trained on them or not."""
     predictor = fitted.predictor
-    task = predictor.task
-    assert task is not None
-    L, T = predictor.context_length, task.prediction_length
+    L, T = predictor.context_length, predictor.task.prediction_length
     origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
     windows = WindowDataset(scaled_series(panel, fitted.scaler), origins, L, T, predictor.seasons)
     if not len(windows):
@@ -88,7 +233,7 @@ def _copula_of_panel(fitted: FittedPredictor, panel: Panel, execution: Execution
             "give longer ones, or sample with the forecaster that was fitted"
         )
     logger.warning("how steps hang together is found in the rows given, which may have been trained on")
-    return _copula(predictor, windows, execution, batch_size)
+    return _Sampler(predictor, execution).copula(windows, batch_size)
 
 
 def sample_frame(
@@ -101,19 +246,15 @@ def sample_frame(
     execution: Execution,
     batch_size: int,
 ) -> pd.DataFrame:
-    """Paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
-
-    Quantiles that were calibrated are drawn from as they are forecast; of a distribution, and of a predictor that draws
-    its own paths, what was forecast before that is drawn from, which is logged.
+    """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
 
     Args:
         fitted: a predictor and its scaler.
         copula: of its steps; None finds it in the windows of the panel.
         panel: the series, as the predictor needs them.
-        horizon: steps of a path. Beyond those that the predictor was trained for, each path is its own context.
+        horizon: steps of a path.
         paths: N, for each series.
-        seed: of the draws; those of a series depend on its id alone, not on what others are there, unless the predictor
-            draws its paths itself.
+        seed: of the draws; those of a series depend on its id alone, unless the predictor draws its paths itself.
         execution: where to compute.
         batch_size: windows at once.
 
@@ -123,56 +264,55 @@ def sample_frame(
     """
     if _SAMPLE in (panel.id_name, panel.time_name):
         raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
-    if not _draws(fitted.predictor):
-        check_marginals(fitted.predictor)
+    sampler = _Sampler(fitted.predictor, execution)
+    if not sampler.draws:
+        _check_marginals(fitted.predictor)
         copula = _copula_of_panel(fitted, panel, execution, batch_size) if copula is None else copula
         _warn_of_few(copula)
-    calibrated = _calibrated(fitted, panel)
-    frames = _frames(calibrated, copula, panel, horizon, paths, seed, execution, batch_size)
+    if fitted.conformal is not None:
+        if sampler.draws or _has_distribution(fitted.predictor):
+            logger.warning("paths are drawn from the forecast as it was before it was calibrated")
+        else:
+            sampler = replace(sampler, predictor=with_levels(fitted, panel.ids).predictor)
+    frames = _frames(sampler, fitted, copula, panel, horizon, paths, seed, batch_size)
     return pd.concat([*frames], ignore_index=True)
 
 
 def _frames(
+    sampler: _Sampler,
     fitted: FittedPredictor,
     copula: StepCopula | None,
     panel: Panel,
     horizon: int,
     paths: int,
     seed: int,
-    execution: Execution,
     batch_size: int,
 ) -> Iterator[pd.DataFrame]:
-    predictor = fitted.predictor
-    task = predictor.task
-    assert task is not None
-    series = scaled_series(panel, fitted.scaler)
-    at_once = batch_size if horizon <= task.prediction_length else max(1, batch_size // paths)
+    predictor, series = sampler.predictor, scaled_series(panel, fitted.scaler)
+    at_once = batch_size if horizon <= predictor.task.prediction_length else max(1, batch_size // paths)
     first = 0
     for batch in future_batches(predictor, fitted.scaler, panel, horizon, at_once, series):
-        generators = [
-            np.random.default_rng([seed, _number_of(panel.ids[first + place])]) for place in range(len(batch))
-        ]
         if copula is None:
-            drawn = _own_paths(predictor, batch, horizon, paths, seed, execution)
+            assert isinstance(predictor, AnyHorizon)
+
+            def own(there: Batch, drawing: AnyHorizon = predictor) -> Tensor:
+                return drawing.paths_to(there, horizon, paths, seed)
+
+            drawn = predictor.on(sampler.execution, own)(batch)
         else:
-            drawn = _paths(predictor, copula, batch, horizon, paths, generators, execution)
+            ids = [hashlib.sha256(str(panel.ids[first + place]).encode()).digest() for place in range(len(batch))]
+            generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
+            drawn = sampler.paths(copula, batch, horizon, paths, generators)
         yield _frame(drawn, series.units, batch, predictor, panel, first)
         first += len(batch)
 
 
-def _number_of(series: Any) -> int:
-    """A number of a series by its id, the same wherever it is forecast."""
-    return int.from_bytes(hashlib.sha256(str(series).encode()).digest()[:8], "little")
-
-
 def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, panel: Panel, first: int) -> pd.DataFrame:
-    """Paths `(B, T, C, N)` on the scale of the batch as rows."""
-    task = predictor.task
-    assert task is not None
+    """Return paths `(B, T, C, N)` on the scale of the batch as rows."""
     values = units.restore(drawn, batch.series_id)
     if predictor.forecasts_counts:  # a scaled float is off a little, and between quantiles there is no whole number
         values = values.round().clamp(min=0).add_(0.0)  # no minus zero
-    frame = future_frame([values.mean(-1)], task, Output(), panel, first).drop(columns="predictions")
+    frame = future_frame([values.mean(-1)], predictor.task, Output(), panel, first).drop(columns="predictions")
     T, N = values.shape[1], values.shape[-1]
     series = len(frame) // T  # or channels
     rows = np.tile(np.arange(len(frame)).reshape(series, 1, T), (1, N, 1)).ravel()
@@ -182,92 +322,12 @@ def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, pane
 
 
 def _warn_of_few(copula: StepCopula) -> None:
-    """Say where too few windows tell how the steps of a path hang together."""
-    if copula.windows is None or copula.windows >= copula.needed_windows or len(copula.correlation) == 1:
+    windows, steps = copula.ranks.shape
+    if windows >= copula.needed_windows or steps == 1:
         return
     logger.warning(
-        "how the %d steps of a path hang together is found in %s, and takes %d or more: the steps are drawn as nearly "
-        "independent, so that totals over the horizon may vary too little; keep more rows for validation, or give "
-        "longer series to a model that came without them",
-        *(len(copula.correlation), number_of(copula.windows, "window"), copula.needed_windows),
+        "how the %d steps of a path hang together is found in %s, and takes %d or more: paths repeat few patterns, so "
+        "that totals over the horizon may vary too little; keep more rows for validation, or give longer series to a "
+        "model that came without them",
+        *(steps, number_of(windows, "window"), copula.needed_windows),
     )
-
-
-def _calibrated(fitted: FittedPredictor, panel: Panel) -> FittedPredictor:
-    """What paths are drawn from, of a predictor that may have been calibrated."""
-    if fitted.conformal is None:
-        return fitted
-    if _draws(fitted.predictor) or _has_family(fitted.predictor):
-        logger.warning("paths are drawn from the forecast as it was before it was calibrated")
-        return fitted
-    return with_levels(fitted, panel.ids)
-
-
-def _has_family(predictor: Predictor) -> bool:
-    """Whether a predictor forecasts a distribution."""
-    return isinstance(predictor, NetworkPredictor) and predictor.family is not None
-
-
-def _draws(predictor: Predictor) -> bool:
-    """Whether a predictor draws its paths itself."""
-    return isinstance(predictor, AnyHorizon) and predictor.draws_paths
-
-
-def _own_paths(predictor: Predictor, batch: Batch, horizon: int, paths: int, seed: int, execution: Execution) -> Tensor:
-    """The paths that a predictor draws itself, `(B, horizon, C, N)` on the scale of the batch."""
-    assert isinstance(predictor, AnyHorizon)
-    return predictor.on(execution, lambda there: predictor.paths_to(there, horizon, paths, seed))(batch)
-
-
-def _paths(
-    predictor: Predictor,
-    copula: StepCopula,
-    batch: Batch,
-    horizon: int,
-    paths: int,
-    generators: list[np.random.Generator],
-    execution: Execution,
-) -> Tensor:
-    """Paths `(B, horizon, C, N)` on the scale of the batch."""
-    assert predictor.task is not None
-    L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
-    uncalibrated = predictor.predictor if isinstance(predictor, Calibrated) else predictor
-    if isinstance(uncalibrated, AnyHorizon):
-        assert isinstance(predictor, AnyHorizon)
-        made = predictor.on(execution, lambda there: predictor.forecast_to(there, horizon))(batch)
-        return marginals_of(predictor, made, batch).quantiles(copula.levels(generators, horizon, C, paths))
-    steps = min(horizon, T)
-    made = _made(predictor, window_from(batch, 0, L + T), execution)
-    pieces = [marginals_of(predictor, made, batch).quantiles(copula.levels(generators, T, C, paths))[:, :steps]]
-    windows = batch
-    for start in range(T, horizon, T):
-        # a window for each path of each series, in this order
-        last = pieces[-1].permute(0, 3, 1, 2).flatten(0, 1).to(batch.past.dtype)
-        windows = moved_on(windows.repeated(paths) if start == T else windows, last, L)
-        made = _made(predictor, window_from(windows, start, L + T), execution)
-        levels = copula.levels(generators, T, C, paths).permute(0, 3, 1, 2).flatten(0, 1)[..., None]
-        piece = marginals_of(predictor, made, windows).quantiles(levels)[..., 0]
-        pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
-    return torch.cat(pieces, 1)[:, :horizon]
-
-
-def _made(predictor: Predictor, batch: Batch, execution: Execution) -> Tensor:
-    """The parameters of a distribution, or quantiles, on the host."""
-    if isinstance(predictor, NetworkPredictor) and predictor.family is not None:
-        return predictor.on(execution, predictor.parameters_of)(batch)
-    return predictor.on(execution)(batch)
-
-
-def _copula(predictor: Predictor, windows: WindowDataset, execution: Execution, batch_size: int) -> StepCopula:
-    generator = torch.Generator().manual_seed(0)
-    numbers, scores = np.asarray(spread(len(windows), _MOST_WINDOWS)), []
-    for start in range(0, len(numbers), batch_size):
-        batch = windows.__getitems__(numbers[start : start + batch_size])
-        assert batch.target is not None
-        made = _made(predictor, replace(batch, target=None, target_observed=None), execution)
-        uniform = torch.rand(batch.target.shape, generator=generator, dtype=torch.float64)
-        found = marginals_of(predictor, made, batch).scores(batch.target, uniform)
-        if batch.target_observed is not None:
-            found = found.where(batch.target_observed, torch.nan)
-        scores.append(found.transpose(1, 2).flatten(0, 1))
-    return StepCopula.of(torch.cat(scores).numpy())

@@ -22,11 +22,11 @@ from tsattn.evaluation.error_table import check_group
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.evaluation.reductions import BY_CHANNEL, short_name
 from tsattn.figures import plot_residuals
+from tsattn.figures.plain_names import model_words
 from tsattn.figures.residual_plots import ResidualRecorder
 from tsattn.forecaster.unseen_windows import UnseenWindows
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.plain_names import model_words
 from tsattn.task import Output
 from tsattn.training import Execution
 
@@ -119,7 +119,6 @@ def residual_figure(
         execution: where to compute.
     """
     task = fitted.predictor.task
-    assert task is not None
     if ahead > task.prediction_length:
         raise UserError(f"ahead must be from 1 to {task.prediction_length}, a step of the horizon, not {ahead}")
     chosen = ids if ids is None else [ids] if np.isscalar(ids) else list(ids)
@@ -156,8 +155,6 @@ def measured_tables(
     """
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
-    assert task is not None
-    assert output is not None
     history = np.array([rows.start for rows in origins])  # no scale may know what is scored
     series = scaled_series(panel, fitted.scaler, history)
     predictors = {predictor.name: predictor}

@@ -22,7 +22,7 @@ from typing import Any
 from tsattn.data.files import first_line
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.ray_cluster import connect
-from tsattn.training.quiet_lightning import quiet_lightning
+from tsattn.training.execution import quiet_lightning
 
 __all__ = ["BUSY", "LocalWorkers", "RayWorkers"]
 

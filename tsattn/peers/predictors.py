@@ -29,8 +29,7 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError, number_of, one_of, whole_number
 from tsattn.evaluation import selection_metric
 from tsattn.peers.peer_process import PeerProcess, peer_process
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.contexts import last_context
+from tsattn.predictors.base import Predictor, last_context
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
@@ -54,7 +53,6 @@ class PeerPredictor(Predictor):
 
     library: ClassVar[str]
     emits_quantiles = True
-    is_exportable = False
 
     def __init__(self, model: str, arguments: Mapping[str, Any] | None, **more: Any) -> None:
         super().__init__(model=model, arguments=None if arguments is None else dict(arguments), **more)
@@ -73,8 +71,6 @@ class PeerPredictor(Predictor):
 
     def _request(self, what: str, **more: Any) -> dict[str, Any]:
         """A request, but for files; ``more`` are fields that take the place of others."""
-        assert self.task is not None, "build(task, output) comes first"
-        assert self.output is not None
         return {
             **{"do": what, "library": self.library, "model": self.model, "seed": 1, "options": {}},
             **{"arguments": self.arguments["arguments"] or {}, "quantiles": list(self.output.quantiles)},
@@ -232,7 +228,6 @@ class NeuralForecast(PeerPredictor):
         from tsattn.training.train import plan_training
         from tsattn.training.trainer_options import check_one_device
 
-        assert self.output is not None
         given, levels = training.options, self.output.quantiles
         for name in ("mup", "compile_mode", "activation_checkpointing"):
             if given.get(name):

@@ -33,7 +33,7 @@ PREDICTORS = {
     "persistence": "tsattn.predictors.naive.Persistence",
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
-    "distilled": "tsattn.predictors.distilled.Distilled",
+    "distilled": "tsattn.predictors.ensemble.Distilled",
     "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.predictors.NeuralForecast",
     "statsforecast": "tsattn.peers.predictors.StatsForecast",
@@ -45,15 +45,12 @@ PRETRAINED: dict[str, dict[str, Any]] = {"chronos-tiny": {"kind": "chronos", "we
 
 
 def predictor_kinds() -> list[str]:
-    """All kinds that a description may name, those of backbones first."""
+    """Return all kinds that a description may name, those of backbones first."""
     return [*BACKBONES, *PREDICTORS]
 
 
 def build_predictor(description: Description) -> Predictor:
-    """Build a predictor from its description; its `build` later takes the sizes of a task.
-
-    Args:
-        description: a kind's name, or ``{kind: ..., argument: value, ...}``; a backbone's means its trained network.
+    """Build a predictor from a kind's name, or ``{kind: ..., argument: value, ...}``.
 
     Raises:
         UserError: for a wrong kind, argument or value, with a message that lists the valid ones.
@@ -68,7 +65,7 @@ def build_predictor(description: Description) -> Predictor:
 
 
 def complete_predictor(description: Description) -> dict[str, Any]:
-    """The description with the defaults of its kind written out, those of its attention and its members too.
+    """Return the description with all defaults, those of its attention and its members too.
 
     Raises:
         UserError: for a wrong kind or argument; the message lists the valid ones.
@@ -82,14 +79,7 @@ def complete_predictor(description: Description) -> dict[str, Any]:
 
 
 def named_predictor(description: object, what: str = "predictor") -> tuple[str, type[Predictor], dict[str, Any]]:
-    """Kind and class that a description names, and the arguments beside them, unchecked.
-
-    Args:
-        description: what somebody wrote.
-        what: the word for it in messages.
-
-    Returns:
-        the kind, the class (`NetworkPredictor` for the kind of a backbone), and the arguments.
+    """Return the kind and class that a description names (`NetworkPredictor` for a backbone), and its arguments.
 
     Raises:
         UserError: for a wrong kind; the message lists the valid ones. Also for an argument that is part of what the
@@ -111,7 +101,7 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
 
 
 def predictor_arguments(kind: str) -> list[str]:
-    """The arguments that a description of this kind may name; those of a network are its backbone's."""
+    """Return the arguments that a description of this kind may name; those of a network are its backbone's."""
     from tsattn.predictors.network import NetworkPredictor
 
     _, cls, _ = named_predictor(kind)

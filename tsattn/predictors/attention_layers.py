@@ -1,4 +1,4 @@
-"""What the attention of a fitted predictor looks at in a window, as arrays.
+"""Attention weights of a fitted predictor in a window, as arrays.
 
 Shape letters: H heads, N query tokens, S key tokens.
 """
@@ -23,15 +23,14 @@ from tsattn.backbones import BACKBONES
 from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import PREDICTORS, predictor_arguments
-from tsattn.predictors.attending import Attending
-from tsattn.predictors.base import Predictor
+from tsattn.predictors.base import Attending, Predictor
 
 __all__ = ["AttentionLayer", "attention_layers"]
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
-    """What the heads of one attention look at in a window.
+    """Attention of one layer in a window.
 
     Attributes:
         name: ``layer 0``; of an encoder and a decoder ``encoder layer 0``; after the member of an ensemble.
@@ -39,11 +38,11 @@ class AttentionLayer:
         token: what a token is, in one word, such as ``patch``.
         channel: the channel of the window, or None where attention sees all of them.
         weights: `(H, N, S)`, the probability with which a query mixes the value of a key.
-        levels: `(H, N, S)` by name, ``level 1`` the coarsest: what each level adds to the score before the softmax; 0
-            at pairs that share no block of it. Empty for attention without levels.
-        zones: `(N, S)` bool by name, the pairs that the pattern favours: those of a window, or of a block of a level.
-        queries: what the N queries stand for: the time stamp of the last step of each, or a name.
-        keys: what the S keys stand for.
+        levels: `(H, N, S)` by name, ``level 1`` the coarsest: the part of each level in the score; 0 at pairs that
+            share no block of it. Empty for attention without levels.
+        zones: `(N, S)` bool by name, pairs of a window, or of a block of a level.
+        queries: time stamp of the last step of each of N tokens, or its name.
+        keys: the same of S tokens.
     """
 
     name: str
@@ -57,11 +56,8 @@ class AttentionLayer:
     keys: pd.Index[Any]
 
     def frame(self) -> pd.DataFrame:
-        """A row a head, query and key.
-
-        Returns:
-            the columns ``layer``, ``attention`` (its kind), ``head``, ``query``, ``key``, ``weight``, and one for each
-            of the levels.
+        """Return a row a head, query and key: ``layer``, ``attention`` (its kind), ``head``, ``query``, ``key``,
+        ``weight``, and a column for each level.
         """
         H, N, S = self.weights.shape
         number = np.arange(H * N * S)
@@ -77,7 +73,7 @@ class AttentionLayer:
 
 
 def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = None) -> list[AttentionLayer]:
-    """The attention of all layers, in the order of the members and modules, computed on the CPU in full precision.
+    """Compute the attention of all layers, in the order of members and modules, on the CPU in full precision.
 
     Args:
         predictor: built and fitted.
@@ -85,14 +81,14 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
         channel: which channel, where each is a sequence of its own; the first by default.
 
     Raises:
-        UserError: for a predictor that does not attend, naming those that do, or a channel that is not there or that
-            no attention sees alone.
+        UserError: for a predictor that does not attend, or a channel that is missing or that no attention sees alone.
     """
     task = predictor.task
-    assert task is not None
     if channel is not None and channel not in task.channels:
         raise UserError(f"there is no channel {channel!r}; valid: {one_of(task.channels)}")
-    predictor = _on_the_host(predictor)
+    weights = [*predictor.parameters(), *predictor.buffers()]
+    if any(one.device.type != "cpu" or one.dtype in (torch.float16, torch.bfloat16) for one in weights):
+        predictor = copy.deepcopy(predictor).cpu().float()
     found: list[AttentionLayer] = []
     networks = predictor.attending()
     for member, network in networks.items():
@@ -111,30 +107,16 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     return found
 
 
-def _on_the_host(predictor: Predictor) -> Predictor:
-    """The predictor itself where it computes in full precision on the CPU, else a copy that does."""
-    weights = [*predictor.parameters(), *predictor.buffers()]
-    if all(one.device.type == "cpu" for one in weights) and not any(_is_narrow(one) for one in weights):
-        return predictor
-    return copy.deepcopy(predictor).cpu().float()
-
-
 def _is_over_time(call: WatchedCall, network: Attending) -> bool:
-    """Whether its tokens are of one window; those of attention among the series of a group of Chronos-2 are not."""
+    # the tokens of attention among the series of a group of Chronos-2 are not of one window
     around = network.network.get_submodule(call.path.rpartition(".")[0])
     return bool(getattr(around, "is_over_time", True))
-
-
-def _is_narrow(weight: Tensor) -> bool:
-    return weight.dtype in (torch.float16, torch.bfloat16)
 
 
 def _layer(
     name: str, call: WatchedCall, network: Attending, batch: Batch, predictor: Predictor, channel: str | None
 ) -> AttentionLayer:
-    """One layer, of the channel where it has a sequence of its own."""
     task = predictor.task
-    assert task is not None
     apart = len(call) >= task.num_channels and (len(call) > 1 or task.num_channels == 1)
     number = 0 if channel is None or not apart else task.channels.index(channel)
     given = call.row(number).arguments
@@ -156,7 +138,7 @@ def _layer(
 
 
 def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) -> pd.Index[Any]:
-    """What so many tokens stand for: names, and time stamps of the steps that they end with."""
+    """Return what tokens stand for: names, and time stamps of the steps that they end with."""
     ends = network.token_ends(count)
     if ends is None or len(ends) != count or batch.time is None:
         return pd.RangeIndex(count)
@@ -168,7 +150,7 @@ def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) ->
 
 
 def _names(paths: Sequence[str]) -> list[str]:
-    """Names of attentions by where they lie in the model: ``layer 1``, ``decoder layer 0``."""
+    """Name attentions by their place in the model: ``layer 1``, ``decoder layer 0``."""
     names: list[str] = []
     stacks = any("decoder" in path for path in paths)
     for path in paths:
@@ -180,7 +162,6 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 
 def _why_nothing(predictor: Predictor, networks: Sequence[Attending]) -> str:
-    """Why there is no attention to be seen, and of what there is."""
     if any(type(network.network).__module__.startswith(("transformers.", "chronos.")) for network in networks):
         return (
             f"the attention of {predictor.name} is that of its own library, which shows no weights; valid are "

@@ -1,18 +1,23 @@
-"""What every predictor is: something that forecasts windows, after it was fitted or without."""
+"""The protocol of predictors: they forecast windows, some after a fit, over any horizon.
+
+Shape letters: B windows, L context length, T prediction length, C channels, Q quantiles.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
-from tsattn.predictors.attending import Attending
 from tsattn.scaler import Units
 from tsattn.task import Output, Task
 
@@ -20,7 +25,26 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Execution, Training
 
-__all__ = ["Predictor"]
+__all__ = ["AnyHorizon", "Attending", "Predictor", "last_context", "moved_on", "rolled_forecast", "window_from"]
+
+# fields of a batch by the steps that they cover: the context alone, and the horizon too
+_PAST = ("past", "past_observed", "past_covariates", "past_covariates_observed")
+_WHOLE = ("time", "future_covariates", "future_covariates_observed")
+
+
+@dataclass(frozen=True)
+class Attending:
+    """Network whose attention can be looked at.
+
+    Attributes:
+        network: module that the predictor calls.
+        token: what a token is, in one word.
+        token_ends: see `tsattn.backbones.base.Backbone.token_ends`.
+    """
+
+    network: nn.Module
+    token: str
+    token_ends: Callable[[int], list[int | str] | None]
 
 
 class Predictor(nn.Module, ABC):
@@ -31,91 +55,68 @@ class Predictor(nn.Module, ABC):
     forecasts the same once that state is loaded.
 
     Args:
-        **arguments: all arguments of the subclass by name, which takes each by keyword, with a type: they are its
-            description, beside its kind.
+        **arguments: all arguments of the subclass by name, which takes each by keyword, with a type: with its kind they
+            are its description.
 
     Attributes:
         needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
         is_trained: whether `fit` trains by gradients, and so takes the options of a training.
         emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
-        emits_distributions: whether it forecasts the distribution that it is built for, which networks can.
-        uses_covariates: whether it uses all covariates and static columns of a task that has some; else it leaves
-            them unread.
-        is_exportable: whether its `forward` is made of operators of PyTorch and of weights in its state.
-        uses_weights: whether a fit counts targets by their weights; else data with weights are refused.
-        takes_short_contexts: whether it was made for series of any length, of which fewer steps than its context are
-            not worth a warning.
-        arguments: as they were given.
-        task: what it was built for; None before `build`.
-        output: the quantiles that it was built for; None before `build`.
+        uses_covariates: whether it uses all covariates and static columns of a task; else it leaves them unread.
+        arguments: as given.
+        task: sizes and columns, once built.
+        output: points or quantiles, once built.
     """
 
     needs_fit: bool = True
     is_trained: bool = False
     emits_quantiles: bool = False
-    emits_distributions: bool = False
     uses_covariates: bool = False
-    is_exportable: bool = True
-    uses_weights: bool = False
-    takes_short_contexts: bool = False
+
+    task: Task
+    output: Output
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         self.arguments = arguments
-        self.task: Task | None = None
-        self.output: Output | None = None
 
     @classmethod
     def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a description with the defaults of all others written out, as plain data."""
+        """Return the arguments of a description with the defaults of all others, as plain data."""
         return {**descriptions.defaults(cls), **arguments}
 
     @property
     def description(self) -> dict[str, Any]:
-        """Its kind and all arguments, defaults written out, as plain data."""
-        own = descriptions.import_path(type(self))
-        kind = next((kind for kind, path in PREDICTORS.items() if path == own), own)
+        """Its kind and all arguments, as plain data."""
+        path = descriptions.import_path(type(self))
+        kind = next((kind for kind, home in PREDICTORS.items() if home == path), path)
         return {"kind": kind, **self.arguments}
 
     def with_context(self, context_length: int) -> Predictor:
-        """Itself, or one alike that looks at so many past steps, where it would take no notice of those of its task.
-
-        Args:
-            context_length: L.
-        """
+        """Return a copy with this context length; self if the length is fixed by the task."""
         return self
 
     def pretraining(self, data: str) -> str:
-        """What the weights that it begins with have seen of a public data set, by its name.
-
-        Returns:
-            Empty without pretrained weights; ``seen`` (its training part), ``unseen``, or ``unknown`` where weights do
-            not say what they were trained on.
-        """
+        """Return whether pretrained weights have ``seen`` a public data set: also ``unseen``, ``unknown``; or empty."""
         return ""
 
     @property
     def name(self) -> str:
-        """What tables and run folders call it."""
+        """Name in tables and of run folders."""
         return str(self.description["kind"])
 
     @property
     def label(self) -> str:
-        """Name for a table of scores, with what tells two of a kind apart there."""
+        """Name in a table of scores, which tells two of a kind apart."""
         return self.name
 
     def attending(self) -> dict[str, Attending]:
-        """The networks in it that may attend, by the name of the member of an ensemble; of any other that is empty.
-
-        Raises:
-            UserError: before it is fitted, where there is no network before.
-        """
+        """Return its networks that may attend, by member of an ensemble; once built, or fitted if it needs that."""
         return {}
 
     @property
     def context_length(self) -> int:
         """L, the past steps that it looks at: of a batch with more of them it takes the last."""
-        assert self.task is not None, "build(task, output) comes first"
         return self.task.context_length
 
     @property
@@ -124,22 +125,11 @@ class Predictor(nn.Module, ABC):
         return ()
 
     def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
-        """The point forecast `(B, horizon, C)` in original units where it is nothing but values of the past; else None.
-
-        Args:
-            batch: windows that know the last season.
-            horizon: steps to forecast.
-        """
+        """Return the point forecast `(B, horizon, C)` in original units if it only repeats the past; else None."""
         return None
 
     def in_units(self, forecast: Tensor, batch: Batch, units: Units) -> Tensor:
-        """A forecast in original units, float64; what no rounding may change there is exact: repeated values, counts.
-
-        Args:
-            forecast: of this predictor, `(B, T, C)`, or of quantiles `(B, T, C, Q)`, on the scale of the batch.
-            batch: the windows.
-            units: of the series.
-        """
+        """Return its forecast `(B, T, C[, Q])` in original units, float64; repeated values and counts are exact."""
         point = self.repeated(batch, forecast.shape[1])
         if point is not None and forecast.dim() == point.dim():
             return point
@@ -147,8 +137,8 @@ class Predictor(nn.Module, ABC):
         if self.forecasts_counts:
             # what a scaled float32 is off by is no part of a count, and a bound that is rounded holds the same counts
             return restored.round_().clamp_(min=0).add_(0.0)  # no minus zero
-        if point is not None and self.output is not None and self.output.median is not None:
-            middle = self.output.median
+        middle = self.output.median
+        if point is not None and middle is not None:
             restored[..., middle] = point
             restored[..., :middle].clamp_(max=point[..., None])
             restored[..., middle + 1 :].clamp_(min=point[..., None])
@@ -159,9 +149,8 @@ class Predictor(nn.Module, ABC):
 
         Args:
             task: sizes and columns.
-            output: the quantiles to forecast; a point forecast by default.
-            empty: whether parameters need no values, since a state will be loaded: nothing is drawn, and they take no
-                memory until then (``load_state_dict(state, assign=True)``).
+            output: quantiles to forecast; a point forecast by default.
+            empty: leave parameters without values or memory, for ``load_state_dict(state, assign=True)``.
 
         Raises:
             UserError: for a task that it cannot forecast.
@@ -170,58 +159,60 @@ class Predictor(nn.Module, ABC):
         self.task, self.output = task, output
 
     def check_output(self, output: Output) -> None:
-        """Refuse quantiles where points alone are forecast.
-
-        Raises:
-            UserError: naming the predictor.
-        """
+        """Refuse quantiles and distributions that it does not forecast."""
         if output.quantiles and not self.emits_quantiles:
             raise UserError(f"predictor {self.name} forecasts points only: it takes no quantiles")
-        if output.distribution is not None and not self.emits_distributions:
+        if output.distribution is not None:
             raise UserError(f"predictor {self.name} has no distribution {output.distribution}: leave distribution out")
+
+    def check_export(self) -> None:
+        """Refuse to export it, by `refuse_export`, where it needs more than operators of PyTorch and its state."""
+
+    def refuse_export(self) -> NoReturn:
+        """Raise a `UserError` that names what can be exported."""
+        raise UserError(
+            f"{self.name} cannot be exported: it forecasts by another library, or by weights that are not of the run; "
+            "valid are networks of this package, ridge, naive forecasts, and ensembles of them"
+        )
 
     @property
     def forecasts_counts(self) -> bool:
-        """Whether all that it forecasts are whole numbers from 0, in original units."""
+        """Whether all forecasts are whole numbers from 0, in original units."""
         return False
 
     @property
     def num_parameters(self) -> int:
-        """How many numbers a fit determines, known after `build`; 0 where nothing is fitted.
-
-        Of a network these are the weights that are trained, of a closed form those that are solved for, of an ensemble
-        those of all its members.
-        """
+        """How many numbers a fit determines, once built; 0 where nothing is fitted."""
         return sum(tensor.numel() for tensor in self.state_dict().values())
 
     @property
     def summary(self) -> str:
-        """What lines say of one that is not trained: its name, and how it comes to its numbers."""
-        count = self.num_parameters
-        how = f"{count:,} parameters, in closed form" if self.needs_fit else "nothing to fit"
+        """Line about one that is not trained: its name, and how it comes to its numbers."""
+        how = f"{self.num_parameters:,} parameters, in closed form" if self.needs_fit else "nothing to fit"
         return f"{self.name}: {how}"
 
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
 
         Raises:
-            UserError: for data with no window of the context that it takes, weights that it does not use, or a training
-                that cannot be.
+            UserError: for data without a window of its context, or weights that it does not use.
         """
-        if self.needs_fit and not self.uses_weights and data.series.is_weighted:
-            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
+        if self.needs_fit:
+            self.check_weights(data)
         for part in ("train", "val") if self.needs_fit else ("val",):
-            if part in data.parts:
-                self._check_windows(data, part)
+            if part not in data.parts:
+                continue
+            try:
+                data.windows(part, self.context_length)
+            except UserError as error:
+                if self.context_length == self.task.context_length:
+                    raise
+                raise UserError(f"{self.name} has a context_length of its own: {error}") from error
 
-    def _check_windows(self, data: ForecastDataModule, part: str) -> None:
-        """Refuse a part that has no window, saying whose context is too long where that is not the one of the data."""
-        try:
-            data.windows(part, self.context_length)
-        except UserError as error:
-            if self.task is None or self.context_length == self.task.context_length:
-                raise
-            raise UserError(f"{self.name} has a context_length of its own: {error}") from error
+    def check_weights(self, data: ForecastDataModule) -> None:
+        """Refuse data with weights; a predictor whose fit uses them overrides it."""
+        if data.series.is_weighted:
+            raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
 
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -232,25 +223,118 @@ class Predictor(nn.Module, ABC):
             training: how networks are trained, and where their checkpoints lie.
 
         Returns:
-            what is known of the fit as plain data, such as ``best_step``; nothing for one that has nothing to say.
+            Facts of the fit as plain data, such as ``best_step``; may be empty.
         """
 
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """What forecasts a batch there, in eval mode; the forecast comes back to the CPU.
+        """Return a function that forecasts a batch there, see `Execution.forecaster`.
 
-        What is not trained by gradients is computed on the host in full precision wherever the rest is.
-
-        Args:
-            execution: where to compute.
-            forecast: calls this predictor, if another form of call is wanted.
+        A predictor that is not trained by gradients computes on the host in full precision.
         """
         where = execution if self.is_trained else type(execution).exact(execution.options)
         return where.forecaster(self, forecast)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast of each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`.
+        """Forecast each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`.
 
         Args:
             batch: ``past`` is `(B, L, C)` or longer, see `context_length`.
         """
+
+
+class AnyHorizon(Predictor):
+    """Predictor of any horizon, which goes on in its own way instead of having forecasts fed back as context."""
+
+    @property
+    @abstractmethod
+    def steps_at_once(self) -> int:
+        """Longest horizon that it forecasts without going on from its own forecasts."""
+
+    @abstractmethod
+    def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
+        """Forecast `horizon` steps, as `forward` forecasts T steps."""
+
+    @property
+    def draws_paths(self) -> bool:
+        """Whether it forecasts by paths that it draws itself."""
+        return False
+
+    def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
+        """Draw paths `(B, horizon, C, count)` on the scale of the batch, where `draws_paths`."""
+        raise NotImplementedError(f"{type(self).__name__} draws no paths")
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        return self.forecast_to(batch, self.task.prediction_length)
+
+
+def last_context(batch: Batch, context_length: int) -> Batch:
+    """Return the windows with only the last L steps of their context; the horizon stays.
+
+    Raises:
+        UserError: for windows of fewer steps.
+    """
+    length = batch.past.shape[1]
+    if length < context_length:
+        raise UserError(
+            f"the predictor looks at {context_length} past steps, and the windows of the batch have {length}"
+        )
+    if length == context_length:
+        return batch
+    return _steps(batch, (*_PAST, *_WHOLE), slice(length - context_length, None))
+
+
+def _steps(batch: Batch, names: tuple[str, ...], steps: slice) -> Batch:
+    parts = {name: getattr(batch, name) for name in names}
+    return replace(batch, **{name: part[:, steps] for name, part in parts.items() if part is not None})
+
+
+def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
+    """Forecast `(B, horizon, C)`, with quantiles `(B, horizon, C, Q)`, on the scale of the batch.
+
+    Beyond the T steps that the model was trained for, its own forecast (the median, of quantiles) continues the
+    context: errors add up, and intervals do not widen as they should. An `AnyHorizon` predictor goes on in its own way.
+
+    Args:
+        predictor: built for T steps.
+        batch: `past (B, L, C)`; time stamps and future covariates must cover `horizon`, rounded up to a multiple of T.
+        horizon: steps to forecast.
+    """
+    if isinstance(predictor, AnyHorizon):
+        return predictor.forecast_to(batch, horizon)
+    L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median
+    pieces: list[Tensor] = []
+    for start in range(0, horizon, T):
+        piece = predictor(window_from(batch, start, L + T))
+        pieces.append(piece)
+        batch = moved_on(batch, piece if median is None else piece[..., median], L)
+    return torch.cat(pieces, 1)[:, :horizon]
+
+
+def window_from(batch: Batch, start: int, length: int) -> Batch:
+    """Return windows with the time stamps and future covariates of `length` steps (L + T) from the step `start` on."""
+    return _steps(batch, _WHOLE, slice(start, start + length))
+
+
+def moved_on(batch: Batch, values: Tensor, length: int) -> Batch:
+    """Return windows whose context of L steps goes on with values `(B, T, C)`, past covariates with their last value.
+
+    Time stamps and future covariates stay as they are, see `window_from`.
+    """
+
+    def joined(past: Tensor, new: Tensor) -> Tensor:
+        return torch.cat([past, new.to(past.dtype)], 1)[:, -length:]
+
+    def kept(past: Tensor | None) -> Tensor | None:
+        return None if past is None else joined(past, past[:, -1:].expand(-1, values.shape[1], -1))
+
+    observed = batch.past_observed
+    return replace(
+        batch,
+        past=joined(batch.past, values),
+        past_observed=None if observed is None else joined(observed, torch.ones_like(values, dtype=torch.bool)),
+        past_covariates=kept(batch.past_covariates),
+        past_covariates_observed=kept(batch.past_covariates_observed),
+        units=None if batch.units is None else batch.units.moved_on(values),
+    )

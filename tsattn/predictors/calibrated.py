@@ -1,12 +1,23 @@
-"""A fitted predictor whose intervals are widened to hold the share of targets that they say.
+"""Split-conformal calibration: intervals moved so that they hold the share of targets that they say.
 
-Shape letters: B windows, T horizon, C channels, Q quantile levels, G groups of series.
+A score says by how much a target lies outside an interval of the predictor, below 0 if inside: of quantiles as in
+conformalised quantile regression, of a point forecast the absolute error. An interval widened by the
+``ceil((n + 1) a)``-th smallest of n scores holds a new target with a probability of at least a, whatever the predictor,
+where the new window is exchangeable with those n.
+
+Source: Romano, Patterson & Candes, *Conformalized Quantile Regression* (2019); Lei et al., *Distribution-Free
+Predictive Inference for Regression* (2018).
+
+Shape letters: B windows, T horizon, C channels, Q quantile levels, P intervals, G groups of series, N scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -16,45 +27,197 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.data.batch_order import spread
 from tsattn.data.splits import all_origins
-from tsattn.errors import UserError, one_of
-from tsattn.predictors.any_horizon import AnyHorizon
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.conformal import (
-    POINT,
-    ConformalScores,
-    Interval,
-    coverage,
-    intervals_of,
-    levels_of,
-    needed_scores,
-    scores_of,
-)
-from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.long_horizons import rolled_forecast
-from tsattn.task import Output
+from tsattn.errors import UserError, number_of, shown
+from tsattn.evaluation.window_errors import central_intervals
+from tsattn.plain_data import typed
+from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
+from tsattn.scaler import SeriesId
+from tsattn.task import MEDIAN, Output, rounded_level
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Execution, Training
 
-__all__ = ["Calibrated", "check_calibration", "conformal_scores", "with_levels"]
+__all__ = [
+    *("POINT", "Calibrated", "ConformalScores", "Interval", "check_calibration", "conformal_scores", "coverage"),
+    *("highest_level", "intervals_of", "levels_of", "needed_scores", "scores_of"),
+]
+
+Interval: TypeAlias = tuple[float | None, float | None]
+"""Levels of the lower and upper bound of an interval; None is no bound."""
+
+POINT: Interval = (MEDIAN, MEDIAN)
+"""Interval of a point forecast."""
 
 OWN_WINDOWS = 100
 """Validation windows from which on a series has scores of its own: they tell apart all levels up to 99."""
 
 _MOST_WINDOWS = 1000  # of a group; neighbours are alike, so that more of them say little more
 _NUMBERS = 1 << 24  # that are kept, but for the `OWN_WINDOWS` that there are in any case
+_DIGITS = 9  # of a share
+_TYPES = {"intervals": tuple[tuple[float | None, ...], ...], "ids": tuple[SeriesId, ...], "values": Tensor}
+
+
+def levels_of(level: Any) -> tuple[float, ...]:
+    """Return the quantile levels of central intervals that hold these percentages, ``[80, 95]``, and the median.
+
+    Raises:
+        UserError: for a percentage that is not above 0 and below 100.
+    """
+    given = list(level) if isinstance(level, Iterable) and not isinstance(level, str) else [level]
+    for percent in given:
+        if not isinstance(percent, Real) or isinstance(percent, bool) or not 0 < float(percent) < 100:
+            raise UserError(f"level must be percent between 0 and 100, such as [80, 95], not {shown(repr(percent))}")
+    if not given:
+        raise UserError("level must be percent, such as [80, 95], not an empty list")
+    tails = [(100 - float(percent)) / 200 for percent in given]
+    bounds = {rounded_level(bound) for tail in tails for bound in (tail, 1 - tail)}
+    return tuple(sorted({*bounds, MEDIAN}))
+
+
+def intervals_of(levels: Sequence[float]) -> list[Interval]:
+    """Return the intervals that quantile levels bound: central ones, widest first, then levels without a partner.
+
+    Without a central one, as for a point forecast, the first is the point: ``(0.5, 0.5)``.
+    """
+    pairs: list[Interval] = [(levels[low], levels[high]) for _, low, high in central_intervals(levels)]
+    paired = {level for pair in pairs for level in pair}
+    alone = [level for level in levels if level not in paired and level != MEDIAN]
+    open_ones: list[Interval] = [(None, level) if level > MEDIAN else (level, None) for level in alone]
+    return [*(pairs or [POINT]), *open_ones]
+
+
+def coverage(interval: Interval) -> float:
+    """Return the share of targets that an interval is to hold."""
+    low, high = interval
+    return round((1.0 if high is None else high) - (0.0 if low is None else low), _DIGITS)
+
+
+def needed_scores(interval: Interval) -> int:
+    """Return the fewest scores that an interval needs: with fewer no finite one holds its share."""
+    share = coverage(interval)
+    return math.ceil(round(share / (1 - share), _DIGITS))
+
+
+def highest_level(num_scores: int) -> float:
+    """Return the percentage of the widest interval that so many scores allow, rounded down to a tenth."""
+    return math.floor(round(1000 * num_scores / (num_scores + 1), _DIGITS)) / 10
+
+
+@dataclass(frozen=True, eq=False)
+class ConformalScores:
+    """Scores of windows that a predictor was not trained on, on the scale of the series.
+
+    Attributes:
+        intervals: P, of the predictor.
+        ids: of the G - 1 series that have scores of their own.
+        values: `(P, G, T, C, N)` float32, rising along N and NaN after the last; the first group is of all series.
+    """
+
+    intervals: tuple[Interval, ...]
+    ids: tuple[Any, ...]
+    values: Tensor
+
+    @classmethod
+    def of(cls, intervals: Sequence[Interval], ids: Sequence[Any], groups: Sequence[Tensor]) -> Self:
+        """Sort G groups of scores, each `(n, P, T, C)`, NaN where a target is missing."""
+        most = max(len(scores) for scores in groups)
+        values = torch.full((len(groups), most, *groups[0].shape[1:]), torch.nan)
+        for group, scores in zip(values, groups, strict=True):
+            group[: len(scores)] = scores
+        rising = values.permute(2, 0, 3, 4, 1).sort(-1).values  # which has what is NaN last
+        return cls(tuple(intervals), tuple(ids), rising.contiguous())
+
+    @property
+    def counts(self) -> Tensor:
+        """`(G, T, C)` numbers of scores."""
+        return (~self.values[0].isnan()).sum(-1)
+
+    def groups(self, ids: Sequence[Any]) -> Tensor:
+        """Return `(S,)` int64, the group of each of some series: its own, or the first."""
+        number = {name: group for group, name in enumerate(self.ids, 1)}
+        texts = {str(name): group for name, group in number.items()}
+        return torch.tensor([number.get(name, texts.get(str(name), 0)) for name in ids])
+
+    def base(self, interval: Interval) -> int:
+        """Return the number of the predictor's interval that is widened to another: the nearest in coverage."""
+        if interval in self.intervals:
+            return self.intervals.index(interval)
+        central = [number for number, one in enumerate(self.intervals) if None not in one]
+        return min(central, key=lambda number: abs(coverage(self.intervals[number]) - coverage(interval)))
+
+    def widening(self, interval: Interval, channels: Sequence[str]) -> Tensor:
+        """Return how far the bounds of `base` move out, `(G, T, C)`; below 0 they move in.
+
+        A series with too few scores of its own takes those of all series.
+
+        Raises:
+            UserError: if all series together have too few, saying which level they allow.
+        """
+        counts, share = self.counts, coverage(interval)
+        rank = ((counts + 1).double() * share).round(decimals=_DIGITS).ceil().long()
+        lacks = rank > counts
+        if bool(lacks[0].any()):
+            least = int(counts[0].min())
+            step, channel = (counts[0] == least).nonzero()[0].tolist()
+            raise UserError(
+                f"level {100 * share:g} needs {number_of(needed_scores(interval), 'validation window')}, and of "
+                f"{shown(channels[channel])}, step {step + 1}, there are {least}: ask for at most "
+                f"{highest_level(least):g}, or hold out more rows for validation"
+            )
+        places = (rank - 1).clamp(min=0, max=self.values.shape[-1] - 1)
+        found = self.values[self.base(interval)].gather(-1, places[..., None])[..., 0]
+        return found.where(~lacks, found[:1])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data and a tensor."""
+        return {"intervals": [list(one) for one in self.intervals], "ids": list(self.ids), "values": self.values}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """Invert `to_dict`.
+
+        Raises:
+            TypeError: for other fields.
+            ValueError: for values of another type or shape.
+        """
+        fields = typed(saved, _TYPES, "conformal")
+        shape, values = (len(fields["intervals"]), len(fields["ids"]) + 1), fields["values"]
+        if values.dim() != 5 or values.shape[:2] != shape:
+            raise ValueError("the scores are not those of their intervals and series")
+        return cls(**fields)
+
+
+def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels: Sequence[float]) -> Tensor:
+    """Return how far targets lie outside the intervals of `intervals_of`, `(B, P, T, C)`, NaN where not observed.
+
+    Args:
+        forecast: `(B, T, C)`, of quantiles `(B, T, C, Q)`.
+        target: `(B, T, C)`.
+        observed: `(B, T, C)` bool; None if all is observed.
+        levels: the Q levels; none for a point forecast.
+    """
+    quantiles = forecast if levels else forecast[..., None]
+    places = {level: number for number, level in enumerate(levels or (MEDIAN,))}
+    parts = []
+    for low, high in intervals_of(levels):
+        below = None if low is None else quantiles[..., places[low]] - target
+        above = None if high is None else target - quantiles[..., places[high]]
+        sides = [side for side in (below, above) if side is not None]
+        parts.append(sides[0] if len(sides) == 1 else torch.maximum(*sides))
+    scores = torch.stack(parts, 1)
+    return scores if observed is None else scores.masked_fill(~observed[:, None], torch.nan)
 
 
 class Calibrated(AnyHorizon):
     """Quantiles of a fitted predictor, of points too, moved by conformal scores.
 
-    The median stays. Bounds never cross it, and those of a higher level never lie inside those of a lower one: both
-    make intervals wider alone. Steps beyond the horizon that it was fitted for have the scores of the last one.
+    The median stays. Bounds never cross it, and intervals of a higher level hold those of a lower one. Steps beyond the
+    horizon that it was fitted for have the scores of the last one.
 
     Args:
         predictor: built and fitted.
-        scores: its own.
+        scores: of its intervals.
         levels: Q levels to forecast, the median among them.
         ids: of the series that `Batch.series_id` numbers.
 
@@ -66,12 +229,10 @@ class Calibrated(AnyHorizon):
         self, predictor: Predictor, scores: ConformalScores, levels: Sequence[float], ids: Sequence[Any]
     ) -> None:
         super().__init__()
-        assert predictor.task is not None, "build(task, output) comes first"
         self.predictor = predictor
         self.task, self.output = predictor.task, Output(tuple(levels))
         self.needs_fit, self.is_trained = predictor.needs_fit, predictor.is_trained
         self.emits_quantiles, self.uses_covariates = True, predictor.uses_covariates
-        self.takes_short_contexts = predictor.takes_short_contexts
         asked = [interval for interval in intervals_of(levels) if interval != POINT]
         self._scores = scores
         self._moves = [(interval, scores.widening(interval, self.task.channels)) for interval in asked]
@@ -92,6 +253,10 @@ class Calibrated(AnyHorizon):
     def label(self) -> str:
         return self.predictor.label
 
+    @override
+    def pretraining(self, data: str) -> str:
+        return self.predictor.pretraining(data)
+
     @property
     @override
     def forecasts_counts(self) -> bool:
@@ -109,7 +274,6 @@ class Calibrated(AnyHorizon):
 
     @override
     def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
-        """The median, which stays that of the predictor."""
         return self.predictor.repeated(batch, horizon)
 
     @property
@@ -117,16 +281,14 @@ class Calibrated(AnyHorizon):
     def steps_at_once(self) -> int:
         if isinstance(self.predictor, AnyHorizon):
             return self.predictor.steps_at_once
-        assert self.task is not None
         return self.task.prediction_length
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        raise RuntimeError("what is calibrated was fitted before")
+        raise RuntimeError("a calibrated predictor is fitted already")
 
     @override
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """Where the predictor forecasts."""
         return self.predictor.on(execution, forecast or self)
 
     @override
@@ -134,10 +296,8 @@ class Calibrated(AnyHorizon):
         return self._moved(rolled_forecast(self.predictor, batch, horizon), batch.series_id)
 
     def _moved(self, forecast: Tensor, series_id: Tensor | None) -> Tensor:
-        """The Q quantiles `(B, T, C, Q)` of a forecast of the predictor."""
-        assert self.output is not None
+        """Return the Q quantiles `(B, T, C, Q)` of a forecast of the predictor."""
         assert self.output.median is not None
-        assert self.predictor.output is not None
         own, levels, middle = self.predictor.output, self.output.quantiles, self.output.median
         forecast = forecast.to(torch.promote_types(forecast.dtype, torch.float32))
         quantiles = forecast[..., None] if own.median is None else forecast
@@ -157,37 +317,8 @@ class Calibrated(AnyHorizon):
         return torch.cat([below, above[..., 1:]], -1)
 
 
-def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:
-    """A fitted predictor with its quantiles calibrated, if it has scores.
-
-    Args:
-        fitted: the predictor.
-        ids: of the series that are forecast.
-        level: percent of the intervals to forecast in the place of its quantiles, see `levels_of`; None for these.
-
-    Raises:
-        UserError: for levels of what is not calibrated, or that its scores are too few for.
-    """
-    output = fitted.predictor.output
-    assert output is not None
-    levels = output.quantiles if level is None else levels_of(level)
-    if fitted.conformal is None and level is not None:
-        own = f"; its quantiles are {one_of(map(str, output.quantiles))}" if output.quantiles else ""
-        raise UserError(
-            f"intervals of any level need calibrate=True (--model.calibrate true) where the model is fitted{own}"
-        )
-    if fitted.conformal is None or not levels:
-        return fitted
-    calibrated = Calibrated(fitted.predictor, fitted.conformal, levels, ids).eval()
-    return FittedPredictor(calibrated, fitted.scaler)
-
-
 def check_calibration(data: ForecastDataModule, output: Output) -> None:
-    """Refuse data with too few validation windows to calibrate the quantiles of a model.
-
-    Args:
-        data: set up; its validation part is what is calibrated by.
-        output: of the model.
+    """Refuse data with too few validation windows to calibrate the quantiles of an output.
 
     Raises:
         UserError: saying how many there are, and how many are needed.
@@ -204,18 +335,12 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
-    """The scores of the validation windows: of all series together, and of each that has `OWN_WINDOWS` of them.
+    """Score validation windows: of all series together, and of each that has `OWN_WINDOWS` of them.
 
-    Of very many windows those that are taken are spread over all series and their time, and where all of it would be
-    too much, no series has scores of its own.
-
-    Args:
-        predictor: built and fitted.
-        data: set up.
-        execution: where to compute.
+    Of very many windows some are taken, spread over all series and their time; where the scores would be too many, no
+    series has its own.
     """
     assert data.panel is not None
-    assert predictor.output is not None
     levels = predictor.output.quantiles
     intervals: list[Interval] = intervals_of(levels)
     windows = data.windows("val", predictor.context_length, predictor.seasons)

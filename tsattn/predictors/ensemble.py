@@ -1,4 +1,4 @@
-"""A weighted mean of forecasts whose members are each fitted on their own."""
+"""Predictors of several: a weighted mean of members, and one network that learns the forecasts of a teacher."""
 
 from __future__ import annotations
 
@@ -11,38 +11,27 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn import descriptions
+from tsattn.backbones import BACKBONES, complete_backbone
 from tsattn.batch import Batch
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of, whole_number
-from tsattn.predictors import (
-    build_predictor,
-    complete_predictor,
-    named_predictor,
-    predictor_arguments,
-    predictor_kinds,
-)
-from tsattn.predictors.attending import Attending
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.contexts import last_context
+from tsattn.predictors import build_predictor, complete_predictor, named_predictor, predictor_arguments, predictor_kinds
+from tsattn.predictors.base import Attending, Predictor, last_context
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["TRAINING_OPTIONS", "Ensemble", "Member", "member_name"]
-
-TRAINING_OPTIONS = (
-    *("context_length", "loss", "learning_rate", "weight_decay"),
-    *("warmup_steps", "mup", "selection", "max_steps"),
-)
-"""What the description of a trained member may say of its training; what it leaves out is as for the ensemble."""
-
+__all__ = ["TRAINING_OPTIONS", "Distilled", "Ensemble", "Member", "member_name"]
 
 _OPTION_TYPES = {
-    **dict.fromkeys(("context_length", "max_steps"), int),
-    **dict.fromkeys(("learning_rate", "weight_decay"), float),
-    **{"loss": str | None, "warmup_steps": int | None, "mup": bool, "selection": str | None},
+    **{"context_length": int, "loss": str | None, "learning_rate": float, "weight_decay": float},
+    **{"warmup_steps": int | None, "mup": bool, "selection": str | None, "max_steps": int},
 }
+TRAINING_OPTIONS = tuple(_OPTION_TYPES)
+"""Options of training in the description of a trained member; by default they are those of the ensemble."""
 
 
 class Ensemble(Predictor):
@@ -55,7 +44,7 @@ class Ensemble(Predictor):
     cannot, a closed form leaves them unread.
 
     Args:
-        members: descriptions of predictors. Beside the arguments of its kind, one that is trained may have those of
+        members: descriptions of predictors. Besides the arguments of its kind, one that is trained may have those of
             `TRAINING_OPTIONS`.
         weights: one a member, at least 0; they are divided by their sum. None weighs all alike.
         seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
@@ -63,10 +52,10 @@ class Ensemble(Predictor):
     Attributes:
         described: the members, by their descriptions.
         weights: the share of each; they add up to 1.
-        seeds: as it was given.
+        seeds: as given.
 
     Raises:
-        UserError: for no member or one that is not valid, an ensemble among them, or weights that are none.
+        UserError: for no member or an invalid one, an ensemble among them, or wrong weights.
     """
 
     def __init__(self, *, members: Sequence[Any] = (), weights: Sequence[float] | None = None, seeds: int = 1) -> None:
@@ -74,7 +63,8 @@ class Ensemble(Predictor):
         given = None if weights is None else list(weights)
         super().__init__(members=[member.description for member in described], weights=given, seeds=seeds)
         if not described:
-            raise UserError(f"an ensemble needs members, a list of descriptions: {one_of(_kinds())}")
+            kinds = one_of(kind for kind in predictor_kinds() if kind != "ensemble")
+            raise UserError(f"an ensemble needs members, a list of descriptions: {kinds}")
         self.weights = _normalised(given, len(described))
         self.described = described
         times = self.seeds = whole_number("seeds", seeds)
@@ -83,12 +73,19 @@ class Ensemble(Predictor):
             nn.ModuleList(build_predictor(member.predictor) for _ in range(times if member.is_trained else 1))
             for member in described
         )
-        copies = [copy for copies in self._copies for copy in copies]
-        self.needs_fit = any(copy.needs_fit for copy in copies)
-        self.is_trained = any(copy.is_trained for copy in copies)
-        self.emits_quantiles = all(copy.emits_quantiles for copy in copies)
-        self.uses_covariates = any(copy.uses_covariates for copy in copies)
-        self.is_exportable = all(copy.is_exportable for copy in copies)
+        self.needs_fit = any(copy.needs_fit for copy in self._all)
+        self.is_trained = any(copy.is_trained for copy in self._all)
+        self.emits_quantiles = all(copy.emits_quantiles for copy in self._all)
+        self.uses_covariates = any(copy.uses_covariates for copy in self._all)
+
+    @property
+    def _copies(self) -> list[list[Predictor]]:
+        """Predictors of each member, by seed."""
+        return [[*copies] for copies in self.members]  # type: ignore[misc]
+
+    @property
+    def _all(self) -> list[Predictor]:
+        return [copy for copies in self._copies for copy in copies]
 
     @classmethod
     @override
@@ -110,26 +107,21 @@ class Ensemble(Predictor):
     @property
     @override
     def context_length(self) -> int:
-        """The longest that a member looks at; each takes the last steps that it needs."""
-        return max(copy.context_length for copies in self._copies for copy in copies)
+        return max(copy.context_length for copy in self._all)
 
     @property
     @override
     def seasons(self) -> tuple[int, ...]:
-        """Those of all members."""
-        return tuple({season: None for copies in self._copies for copy in copies for season in copy.seasons})
+        return tuple({season: None for copy in self._all for season in copy.seasons})
 
     @override
     def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
-        """The values that a single member repeats; a mean of several is none."""
-        copies = [copy for copies in self._copies for copy in copies]
-        return copies[0].repeated(batch, horizon) if len(copies) == 1 else None
+        return self._all[0].repeated(batch, horizon) if len(self._all) == 1 else None
 
     @property
     @override
     def forecasts_counts(self) -> bool:
-        """Whether all members forecast counts, so that their mean is rounded to one."""
-        return all(copy.forecasts_counts for copies in self._copies for copy in copies)
+        return all(copy.forecasts_counts for copy in self._all)
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
@@ -141,21 +133,24 @@ class Ensemble(Predictor):
 
     @override
     def check_output(self, output: Output) -> None:
-        for copies in self._copies:
+        for first, *_ in self._copies:
             if output.distribution is not None:
-                copies[0].check_output(output)
-            if output.quantiles and not copies[0].emits_quantiles:
-                raise UserError(f"member {copies[0].name} of the ensemble forecasts points only: it takes no quantiles")
+                first.check_output(output)
+            if output.quantiles and not first.emits_quantiles:
+                raise UserError(f"member {first.name} of the ensemble forecasts points only: it takes no quantiles")
+
+    @override
+    def check_export(self) -> None:
+        for copy in self._all:
+            copy.check_export()
 
     @override
     def pretraining(self, data: str) -> str:
-        """The first that is true of a member: ``seen``, ``unknown``, ``unseen``."""
-        found = {copies[0].pretraining(data) for copies in self._copies}
+        found = {first.pretraining(data) for first, *_ in self._copies}
         return next((word for word in ("seen", "unknown", "unseen") if word in found), "")
 
     @override
     def attending(self) -> dict[str, Attending]:
-        """By the names of members, see `member_name`."""
         return {
             member_name(number, seed): network
             for number, copies in enumerate(self._copies)
@@ -166,25 +161,27 @@ class Ensemble(Predictor):
     @property
     @override
     def num_parameters(self) -> int:
-        return sum(copy.num_parameters for copies in self._copies for copy in copies)
+        return sum(copy.num_parameters for copy in self._all)
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        for parts in self._parts(data, training):
-            copy, own_data, own = parts[0]  # the others differ in their seeds alone
+        for (copy, own_data, own), *_ in self._parts(data, training):  # the others differ in their seeds alone
             copy.check_fit(own_data, own)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        """Fit each member in its turn; ``members`` says of each, by seed, what is known of its fit."""
+        """Fit each member in its turn; ``members`` has the facts of each fit, by seed."""
         self.check_fit(data, training)  # before hours of training go into the first member
-        known: list[list[dict[str, Any]]] = []
+        facts: list[list[dict[str, Any]]] = []
         for parts in self._parts(data, training):
             for copy, _, own in parts:
                 if not copy.is_trained:
                     own.say(f"{own.member}: {copy.summary}")
-            known.append([_fit(copy, own_data, own) for copy, own_data, own in parts])
-        return {"members": known}
+            facts.append([])
+            for copy, own_data, own in parts:
+                earlier = own.fitted(own.member, copy)
+                facts[-1].append(copy.fit(own_data, own) if earlier is None else earlier)
+        return {"members": facts}
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -202,45 +199,27 @@ class Ensemble(Predictor):
     def _parts(
         self, data: ForecastDataModule, training: Training
     ) -> Iterator[list[tuple[Predictor, ForecastDataModule, Training]]]:
-        """By member and seed, a predictor, its data and its training."""
+        """Yield by member, and list by seed, a predictor, its data and its training."""
         for number, (member, copies) in enumerate(zip(self.described, self._copies, strict=True)):
             options = {name: value for name, value in member.options.items() if name != "context_length"}
-            parts = []
-            for seed, copy in enumerate(copies):
-                assert copy.task is not None, "build(task, output) comes first"
-                own = training.of_member(member_name(number, seed), seed, **options)
-                parts.append((copy, data.with_context(copy.task.context_length), own))
-            yield parts
-
-    @property
-    def _copies(self) -> list[list[Predictor]]:
-        """The predictors of each member, by seed."""
-        return [[*copies] for copies in self.members]  # type: ignore[misc]
+            trainings = [
+                training.of_member(member_name(number, seed), seed, **options) for seed, _ in enumerate(copies)
+            ]
+            own_data = [data.with_context(copy.task.context_length) for copy in copies]
+            yield list(zip(copies, own_data, trainings, strict=True))
 
 
 def member_name(number: int, seed: int) -> str:
-    """What the training of a member is called, by the place of its description and the number of its seed, from 0."""
+    """Return the name of a member's training, by the place of its description and the number of its seed, from 0."""
     return f"member_{number}_seed_{seed}"
-
-
-def _fit(predictor: Predictor, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-    """Fit a member, unless that was done before."""
-    known = training.fitted(training.member, predictor)
-    return predictor.fit(data, training) if known is None else known
 
 
 @dataclass(frozen=True)
 class Member:
-    """A predictor, and how it is trained.
+    """Predictor of an ensemble, and how it is trained."""
 
-    Attributes:
-        predictor: its complete description.
-        options: those of `TRAINING_OPTIONS` that were given.
-        is_trained: see `Predictor`.
-    """
-
-    predictor: dict[str, Any]
-    options: dict[str, Any]
+    predictor: dict[str, Any]  # complete description
+    options: dict[str, Any]  # of `TRAINING_OPTIONS`
     is_trained: bool
 
     @property
@@ -250,11 +229,10 @@ class Member:
 
     @classmethod
     def of(cls, description: object) -> Member:
-        """What the description of a member means.
+        """Parse the description of a member.
 
         Raises:
-            UserError: for a kind that cannot be a member, or an argument that is neither one of the kind nor an option
-                of a training that it has.
+            UserError: for a kind that cannot be a member, or an argument of neither the kind nor its training.
         """
         kind, predictor, chosen = named_predictor(description, "member of the ensemble")
         if issubclass(predictor, Ensemble):
@@ -272,7 +250,6 @@ class Member:
 
 
 def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
-    """The share of each member."""
     if weights is None:
         return [1 / count] * count
     if len(weights) != count:
@@ -283,5 +260,117 @@ def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
     return [weight / total for weight in weights]
 
 
-def _kinds() -> list[str]:
-    return [kind for kind in predictor_kinds() if kind != "ensemble"]
+class Distilled(Predictor):
+    """One network in the place of several predictors: it learns what these, the teacher, would forecast.
+
+    The teacher is fitted first, to the same data with the same options. Then the student is trained; the targets of its
+    training windows are the weighted mean of what came and of what the teacher forecasts from their context. Validation
+    chooses its weights by what came. The student alone is kept and forecasts (Hinton et al. 2015, *Distilling the
+    Knowledge in a Neural Network*, with forecasts in the place of classes).
+
+    Args:
+        student: description of a network; by default that which stands where no predictor is named.
+        teacher: description of a predictor, mostly an ensemble. It may look at no more steps than the student does.
+        weight: the share of the forecasts of the teacher in the targets, above 0 and at most 1.
+
+    Attributes:
+        student: the network.
+        weight: as given.
+
+    Raises:
+        UserError: for no teacher or one that is distilled itself, a student that is no network trained by a loss of
+            its targets, or a weight out of its range.
+    """
+
+    is_trained = True
+
+    def __init__(self, *, student: Any = DEFAULT_BACKBONE, teacher: Any = None, weight: float = 0.5) -> None:
+        super().__init__(**_checked(student, teacher), weight=weight)
+        if not 0 < weight <= 1:
+            raise UserError(f"weight of the teacher must be above 0 and at most 1, not {weight}")
+        self.student = NetworkPredictor(self.arguments["student"])
+        self.weight = weight
+        self.uses_covariates = self.student.uses_covariates
+
+    @classmethod
+    @override
+    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        whole = super().complete(arguments)
+        descriptions.check_types(whole, get_type_hints(cls.__init__), "predictor distilled")
+        return {**whole, **_checked(whole["student"], whole["teacher"])}
+
+    @override
+    def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
+        super().build(task, output, empty=empty)
+        self.student.build(task, output, empty=empty)
+
+    @override
+    def attending(self) -> dict[str, Attending]:
+        return self.student.attending()
+
+    @property
+    @override
+    def num_parameters(self) -> int:
+        return self.student.num_parameters
+
+    @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        self._teacher().check_fit(data, training.of_member("teacher"))
+        self.student.check_fit(data, training.of_member("student"))
+
+    @override
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        """Fit the teacher, then the student; ``members`` has the facts of each fit, the student's last."""
+        from lightning.pytorch.callbacks import LambdaCallback  # a network that is only loaded needs no Lightning
+
+        from tsattn.training import Execution
+
+        self.check_fit(data, training)
+        teacher, own = self._teacher(), training.of_member("teacher")
+        facts = teacher.fit(data, own)
+        forecast = teacher.eval().on(Execution(own.trainer))
+
+        def mix(trainer: Any, module: Any, batch: Batch, batch_idx: int) -> None:
+            batch.target = mixed_target(batch, forecast(_without_target(batch)), self.weight)
+
+        own = training.of_member("student")
+        mixing = LambdaCallback(on_train_batch_start=mix)
+        learnt = self.student.fit(data, replace(own, callbacks=[*own.callbacks, mixing]))
+        return {"members": [*facts.get("members", [[facts]]), [learnt]]}
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        forecast: Tensor = self.student(batch)
+        return forecast
+
+    def _teacher(self) -> Predictor:
+        """Build a new one for the same task; it is no part of this one, whose state is that of the student."""
+        teacher = build_predictor(self.arguments["teacher"])
+        teacher.build(self.task, self.output, empty=True)
+        if teacher.context_length > self.context_length:
+            raise UserError(
+                f"the teacher looks at {teacher.context_length} past steps, and the student is given "
+                f"{self.context_length}: give both the longer context, or the teacher a shorter one"
+            )
+        return teacher
+
+
+def mixed_target(batch: Batch, forecast: Tensor, weight: float) -> Tensor:
+    """Return the weighted mean of the targets of a batch and a forecast of them, `(B, T, C)`."""
+    assert batch.target is not None
+    return (1 - weight) * batch.target + weight * forecast.to(batch.target)
+
+
+def _without_target(batch: Batch) -> Batch:
+    return replace(batch, target=None, target_observed=None, target_weight=None)
+
+
+def _checked(student: Any, teacher: Any) -> dict[str, Any]:
+    """Return the complete descriptions of both."""
+    if named_predictor(student, "student")[1] is not NetworkPredictor:
+        raise UserError(f"a student is a network, {one_of(BACKBONES)}, not {named_predictor(student)[0]}")
+    if teacher is None:
+        raise UserError("a distilled network needs a teacher, the description of a predictor, mostly an ensemble")
+    if issubclass(named_predictor(teacher, "teacher")[1], Distilled):
+        raise UserError("a distilled network is no teacher of another: name its own teacher instead")
+    return {"student": complete_backbone(student), "teacher": complete_predictor(teacher)}

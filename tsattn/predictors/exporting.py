@@ -1,8 +1,13 @@
-"""A fitted predictor as one file for PyTorch alone (`torch.export`), or for an ONNX runtime."""
+"""A fitted predictor as one file for PyTorch alone (`torch.export`), or for an ONNX runtime.
+
+Shape letters: B windows, L context length, T horizon, C channels, Q quantiles, P past-only and F known-future
+covariates, K static columns.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib
 import importlib.util
 import io
@@ -13,29 +18,220 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from typing_extensions import override
 
+from tsattn.attention import Attention, attention_kind
+from tsattn.attention.patterns import FullPattern
+from tsattn.batch import Batch, LastSeason, WindowUnits
+from tsattn.constants import EXACT
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.raw_forecast import RawForecast
+from tsattn.predictors.ridge import Ridge
+from tsattn.scaler import Units
 
-__all__ = ["FACTS", "FORMATS", "exported", "format_of"]
+__all__ = ["FACTS", "FORMATS", "RawForecast", "exported", "format_of"]
 
 FORMATS = {".pt2": "torch", ".onnx": "onnx"}
 """By the ending of the file."""
 
 FACTS = "tsattn.json"
-"""The name under which a file has what is known of it."""
+"""Name of the plain data within a file."""
 
 _ONNX_PACKAGES = ("onnx", "onnxscript")
 _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # loggers
 
 
-def format_of(ending: str, format: str | None = None) -> str:
-    """The format of a file, which must be that of its ending where one is given.
+class RawForecast(nn.Module):
+    """Copy of a fitted predictor from series to forecasts in original units, in float32 on the CPU, in eval mode.
 
     Args:
-        ending: of the file, ``.pt2`` or ``.onnx``.
-        format: ``torch`` or ``onnx``; by default that of the ending.
+        fitted: a predictor and its scaler.
+
+    Attributes:
+        impls: how each kind of attention is computed in the graph: by PyTorch's ``sdpa``, or ``reference``.
+        inputs: arguments of `forward` by name, with their shapes (the first axis is B) and types.
+
+    Raises:
+        UserError: for a predictor that computes by other means than operators of PyTorch.
+    """
+
+    def __init__(self, fitted: FittedPredictor) -> None:
+        super().__init__()
+        fitted.predictor.check_export()
+        if fitted.conformal is not None:
+            raise UserError(
+                f"the calibrated intervals of {fitted.predictor.name} are no part of its network, and cannot be "
+                "exported: fit it without calibrate"
+            )
+        output = fitted.predictor.output
+        if output.distribution is not None:
+            raise UserError(
+                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {output.distribution} "
+                "are found outside of PyTorch; valid is a model of quantiles of its own"
+            )
+        self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
+        self.units = copy.deepcopy(fitted.scaler.units()).cpu()
+        self.impls = _in_plain_operators(self.predictor)
+        task = self.task = self.predictor.task
+        for part in self.predictor.modules():
+            if isinstance(part, Ridge):
+                part.fix_length()
+        # a missing step that is repeated has an earlier value, which lies before all that is looked at
+        self.length = max(self.predictor.context_length, task.context_length if self.predictor.seasons else 0)
+        scaler, past = fitted.scaler, len(task.past_covariates)
+        self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
+        self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
+        self.inputs = self._inputs()
+        if not self._works_without_time():
+            self.inputs["time"] = ((self.length + task.prediction_length,), torch.int64)
+
+    def _inputs(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        task, L = self.task, self.length
+        inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"context": ((L, task.num_channels), EXACT)}
+        if len(self.units.mean) > 1:
+            inputs["series"] = ((), torch.int64)
+        if self.predictor.uses_covariates:
+            shapes = {
+                "past_covariates": (L, len(task.past_covariates)),
+                "future_covariates": (L + task.prediction_length, len(task.future_covariates)),
+            }
+            inputs |= {name: (shape, EXACT) for name, shape in shapes.items() if shape[1]}
+            if task.static:
+                inputs["static"] = ((len(task.static),), torch.int64)
+        return inputs
+
+    def example(self, windows: int = 2) -> dict[str, Tensor]:
+        """Return arguments of `forward` of the right shapes."""
+        made: dict[str, Tensor] = {}
+        for name, (shape, dtype) in self.inputs.items():
+            if name == "time":
+                made[name] = 86_400 * torch.arange(shape[0]).expand(windows, -1).clone()
+            elif dtype == torch.int64:
+                made[name] = torch.zeros(windows, *shape, dtype=dtype)
+            else:
+                made[name] = torch.linspace(0, 1, windows * shape[0] * shape[1], dtype=dtype).reshape(windows, *shape)
+        return made
+
+    @override
+    def forward(
+        self,
+        context: Tensor,
+        series: Tensor | None = None,
+        past_covariates: Tensor | None = None,
+        future_covariates: Tensor | None = None,
+        static: Tensor | None = None,
+        time: Tensor | None = None,
+    ) -> Tensor:
+        """Forecast `(B, T, C)`, with quantiles `(B, T, C, Q)`, in original units, float64; `inputs` says by what.
+
+        Args:
+            context: `(B, L, C)` in original units, NaN where missing.
+            series: `(B,)` place of each series among those trained on, from 0, where each has its own scale.
+            past_covariates: `(B, L, P)` in original units, NaN where missing.
+            future_covariates: `(B, L + T, F)` in original units, NaN where missing.
+            static: `(B, K)` numbers of categories, by their places in `Task.categories`; -1 for a new one.
+            time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
+        """
+        if series is not None:
+            _check_numbers(series, 0, len(self.units.mean), "series")
+            # a runtime that drops the check counts a negative number from the end
+            series = torch.where(series < 0, len(self.units.mean), series)
+        if static is not None:
+            for names, numbers in zip(self.task.categories, static.unbind(-1), strict=True):
+                _check_numbers(numbers, -1, len(names), "static")
+        observed = ~context.isnan()
+        past = _imputed(self.units.scaled(context, series), observed).float()
+        batch = Batch(
+            past=past,
+            past_observed=observed,
+            time=time,
+            past_covariates=_scaled(past_covariates, self.past_units),
+            future_covariates=_scaled(future_covariates, self.future_units),
+            static=static,
+            series_id=series,
+            units=self._units(context, observed, past, series),
+        )
+        return self.predictor.in_units(self.predictor(batch).to(context.dtype), batch, self.units).to(context.dtype)
+
+    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits | None:
+        if not self.predictor.seasons:
+            return None
+        mean, scale = (
+            part.expand(context.shape[0], -1) if series is None else part[series]
+            for part in (self.units.mean, self.units.scale)
+        )
+        # what was never observed is 0 on the scale
+        original = _imputed(context, observed, self.units.restore(torch.zeros_like(past), series))
+        seasons = {
+            length: LastSeason(*(_last_season(part, observed, length) for part in (past, original)))
+            for length in self.predictor.seasons
+        }
+        return WindowUnits(mean, scale, seasons=seasons)
+
+    @torch.no_grad()
+    def _works_without_time(self) -> bool:
+        try:
+            self(**self.example())
+        except UserError as error:
+            if "time stamps" not in str(error):
+                raise
+            return False
+        return True
+
+
+def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
+    valid = (numbers >= least) & (numbers < end)
+    said = f"`{name}` must hold numbers from {least} to {end - 1}: the places in `{name}` of the file's tsattn.json"
+    torch._assert_async(valid.all(), said)
+
+
+def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
+    if covariates is None:
+        return None
+    return _imputed(units.scaled(covariates), ~covariates.isnan()).float()
+
+
+def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> Tensor:
+    """Replace each missing number of `(B, n, C)` by the last known one before it, else by the other.
+
+    Steps are found by doubling, in operators that every format has.
+    """
+    length = values.shape[1]
+    known = torch.where(observed, torch.arange(length, device=values.device)[:, None], -1)
+    step = 1
+    while step < length:
+        known = torch.maximum(known, F.pad(known, (0, 0, step, 0), value=-1)[:, :length])
+        step *= 2
+    last = torch.where(observed, values, 0.0).gather(1, known.clamp(min=0))
+    return torch.where(known >= 0, last, other)
+
+
+def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
+    """Return the last s steps of windows `(B, L, C)`, a missing one with the last known value of its place."""
+    last = past[:, -length:]
+    lacking = -past.shape[1] % length  # steps to a whole season at the front
+    shape = (-1, (past.shape[1] + lacking) // length, length, past.shape[2])
+    by_place, known = (F.pad(part, (0, 0, lacking, 0)).reshape(shape) for part in (past, observed.long()))
+    order = torch.arange(1, known.shape[1] + 1, device=past.device)[:, None, None]
+    newest = (known * order).amax(1, keepdim=True)  # 0 where none is known
+    value = by_place.gather(1, (newest - 1).clamp(min=0))[:, 0]
+    return torch.where(newest[:, 0] > 0, value, last)
+
+
+def _in_plain_operators(model: nn.Module) -> dict[str, str]:
+    """Compute attention without kernels of this package; return in which way, by kind."""
+    impls: dict[str, str] = {}
+    for part in model.modules():
+        if isinstance(part, Attention):
+            part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
+            impls[attention_kind(part)] = part.impl
+    return impls
+
+
+def format_of(ending: str, format: str | None = None) -> str:
+    """Return the format of a file, ``torch`` or ``onnx``, by its ending, ``.pt2`` or ``.onnx``, which must agree.
 
     Raises:
         UserError: for another format or ending, or ONNX without its packages.
@@ -53,132 +249,95 @@ def format_of(ending: str, format: str | None = None) -> str:
 
 
 def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any]]:
-    """A file of a fitted predictor, from series in original units to forecasts in original units; see `RawForecast`.
-
-    The number of windows is free. Attention over every pair is PyTorch's own, that of windows and blocks is written out
-    (``reference``), since the kernels of this package are in neither format.
+    """Export a fitted predictor, for any number of windows; see `RawForecast`.
 
     Args:
         fitted: a predictor and its scaler.
         format: of `FORMATS`.
 
     Returns:
-        the file, and what it says of itself: plain data with ``inputs``, ``outputs``, the sizes and names of the task,
-        quantiles, the order of the series, and how attention is computed.
+        The file, and plain data about it: ``inputs``, ``outputs``, the sizes and names of the task, quantiles, the
+        order of the series, and how attention is computed.
 
     Raises:
         UserError: for a predictor that the format cannot hold, saying why.
     """
     model = RawForecast(fitted).eval()
-    facts = _facts(model, fitted)
-    name = fitted.predictor.name
-    program = _program(model, name)
-    out = io.BytesIO()
+    facts, name = _facts(model, fitted), fitted.predictor.name
+    example, batch = model.example(), torch.export.Dim("batch", min=1)
+    with _explained(f"{name} cannot be exported"):
+        shapes = {argument: {0: batch} for argument in example}
+        program = torch.export.export(model, (), example, dynamic_shapes=shapes)
     if format == "torch":
+        out = io.BytesIO()
         torch.export.save(program, out, extra_files={FACTS: json.dumps(facts)})
         return out.getvalue(), facts
-    return _onnx(program, model, facts, name), facts
-
-
-def _program(model: RawForecast, name: str) -> torch.export.ExportedProgram:
-    batch = torch.export.Dim("batch", min=1)
-    example = model.example()
-    try:
-        with torch.no_grad(), _quiet():
-            return torch.export.export(model, (), example, dynamic_shapes={name: {0: batch} for name in example})
-    except UserError:
-        raise
-    except Exception as error:  # of many types, each for one way in which a model cannot be traced
-        raise UserError(f"{name} cannot be exported: {_reason(error)}") from error
-
-
-def _onnx(program: torch.export.ExportedProgram, model: RawForecast, facts: dict[str, Any], name: str) -> bytes:
-    """The file of the runtime."""
-    try:
-        with torch.no_grad(), _quiet():
-            made = torch.onnx.export(
-                # runtimes do not broadcast the ellipses of an einsum; of plain operators they do
-                program.run_decompositions(),
-                input_names=[*model.inputs],
-                output_names=["forecast"],
-                dynamo=True,
-                optimize=True,
-                verbose=False,
-            )
-    except Exception as error:  # see above
-        raise UserError(f"{name} cannot be exported to ONNX: {_reason(error)}; format torch may hold it") from error
-    assert made is not None
-    proto = made.model_proto
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = FACTS, json.dumps(facts)
-    content: bytes = proto.SerializeToString()
-    _check_runs(content, name)
-    return content
-
-
-def _check_runs(content: bytes, name: str) -> None:
-    """Refuse a file that the ONNX runtime, where it is installed, cannot open."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return
-    runtime = importlib.import_module("onnxruntime")
-    try:
-        runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    except Exception as error:  # of types of its own
-        raise UserError(f"{name} cannot be exported to ONNX: {_reason(error)}; format torch may hold it") from error
+    with _explained(f"{name} cannot be exported to ONNX", "; format torch may hold it"):
+        made = torch.onnx.export(
+            # runtimes do not broadcast the ellipses of an einsum; of plain operators they do
+            program.run_decompositions(),
+            input_names=[*model.inputs],
+            output_names=["forecast"],
+            dynamo=True,
+            optimize=True,
+            verbose=False,
+        )
+        assert made is not None
+        proto = made.model_proto
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = FACTS, json.dumps(facts)
+        content: bytes = proto.SerializeToString()
+        if importlib.util.find_spec("onnxruntime") is not None:  # it may refuse what torch writes
+            runtime = importlib.import_module("onnxruntime")
+            runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return content, facts
 
 
 def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:
-    task, output = model.task, fitted.predictor.output
-    assert output is not None
-    own_scales = len(model.units.mean) > 1
-    steps = [task.prediction_length, task.num_channels]
+    task, levels = model.task, list(fitted.predictor.output.quantiles)
+    shape = ["batch", task.prediction_length, task.num_channels, *([len(levels)] if levels else [])]
+    static = dict(zip(task.static, map(list, task.categories), strict=True))
+    covariates = {name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates")}
     return {
         "model": fitted.predictor.name,
         "inputs": {
             name: {"shape": ["batch", *shape], "dtype": str(dtype).removeprefix("torch.")}
             for name, (shape, dtype) in model.inputs.items()
         },
-        "outputs": {
-            "forecast": {
-                "shape": ["batch", *steps, *([len(output.quantiles)] if output.quantiles else [])],
-                "dtype": "float64",
-            }
-        },
+        "outputs": {"forecast": {"shape": shape, "dtype": "float64"}},
         "context_length": model.length,
         "prediction_length": task.prediction_length,
         "frequency": task.frequency,
         "time_zone": task.time_zone,
         "channels": list(task.channels),
-        "quantiles": list(output.quantiles),
-        "series": [str(one) for one in fitted.scaler.ids] if own_scales else [],
-        "past_covariates": list(task.past_covariates) if "past_covariates" in model.inputs else [],
-        "future_covariates": list(task.future_covariates) if "future_covariates" in model.inputs else [],
-        "static": {name: list(categories) for name, categories in zip(task.static, task.categories, strict=True)}
-        if "static" in model.inputs
-        else {},
+        "quantiles": levels,
+        "series": [str(one) for one in fitted.scaler.ids] if len(model.units.mean) > 1 else [],
+        **{name: names if name in model.inputs else [] for name, names in covariates.items()},
+        "static": static if "static" in model.inputs else {},
         "attention": model.impls,
     }
 
 
-def _reason(error: BaseException) -> str:
-    """The first sentence of what PyTorch says."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-
-
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """In which PyTorch does not say what it is about to do."""
+def _explained(sentence: str, end: str = "") -> Iterator[None]:
+    """Mute PyTorch, and turn an error, of any type, into a sentence."""
     loud = [logging.getLogger(name) for name in _LOUD]
     levels = [one.level for one in loud]
     try:
-        with warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for one in loud:
                 one.setLevel(logging.ERROR)
             yield
+    except UserError:
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+        reason = f"{type(cause).__name__}: {lines[0][:200]}" if lines else type(cause).__name__
+        raise UserError(f"{sentence}: {reason}{end}") from error
     finally:
         for one, level in zip(loud, levels, strict=True):
             one.setLevel(level)

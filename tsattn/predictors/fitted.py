@@ -1,36 +1,52 @@
-"""A fitted predictor in one file, of the form of a Lightning checkpoint: its state, and plain data."""
+"""A fitted predictor: its file, its levels, and its forecasts beyond the end of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tsattn.batch import Batch
+from tsattn.data import FutureWindows, Panel, Series, scaled_series
+from tsattn.data.counts import check_counts
 from tsattn.descriptions import Description
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 from tsattn.predictors import build_predictor
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.conformal import ConformalScores, intervals_of
+from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
+from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_of, levels_of
 from tsattn.scaler import Scaler
 from tsattn.task import Output
-from tsattn.training.checkpoint_content import CheckpointContent, check_same, read_content
-from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from tsattn.training.weight_checks import check_weights
+from tsattn.training.execution import Execution
+from tsattn.training.network import (
+    CheckpointContent,
+    check_same,
+    check_weights,
+    load_checkpoint,
+    read_content,
+    write_checkpoint,
+)
 
-__all__ = ["FittedPredictor", "calibrate_checkpoint", "load_predictor", "restored_predictor", "save_predictor"]
+__all__ = [
+    *("FittedPredictor", "beyond_training", "calibrate_checkpoint", "forecast_batches", "future_batches"),
+    *("load_predictor", "restored_predictor", "save_predictor", "with_levels"),
+]
 
 _CONFORMAL = "conformal"  # the key of a checkpoint
 
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """A predictor, and the scaler of the data that it was fitted to.
+    """Predictor with the scaler of the data that it was fitted to.
 
     Attributes:
         predictor: built, fitted, on the CPU and in eval mode.
         scaler: takes its forecasts back to units.
-        conformal: what its intervals are calibrated by; None where they are not.
+        conformal: scores that calibrate its intervals, if any.
 
     Raises:
         ValueError: for scores of other intervals than it forecasts.
@@ -41,57 +57,50 @@ class FittedPredictor:
     conformal: ConformalScores | None = None
 
     def __post_init__(self) -> None:
-        output = self.predictor.output or Output()
-        if self.conformal is not None and [*self.conformal.intervals] != intervals_of(output.quantiles):
+        if self.conformal is not None and [*self.conformal.intervals] != intervals_of(self.predictor.output.quantiles):
             raise ValueError("the predictor is calibrated for other intervals than it forecasts")
+
+    @property
+    def content(self) -> CheckpointContent:
+        """Plain data from which the predictor is built."""
+        predictor = self.predictor
+        return CheckpointContent(predictor.task, self.scaler, predictor.output, predictor.description)
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
-    """Write a file that `load_predictor` reads, all or nothing.
-
-    Args:
-        path: of the file.
-        fitted: what to write.
-        **facts: plain data that is kept beside it, such as ``global_step``.
+    """Write a file that `load_predictor` reads, with further facts such as ``global_step``, all or nothing.
 
     Raises:
         UserError: if it cannot be written.
     """
-    predictor = fitted.predictor
-    assert predictor.task is not None
-    assert predictor.output is not None
-    checkpoint: dict[str, Any] = {"state_dict": predictor.state_dict(), **facts}
-    CheckpointContent(predictor.task, fitted.scaler, predictor.output, predictor.description).write_to(checkpoint)
+    checkpoint: dict[str, Any] = {"state_dict": fitted.predictor.state_dict(), **facts}
+    fitted.content.write_to(checkpoint)
     if fitted.conformal is not None:
         checkpoint[_CONFORMAL] = fitted.conformal.to_dict()
-    AtomicCheckpointIO().save_checkpoint(checkpoint, path)
+    write_checkpoint(checkpoint, path)
 
 
 def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
-    """Put what a predictor is calibrated by into a checkpoint that is there, all or nothing.
-
-    Args:
-        path: of the file.
-        conformal: its scores.
+    """Add the scores that calibrate a predictor to its checkpoint, all or nothing.
 
     Raises:
         UserError: if it cannot be read or written.
     """
-    AtomicCheckpointIO().save_checkpoint({**load_checkpoint(path), _CONFORMAL: conformal.to_dict()}, path)
+    write_checkpoint({**load_checkpoint(path), _CONFORMAL: conformal.to_dict()}, path)
 
 
 def load_predictor(path: str | Path, description: Description, output: Output | None = None) -> FittedPredictor:
-    """The predictor in a checkpoint: that of a run, or of a training.
+    """Load the predictor of a checkpoint, of a run or of a training.
 
     A checkpoint imports nothing: only classes of tsattn and those that the given description names are made.
 
     Args:
         path: of the checkpoint.
-        description: the predictor that it must hold, as a configuration says it.
-        output: what must have been asked of it; None takes any.
+        description: of the predictor that it must hold.
+        output: of that predictor; None takes any.
 
     Raises:
-        UserError: if it is not there, cannot be read, is damaged, is of another format, or is of another model.
+        UserError: for a missing, unreadable or damaged checkpoint, or one of another format or model.
     """
     checkpoint = load_checkpoint(path)
     content = read_content(checkpoint)
@@ -105,15 +114,10 @@ def load_predictor(path: str | Path, description: Description, output: Output | 
 
 
 def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], source: str) -> FittedPredictor:
-    """A predictor of what was saved of it.
-
-    Args:
-        content: what it was built for, and its description, which is trusted: what it names is imported.
-        state: its `state_dict`.
-        source: where they are from, as messages say it.
+    """Build a saved predictor, and import what its description names; messages name the source.
 
     Raises:
-        UserError: for a state that is not its own, or holds numbers that are not finite.
+        UserError: for a state of another predictor, or with numbers that are not finite.
     """
     check_weights(state, source)
     predictor = build_predictor(content.predictor)
@@ -123,3 +127,96 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
     except RuntimeError as error:
         raise UserError(f"{source} is damaged: {' '.join(str(error).split())[:200]}") from error
     return FittedPredictor(predictor.eval(), content.scaler)
+
+
+def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:
+    """Return a fitted predictor with its quantiles calibrated, if it has scores.
+
+    Args:
+        fitted: the predictor.
+        ids: of the series that are forecast.
+        level: percent of the intervals to forecast instead of its quantiles, see `levels_of`.
+
+    Raises:
+        UserError: for levels of an uncalibrated predictor, or for which its scores are too few.
+    """
+    own = fitted.predictor.output.quantiles
+    levels = own if level is None else levels_of(level)
+    if fitted.conformal is None and level is not None:
+        known = f"; its quantiles are {one_of(map(str, own))}" if own else ""
+        raise UserError(
+            f"intervals of any level need calibrate=True (--model.calibrate true) where the model is fitted{known}"
+        )
+    if fitted.conformal is None or not levels:
+        return fitted
+    return FittedPredictor(Calibrated(fitted.predictor, fitted.conformal, levels, ids).eval(), fitted.scaler)
+
+
+def beyond_training(predictor: Predictor, horizon: int) -> str | None:
+    """Return a warning of a horizon that is longer than was trained for; None of another."""
+    if isinstance(predictor, AnyHorizon):
+        most = predictor.steps_at_once
+        goes_on = "it goes on from its own quantiles, and errors add up"
+        is_far = horizon > most
+        return f"horizon {horizon} is longer than the {most} steps of {predictor.name}: {goes_on}" if is_far else None
+    task = predictor.task
+    if horizon <= task.prediction_length:
+        return None
+    also = "; past covariates keep their last value" if task.past_covariates else ""
+    return (
+        f"horizon {horizon} is longer than the {task.prediction_length} steps that the model was trained for: "
+        f"forecasts are fed back as context, errors add up and intervals are too narrow{also}"
+    )
+
+
+def forecast_batches(
+    predictor: Predictor,
+    scaler: Scaler,
+    panel: Panel,
+    horizon: int,
+    batch_size: int,
+    execution: Execution,
+    series: Series | None = None,
+) -> Iterator[Tensor]:
+    """Yield forecasts `(B, horizon, C)` or `(B, horizon, C, Q)` beyond the end of each series, in original units.
+
+    The data are checked at once, the forecasts are made when they are asked for.
+
+    Args:
+        predictor: built and fitted.
+        scaler: that it was fitted with.
+        panel: the series, as its task needs them (`Panel.for_task`).
+        horizon: steps to forecast.
+        batch_size: series in a batch.
+        execution: where to compute.
+        series: the same series, scaled, where a DataModule holds them: its panel may have their last rows only.
+
+    Raises:
+        UserError: if a future covariate does not reach over the horizon.
+    """
+    series = scaled_series(panel, scaler) if series is None else series
+    loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
+    rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
+    units = series.units
+    return (predictor.in_units(rolled(batch), batch, units) for batch in loader)
+
+
+def future_batches(
+    predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, series: Series
+) -> Iterable[Batch]:
+    """Return the windows beyond the end of each series; the arguments are those of `forecast_batches`.
+
+    Raises:
+        UserError: for values that are no counts, if the predictor forecasts these.
+    """
+    if predictor.forecasts_counts:
+        check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
+    task = replace(predictor.task, context_length=predictor.context_length)
+    warns = not predictor.pretraining(task.data)  # pretrained weights take series of any length
+    windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
+    # a generator of its own: else it draws from torch's, and so into a training in another thread
+    return DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -10,8 +10,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.errors import whole_number
 from tsattn.layers import InstanceNorm
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.contexts import last_context
+from tsattn.predictors.base import Predictor, last_context
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -44,7 +43,6 @@ class RepeatedSteps(_Unfitted):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        assert self.task is not None, "build(task, output) comes first"
         L = self.context_length
         seasons = {} if batch.units is None else batch.units.seasons
         last = seasons[L].scaled if L in seasons else last_context(batch, L).past
@@ -76,7 +74,6 @@ class SeasonalNaive(RepeatedSteps):
     @property
     @override
     def context_length(self) -> int:
-        assert self.task is not None, "build(task, output) comes first"
         return self.task.season_length if self._own_length is None else self._own_length
 
 
@@ -110,7 +107,6 @@ class WindowMean(_Unfitted):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        assert self.task is not None, "build(task, output) comes first"
         window = last_context(batch, self.context_length)
         level = InstanceNorm(window.past, window.past_observed).level
         return level.expand(-1, self.task.prediction_length, -1)

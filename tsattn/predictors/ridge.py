@@ -1,32 +1,45 @@
-"""Ridge regression in closed form."""
+"""Ridge regression in closed form, with a context and a penalty that may be chosen from several.
+
+Shape letters: L context length, T prediction length, A penalties.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, solve_ridge
+from tsattn.backbones.ridge_solution import (
+    ALPHA,
+    apply_ridge,
+    normal_equations,
+    regression_rows,
+    solve_normal_equations,
+    solve_ridge,
+)
 from tsattn.batch import Batch
-from tsattn.errors import UserError, one_of, whole_number
-from tsattn.predictors.base import Predictor
-from tsattn.predictors.contexts import last_context
-from tsattn.predictors.ridge_choice import SELECTORS, least, leave_block_out_errors, validation_errors
+from tsattn.errors import UserError, number_of, one_of, whole_number
+from tsattn.predictors.base import Predictor, last_context
 from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Ridge", "ridge_label"]
+__all__ = ["Candidate", "Ridge", "least", "leave_block_out_errors", "ridge_label", "ridge_maps", "validation_errors"]
+
+_SELECTORS = ("validation", "leave_block_out")
+_NUM_BLOCKS = 10
 
 
 def ridge_label(contexts: Iterable[int], alpha: float | Sequence[float], name: str = "ridge") -> str:
-    """Label that tells ridges apart in tables, ``ridge (context 104, alpha 10)``; without alpha it is the default.
+    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha.
 
     Args:
         contexts: lengths of the maps that the label stands for.
@@ -58,8 +71,6 @@ class Ridge(Predictor):
             to choose from.
     """
 
-    uses_weights = True
-
     weight: Tensor
 
     def __init__(
@@ -67,7 +78,7 @@ class Ridge(Predictor):
         *,
         alpha: float | Sequence[float] = ALPHA,
         context_length: int | Sequence[int] | None = None,
-        select: str = SELECTORS[0],
+        select: str = _SELECTORS[0],
     ) -> None:
         super().__init__(alpha=_plain(alpha), context_length=_plain(context_length), select=select)
         self.alphas = _several("alpha", alpha)
@@ -76,12 +87,16 @@ class Ridge(Predictor):
                 raise UserError(f"alpha must be a number above 0, not {value}")
         own = [] if context_length is None else _several("context_length", context_length)
         self._own_lengths = [whole_number("context_length", length) for length in own]
-        if select not in SELECTORS:
-            raise UserError(f"select must be one of {one_of(SELECTORS)}, not {select!r}")
-        if select != SELECTORS[0] and not self.chooses:
+        if select not in _SELECTORS:
+            raise UserError(f"select must be one of {one_of(_SELECTORS)}, not {select!r}")
+        if select != _SELECTORS[0] and not self.chooses:
             raise UserError(f"select: {select} needs a list to choose from: several of alpha or of context_length")
         self.select = select
         self._fixed_length: int | None = None
+
+    @override
+    def check_weights(self, data: ForecastDataModule) -> None:
+        pass
 
     @classmethod
     @override
@@ -112,7 +127,6 @@ class Ridge(Predictor):
     @property
     @override
     def num_parameters(self) -> int:
-        assert self.task is not None, "build(task, output) comes first"
         is_known = not self.chooses or not self.get_buffer("chosen_context").is_meta
         return (self.fitted_length if is_known else self.context_length) * self.task.prediction_length
 
@@ -144,12 +158,11 @@ class Ridge(Predictor):
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        """Solve for the training windows, with what is chosen where there is a choice.
+        """Solve for the training windows, with the chosen context and penalty.
 
         Returns:
-            ``every``: that each k-th of very many windows was taken, 1 that all were. Where there is a choice also
-            ``chosen`` (``context_length`` and ``alpha``), ``candidates`` with their errors, and ``member``, the name of
-            the part of an ensemble.
+            ``every``: k where each k-th of very many windows was taken. Where there is a choice also ``chosen``
+            (``context_length`` and ``alpha``), ``candidates`` with their errors, and ``member`` of an ensemble.
 
         Raises:
             UserError: where nothing can be chosen, see `validation_errors` and `leave_block_out_errors`.
@@ -160,7 +173,7 @@ class Ridge(Predictor):
         facts: dict[str, Any] = {"member": member} if member else {}
         chosen = None if training is None else training.choices.get(member)
         if chosen is None:
-            errors = validation_errors if self.select == SELECTORS[0] else leave_block_out_errors
+            errors = validation_errors if self.select == _SELECTORS[0] else leave_block_out_errors
             candidates = errors(data, self._lengths, self.alphas, _teller(training, member))
             best = least(candidates)
             chosen = {"context_length": best.context_length, "alpha": best.alpha}
@@ -168,7 +181,7 @@ class Ridge(Predictor):
         return {"every": self._solve(data, chosen["context_length"], chosen["alpha"]), **facts}
 
     def _solve(self, data: ForecastDataModule, L: int, alpha: float) -> int:
-        """Take the map of a context and penalty; of very many windows each k-th, the k that is given back."""
+        """Take the map of a context and penalty, of each k-th window; return k."""
         every = data.thinning("train", L)
         weight = solve_ridge(data.eval_dataloader("train", L, every), alpha)
         device = torch.device("cpu") if self.weight.is_meta else self.weight.device
@@ -199,7 +212,6 @@ class Ridge(Predictor):
 
 
 def _several(name: str, given: Any) -> list[Any]:
-    """The values that are given, one or a list."""
     values = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     if not values:
         raise UserError(f"{name} must be a number or a list of numbers to choose from, not {given!r}")
@@ -210,13 +222,171 @@ def _several(name: str, given: Any) -> list[Any]:
 
 
 def _plain(given: Any) -> Any:
-    """A list where a sequence was given."""
     return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
 
 
 def _teller(training: Training | None, member: str) -> Callable[[str], None]:
-    """What takes lines about the choice."""
     if training is None:
         return lambda line: None
     say = training.say
     return say if not member else lambda line: say(f"{member}: {line}")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Ridge that may be chosen.
+
+    Attributes:
+        context_length: L.
+        alpha: its penalty.
+        mse: its mean squared error on the scale of the data.
+    """
+
+    context_length: int
+    alpha: float
+    mse: float
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"context_length": self.context_length, "alpha": self.alpha, "mse_scaled": self.mse}
+
+
+def least(candidates: Iterable[Candidate]) -> Candidate:
+    """Return the candidate of the least error, the first of several."""
+    return min(candidates, key=lambda candidate: candidate.mse)
+
+
+def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
+    """Return the map of each penalty, `(A, L, T)`, by one eigendecomposition for all of them.
+
+    Args:
+        gram: `(L, L)`, see `normal_equations`.
+        moment: `(L, T)`.
+        alphas: A penalties above 0.
+    """
+    if len(alphas) == 1:
+        return solve_normal_equations(gram, moment, alphas[0])[None]
+    values, vectors = torch.linalg.eigh(gram)
+    shrunk = values.clamp(min=0) + values.new_tensor(alphas)[:, None]
+    maps: Tensor = vectors @ ((vectors.T @ moment) / shrunk[..., None])
+    return maps
+
+
+def validation_errors(
+    data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
+) -> list[Candidate]:
+    """Fit each context and penalty to its training windows, and measure it on all validation windows.
+
+    Args:
+        data: set up.
+        contexts: L of each.
+        alphas: penalties, each with every context.
+        say: takes a line after each context.
+
+    Raises:
+        UserError: without validation windows.
+    """
+    if "val" not in data.parts:
+        raise UserError(
+            "a ridge of several alphas or contexts is chosen by validation windows, and the data has none; give one of "
+            "each, or select: leave_block_out"
+        )
+    found: list[Candidate] = []
+    for context in contexts:
+        equations = normal_equations(data.eval_dataloader("train", context, data.thinning("train", context)))
+        # side by side, as one map of A T outputs
+        flat = ridge_maps(*equations, alphas).permute(1, 0, 2).flatten(1)
+        squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0.0
+        for batch in data.eval_dataloader("val", context):
+            assert batch.target is not None
+            forecast = apply_ridge(flat, batch).unflatten(1, (len(alphas), -1))  # type: ignore[no-untyped-call]
+            error = (forecast - batch.target.double()[:, None]).square()
+            if batch.target_observed is not None:
+                error = error.masked_fill(~batch.target_observed[:, None], 0.0)
+                count += float(batch.target_observed.sum())
+            else:
+                count += batch.target.numel()
+            squared += error.sum((0, 2, 3))
+        found += _candidates(context, alphas, squared / count, "validation MSE", say)
+    return found
+
+
+def leave_block_out_errors(
+    data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
+) -> list[Candidate]:
+    """Measure each context and penalty on blocks of training windows that are left out in turn.
+
+    The windows, in the order of series and time, are cut into ten blocks. Each is forecast by the map of all others but
+    itself and its two neighbours, whose nearest windows share rows with its own. All contexts are compared on the
+    windows that the longest leaves, in one pass. Source: Racine, *Consistent cross-validatory model-selection for
+    dependent data: hv-block cross-validation* (Journal of Econometrics, 2000).
+
+    Args:
+        data: set up.
+        contexts: L of each.
+        alphas: penalties, each with every context.
+        say: takes a line before the pass, and one for each context.
+
+    Raises:
+        UserError: for fewer training windows than blocks.
+    """
+    longest = max(contexts)
+    every = data.thinning("train", longest)
+    windows = -(-len(data.windows("train", longest)) // every)
+    if windows < _NUM_BLOCKS:
+        raise UserError(f"leave_block_out needs {_NUM_BLOCKS} training windows or more, and there are {windows}")
+    say(f"ridge: {windows} training windows in {_NUM_BLOCKS} blocks, for {number_of(len(contexts), 'context')}")
+    blocks = {context: [_Block(context, data.prediction_length) for _ in range(_NUM_BLOCKS)] for context in contexts}
+    bounds = [-(-windows * number // _NUM_BLOCKS) for number in range(_NUM_BLOCKS + 1)]
+    first = 0
+    for batch in data.eval_dataloader("train", longest, every):
+        for place, (start, end) in enumerate(pairwise(bounds)):
+            part = batch.rows(max(0, start - first), max(0, end - first))
+            if len(part):
+                for context in contexts:
+                    blocks[context][place].add(last_context(part, context))
+        first += len(batch)
+    found: list[Candidate] = []
+    for context in contexts:
+        squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0
+        for place, block in enumerate(blocks[context]):
+            rest = [one for other, one in enumerate(blocks[context]) if abs(other - place) > 1 and one.count]
+            if block.count and rest:
+                gram, moment = (torch.stack([getattr(r, n) for r in rest]).sum(0) for n in ("gram", "moment"))
+                squared += block.squared_errors(ridge_maps(gram, moment, alphas))
+                count += block.count
+        if not count:
+            raise UserError("leave_block_out needs training windows with known targets in more than one block of them")
+        found += _candidates(context, alphas, squared / count, "MSE of blocks left out", say)
+    return found
+
+
+class _Block:
+    """Normal equations of a block of windows, from which the squared error of any map follows."""
+
+    def __init__(self, context_length: int, prediction_length: int) -> None:
+        self.gram = torch.zeros(context_length, context_length, dtype=torch.float64)
+        self.moment = torch.zeros(context_length, prediction_length, dtype=torch.float64)
+        self.targets = torch.zeros((), dtype=torch.float64)
+        self.count = 0
+
+    def add(self, batch: Batch) -> None:
+        x, y = regression_rows(batch)
+        self.gram += x.T @ x
+        self.moment += x.T @ y
+        self.targets += y.square().sum()
+        self.count += y.numel()
+
+    def squared_errors(self, maps: Tensor) -> Tensor:
+        """Return `(A,)` of the maps `(A, L, T)`: `|Y|^2 - 2 <W, X' Y> + <W, X' X W>`."""
+        return self.targets + ((self.gram @ maps - 2 * self.moment) * maps).sum((1, 2))
+
+
+def _candidates(
+    context: int, alphas: Sequence[float], errors: Tensor, what: str, say: Callable[[str], None]
+) -> list[Candidate]:
+    found = [Candidate(context, alpha, mse) for alpha, mse in zip(alphas, errors.tolist(), strict=True)]
+    best = least(found)
+    say(f"ridge (context {context}): {what} {best.mse:.4g}, with alpha {best.alpha:g}")
+    return found

@@ -1,8 +1,28 @@
-"""Training of networks with Lightning."""
+"""Training of networks with Lightning, which is imported once something trains."""
 
-from tsattn.training.execution import Execution
-from tsattn.training.module import ForecastingModule
-from tsattn.training.train import Training, TrainingFiles, check_training, train
-from tsattn.training.trainer_options import TrainerOptions
+from __future__ import annotations
 
-__all__ = ["Execution", "ForecastingModule", "TrainerOptions", "Training", "TrainingFiles", "check_training", "train"]
+from typing import TYPE_CHECKING, Any
+
+from tsattn.descriptions import imported
+
+if TYPE_CHECKING:
+    from tsattn.training.execution import Execution
+    from tsattn.training.module import ForecastingModule
+    from tsattn.training.train import Training, TrainingFiles
+    from tsattn.training.trainer_options import TrainerOptions
+
+__all__ = ["Execution", "ForecastingModule", "TrainerOptions", "Training", "TrainingFiles"]
+
+_HOMES = {
+    "Execution": "execution",
+    "ForecastingModule": "module",
+    "TrainerOptions": "trainer_options",
+    **dict.fromkeys(("Training", "TrainingFiles"), "train"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tsattn.training' has no attribute {name!r}")
+    return imported(f"tsattn.training.{_HOMES[name]}.{name}")

@@ -1,32 +1,46 @@
-"""Where, and in which precision, a trained module forecasts."""
+"""Where a process computes, and how it keeps to itself: device, precision, random numbers, what Lightning says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import contextlib
+import logging
+import random
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from lightning.pytorch.plugins import Precision
 from torch import Tensor, nn
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet_lightning import quiet_lightning
-from tsattn.training.trainer_options import TrainerOptions, build_trainer
 
-__all__ = ["Execution"]
+if TYPE_CHECKING:  # what only forecasts on a CPU needs no Lightning
+    from lightning.pytorch.plugins import Precision
+
+    from tsattn.training.trainer_options import TrainerOptions
+
+__all__ = ["Execution", "is_first_process", "own_random_state", "quiet_lightning"]
+
+_NOISE = (
+    r".*does not have many workers.*",
+    r".*The number of training batches.*",
+    r".*Experiment logs directory.*",
+    r".*Checkpoint directory .* exists and is not empty.*",
+    r".*LeafSpec.*",
+    r".*isinstance\(treespec.*",
+    r".*callbacks used to create the checkpoint need to be provided.*",
+    r".*lr_scheduler.step\(\).*",
+    r".*GPU available but not used.*",
+    r".*`srun` command is available.*",  # on every machine of a cluster
+    r".*LightningCLI's args parameter.*",  # the words of a subprocess are those of this process
+)
 
 
 class Execution:
-    """A device and a precision, as Lightning's Trainer has them.
-
-    Args:
-        trainer: the arguments of the Trainer; of them, those that say how to compute are obeyed, on one device.
-
-    Attributes:
-        options: these arguments.
-        device: where batches are computed.
+    """Device and precision, as Lightning's Trainer has them, on one device.
 
     Raises:
         UserError: for an accelerator that is not there, or a precision that it lacks.
@@ -36,51 +50,55 @@ class Execution:
 
     def __init__(self, trainer: TrainerOptions) -> None:
         self.options = trainer
-        self.device, self._precision = _plain(trainer.arguments) or self._of_trainer(trainer)
+        self.device, self._precision = torch.device("cpu"), None
+        given = trainer.arguments
+        has_others = torch.cuda.is_available() or torch.backends.mps.is_available()
+        is_cpu = given["accelerator"] == "cpu" or (given["accelerator"] == "auto" and not has_others)
+        asked = [given[name] for name in ("plugins", "deterministic", "benchmark")]
+        if not is_cpu or given["precision"] not in (None, "32-true") or any(asked):
+            self.device, self._precision = self._of_trainer()
 
-    def _of_trainer(self, trainer: TrainerOptions) -> tuple[torch.device, Precision]:
-        obeyed = {name: trainer.arguments[name] for name in self._OBEYED}
+    def _of_trainer(self) -> tuple[torch.device, Precision]:
+        from tsattn.training.trainer_options import build_trainer
+
+        silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+        obeyed = {name: self.options.arguments[name] for name in self._OBEYED}
         with quiet_lightning():
-            made = build_trainer(
-                {**obeyed, "callbacks": None},
-                devices=1,
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-            )
-        # its loops compute by three calls of this plugin, and so does `forecaster`: no loop is needed for that
+            made = build_trainer({**obeyed, **dict.fromkeys(silent, False), "callbacks": None, "devices": 1})
+        # its loops compute by three calls of this plugin, and so does `forecaster`
         device: torch.device = made.strategy.root_device
         return device, made.precision_plugin
 
     @classmethod
     def exact(cls, options: TrainerOptions) -> Execution:
-        """On the host, in the precision that the weights have, whatever the options say."""
+        """Compute on the host, in the precision that the weights have, whatever the options say."""
         made = cls.__new__(cls)
-        made.options, made.device, made._precision = options, torch.device("cpu"), Precision()
+        made.options, made.device, made._precision = options, torch.device("cpu"), None
         return made
 
     def forecaster(
         self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None
     ) -> Callable[[Batch], Tensor]:
-        """What forecasts a batch with a module in eval mode, moved to the device; the forecast comes back to the CPU.
+        """Return a function that forecasts a batch with a module, moved to the device, in eval mode.
 
-        A module without parameters was not trained in the precision, and keeps its own.
+        The forecast comes back to the CPU. A module without parameters keeps its own precision.
 
         Args:
             module: from a batch to a forecast.
             forecast: calls the module, if another form of call is wanted.
         """
-        is_trained = next(module.parameters(), None) is not None
-        precision = self._precision if is_trained else Precision()
-        module = precision.convert_module(module.to(self.device)).eval()
+        precision = self._precision if next(module.parameters(), None) is not None else None
+        module = module.to(self.device)
+        module = (module if precision is None else precision.convert_module(module)).eval()
         call = module if forecast is None else forecast
 
         @torch.inference_mode()
         def on_device(batch: Batch) -> Tensor:
-            there = precision.convert_input(batch.to(self.device, non_blocking=True))
+            there = batch.to(self.device, non_blocking=True)
+            if precision is not None:
+                there = precision.convert_input(there)
             try:
-                with precision.forward_context():
+                with contextlib.nullcontext() if precision is None else precision.forward_context():
                     out: Tensor = call(there)
             except torch.OutOfMemoryError as error:
                 raise UserError(
@@ -92,10 +110,78 @@ class Execution:
         return on_device
 
 
-def _plain(given: Mapping[str, Any]) -> tuple[torch.device, Precision] | None:
-    """A CPU in full precision, where nothing else is asked for or there: no Trainer need be made for that."""
-    has_others = torch.cuda.is_available() or torch.backends.mps.is_available()
-    is_cpu = given["accelerator"] == "cpu" or (given["accelerator"] == "auto" and not has_others)
-    asked = [given[name] for name in ("plugins", "deterministic", "benchmark")]
-    is_full = given["precision"] in (None, FULL_PRECISION)
-    return (torch.device("cpu"), Precision()) if is_cpu and is_full and not any(asked) else None
+_RANDOM = threading.RLock()
+
+
+@contextlib.contextmanager
+def own_random_state(seed: int | None = None) -> Iterator[None]:
+    """Draw from the generators of torch, numpy and Python as if nothing else did; then restore their states.
+
+    Dropout and callbacks know no other generators, so that other threads wait here for their turn. Without a seed the
+    generators stay where they are.
+    """
+    with _RANDOM, torch.random.fork_rng():
+        python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  # what callbacks of users draw from
+        if seed is not None:
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(array)  # noqa: NPY002
+
+
+_QUIET = threading.Lock()
+_silence = contextlib.ExitStack()
+_inside = 0  # of all threads: what is quiet belongs to the process
+
+
+@contextlib.contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Mute what Lightning says of its own workings, until the last thread that asked for it is done."""
+    global _inside
+    with _QUIET:
+        if not _inside:
+            _silence.enter_context(_silenced())
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _QUIET:
+            _inside -= 1
+            if not _inside:
+                _silence.close()
+
+
+@contextlib.contextmanager
+def _silenced() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    excepthook = threading.excepthook
+
+    def without_writers(failed: threading.ExceptHookArgs) -> None:
+        if type(failed.thread).__name__ != "_AsyncWriterThread":  # TensorBoard raises it again in the main thread
+            excepthook(failed)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module="lightning")
+        for pattern in _NOISE:
+            warnings.filterwarnings("ignore", pattern)
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.WARNING)
+            threading.excepthook = without_writers
+            yield
+        finally:
+            threading.excepthook = excepthook
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def is_first_process() -> bool:
+    """Return whether this is the one process, of those that train together, that writes and prints."""
+    from lightning.pytorch.utilities import rank_zero_only
+
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,40 +13,24 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.window_errors import quantile_loss
 from tsattn.layers import OutputDistribution
 
-__all__ = [
-    "FREQUENCY",
-    "LOSSES",
-    "NLL",
-    "PINBALL",
-    "batch_loss",
-    "choose_loss",
-    "frequency_loss",
-    "masked_loss",
-    "refuse_beside_own_loss",
-]
+__all__ = ["FREQUENCY", "LOSSES", "NLL", "PINBALL", "batch_loss", "choose_loss", "frequency_loss", "masked_loss"]
 
 PINBALL = "pinball"
 NLL = "nll"
 FREQUENCY = "frequency"
 
 LOSSES: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
-"""The losses of a point forecast that take each step by itself."""
+"""Losses of a point forecast, step by step."""
 
 _OF_POINTS = (*LOSSES, FREQUENCY)
-_SHARE_OF_SPECTRUM = 0.5  # of the loss by frequency, beside that of the steps
+_SHARE_OF_SPECTRUM = 0.5  # of the loss by frequency
 
 
 def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution: str | None = None) -> str:
-    """The name of the loss, found from the quantiles if none is given.
-
-    Args:
-        name: ``mse``, ``mae``, ``huber``, ``frequency``, ``pinball`` or ``nll``, the negative log-likelihood; None is
-            ``mse``, or ``pinball`` with quantiles, or ``nll`` with a distribution.
-        quantiles: the levels that are forecast, none for a point forecast.
-        distribution: that is forecast, if one is.
+    """Return the loss of an output, by default ``mse``, ``pinball`` or ``nll``, the negative log-likelihood.
 
     Raises:
-        UserError: for an unknown loss, or one that does not train what is forecast.
+        UserError: for an unknown loss, or one that does not train this output.
     """
     if name is None:
         if distribution is not None:
@@ -68,20 +51,6 @@ def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution:
     return name
 
 
-def refuse_beside_own_loss(kind: str, **given: Any) -> None:
-    """Refuse options that mean nothing to a backbone that goes on from pretrained weights, by its own loss.
-
-    Args:
-        kind: of the backbone.
-        **given: options, of which those that are set are refused.
-
-    Raises:
-        UserError: naming the first that is set.
-    """
-    for name in (name for name, value in given.items() if value):
-        raise UserError(f"{kind} goes on from pretrained weights: leave {name} out")
-
-
 def masked_loss(
     name: str,
     forecast: Tensor,
@@ -90,7 +59,7 @@ def masked_loss(
     quantiles: Sequence[float] = (),
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Mean loss over the observed targets, and over the quantiles.
+    """Return the mean loss over the observed targets, and over the quantiles.
 
     Args:
         name: ``mse``, ``mae``, ``huber`` (with its bend at 1, one standard deviation of the training data),
@@ -99,9 +68,8 @@ def masked_loss(
         target: `(B, T, C)`.
         observed: `(B, T, C)` bool; None if all is observed. Without one observed target the loss is 0.
         quantiles: the Q levels of ``pinball``.
-        weight: `(B, T, C)` of each target, by which its loss is multiplied; targets of weight 0 are as not observed.
-            The mean is that over all others, not over the weights of a batch, in which a batch of small ones would
-            count as much as any.
+        weight: `(B, T, C)` factor of each target's loss; weight 0 is as not observed. The mean is over all other
+            targets, not over the weights of a batch, in which a batch of small ones would count as much as any.
 
     Raises:
         UserError: for an unknown loss, ``pinball`` without quantiles, or another loss with them.
@@ -119,20 +87,19 @@ def masked_loss(
 
 
 def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
-    """Half the absolute error of each step, and half that of the frequencies of its window.
+    """Return half the absolute error of each step plus half that of its window's frequencies.
 
-    The steps of a window depend on each other, so that a loss step by step counts one error many times; its frequencies
-    nearly do not (Wang et al., *FreDF: Learning to Forecast in the Frequency Domain*, ICLR 2025). What is taken is the
-    mean modulus of the difference of both spectra, of a transform that keeps the sum of squares.
+    Steps of a window depend on each other, so a loss step by step counts one error many times; frequencies nearly do
+    not (Wang et al., *FreDF: Learning to Forecast in the Frequency Domain*, ICLR 2025). Their part is the mean modulus
+    of the difference of both orthonormal spectra.
 
     Args:
         forecast: `(B, T, C)`.
         target: `(B, T, C)`.
-        observed: `(B, T, C)` bool. Where it is False the error is taken to be 0 in the spectrum, whatever the target
-            is; None if all is observed.
+        observed: `(B, T, C)` bool; elsewhere the error is 0 in the spectrum. None if all is observed.
 
     Returns:
-        `(B, T, C)`: the part of the frequencies is the same for all steps of a window and channel.
+        `(B, T, C)`: the part of the frequencies is equal for all steps of a window and channel.
     """
     error = forecast - target
     if observed is not None:
@@ -147,25 +114,23 @@ def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = N
 def batch_loss(
     name: str, made: Tensor, batch: Batch, quantiles: Sequence[float] = (), family: OutputDistribution | None = None
 ) -> Tensor:
-    """Mean loss over the observed targets of a batch.
+    """Return the mean loss over the observed targets of a batch.
 
     Args:
         name: of the loss.
-        made: what the network gives: a forecast as for `masked_loss`, or the parameters `(B, T, C, P)` of `family`.
-        batch: the windows.
-        quantiles: the levels of the forecast.
-        family: of the distribution, whose negative log-likelihood is the loss; None where none is forecast.
+        made: a forecast as for `masked_loss`, or the parameters `(B, T, C, P)` of `family`.
+        batch: the windows, with targets.
+        quantiles: levels of the forecast.
+        family: distribution whose negative log-likelihood is the loss.
     """
     target, observed = batch.target, batch.target_observed
     assert target is not None, "a window beyond the end of the data has no target"
     if family is None:
         return masked_loss(name, made, target, observed, quantiles, batch.target_weight)
-    loss = -family.log_prob(made, target, batch)
-    return _mean(loss, observed, batch.target_weight)
+    return _mean(-family.log_prob(made, target, batch), observed, batch.target_weight)
 
 
 def _mean(loss: Tensor, observed: Tensor | None, weight: Tensor | None) -> Tensor:
-    """The mean of losses `(B, T, C)` over the targets that are observed and count; see `masked_loss`."""
     observed = _counted(observed, weight)
     if weight is not None:
         loss = loss * weight
@@ -175,7 +140,7 @@ def _mean(loss: Tensor, observed: Tensor | None, weight: Tensor | None) -> Tenso
 
 
 def _counted(observed: Tensor | None, weight: Tensor | None) -> Tensor | None:
-    """`(B, T, C)` bool, which targets are observed and count; None if all do."""
+    """Return `(B, T, C)` bool, True where a target is observed and has a weight; None if all do."""
     if weight is None:
         return observed
     return weight > 0 if observed is None else observed & (weight > 0)

@@ -1,10 +1,11 @@
-"""The thin LightningModule around a backbone that knows nothing of Lightning."""
+"""LightningModule that trains and measures a network; the backbone knows nothing of Lightning."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import torch
@@ -12,11 +13,11 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins import MixedPrecision, Precision
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from tsattn.backbones import BACKBONES, Backbone, backbone_class, build_backbone, complete_backbone, network_name
+from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name
 from tsattn.batch import Batch
 from tsattn.checks import calibration_share
 from tsattn.data.counts import check_distribution
@@ -25,29 +26,29 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
-from tsattn.layers import distribution as output_distribution
 from tsattn.optim import BETAS, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
-from tsattn.training.checkpoint_content import CheckpointContent, check_same, read_content
-from tsattn.training.checkpoint_io import load_checkpoint
-from tsattn.training.compilation import (
-    check_compile_device,
-    check_compile_mode,
-    compiler_errors,
-    hold_gradients,
-    start_compiled,
-    stop_compiled,
-    uses_cuda_graphs,
+from tsattn.training.length import Optimization
+from tsattn.training.losses import batch_loss, choose_loss
+from tsattn.training.network import (
+    CheckpointContent,
+    Network,
+    check_same,
+    check_weights,
+    load_checkpoint,
+    read_content,
 )
-from tsattn.training.losses import batch_loss, choose_loss, refuse_beside_own_loss
-from tsattn.training.optimization import Optimization
-from tsattn.training.stopping import check_stopping
-from tsattn.training.weight_checks import check_weights
 
-__all__ = ["ForecastingModule"]
+__all__ = [
+    *("COMPILE_MODES", "ForecastingModule", "check_compile_device", "compiler_errors", "hold_gradients"),
+    *("start_compiled", "stop_compiled", "uses_cuda_graphs"),
+]
 
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+"""Modes of torch.compile."""
 
+_WITH_GRAPHS = ("reduce-overhead", "max-autotune")  # CUDA graphs, on a CUDA device
 _LOGGED = (
     *("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows"),
     *("crps_scaled", "crps_original", "wql"),
@@ -57,9 +58,8 @@ _LOGGED = (
 class ForecastingModule(LightningModule):
     """Lightning module that trains and measures a backbone.
 
-    The backbone is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
-    is loaded: task, scaler, output and description travel inside the checkpoint as plain data. The attribute
-    `backbone` is the network, None before.
+    The network is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
+    is loaded: task, scaler, output and description travel inside the checkpoint as plain data.
 
     Args:
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
@@ -88,20 +88,27 @@ class ForecastingModule(LightningModule):
             without `quantiles` its mean is forecast. By default none.
         betas: of AdamW: the share that its mean of past gradients, and that of their squares, keeps at each step.
         calibrate: whether a run calibrates intervals by the validation windows once the training is over, see
-            `tsattn.predictors.conformal`; or the share of the rows for validation, the last ones, that does so alone.
+            `tsattn.predictors.calibrated`; or the share of the rows for validation, the last ones, that does so alone.
         patience: validations without a lower error, after which training ends; by default 7 where nobody says how long
             to train, else training ends at its end.
         min_delta: how much lower a validation error must be for that.
 
     Attributes:
-        output: what is asked of the model: a point forecast or quantiles.
-        task: what it is built for; None before.
-        scaler: of the data that it is built for; None before.
-        starts_warm: whether its weights are those of an earlier training, set by `train`.
+        description: complete description of the backbone.
+        output: form of the forecast: points, quantiles or a distribution.
+        network: backbone, task and output, once built.
+        scaler: of the data that it is built for, once built.
+        units: of the series that are measured, once built.
+        errors: of the windows measured so far, once built.
 
     Raises:
-        UserError: for an argument out of its range, or a loss that does not train what is forecast.
+        UserError: for an argument out of its range, or a loss that does not train this output.
     """
+
+    network: Network
+    scaler: Scaler
+    units: Units
+    errors: ErrorTotals
 
     def __init__(
         self,
@@ -126,10 +133,16 @@ class ForecastingModule(LightningModule):
         calibration_share(calibrate)
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
-        check_compile_mode(compile_mode)
+        if compile_mode is not None and compile_mode not in COMPILE_MODES:
+            raise UserError(
+                f"compile_mode must be one of {one_of(COMPILE_MODES)}, or null for none, not {compile_mode!r}"
+            )
         self.output = Output(tuple(quantiles), distribution)
-        self.family = output_distribution(self.output)
-        self.patience, self.min_delta = check_stopping(patience, min_delta)
+        if patience is not None and patience < 1:
+            raise UserError(f"patience must be at least 1 validation, not {patience}")
+        if not 0 <= min_delta < math.inf:
+            raise UserError(f"min_delta must be a number of at least 0, not {min_delta}")
+        self.patience, self.min_delta = patience, min_delta
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
         self.description = complete_backbone(backbone)
@@ -137,186 +150,165 @@ class ForecastingModule(LightningModule):
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
         if self.has_own_loss:
-            given = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
-            refuse_beside_own_loss(self.description["kind"], loss=loss, mup=mup, **given)
+            options = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
+            for name in (name for name, value in {"loss": loss, "mup": mup, **options}.items() if value):
+                raise UserError(f"{self.description['kind']} goes on from pretrained weights: leave {name} out")
         self.mup, self.compile_mode = mup, compile_mode
         self.activation_checkpointing = activation_checkpointing
-        self._runs_compiled = self.starts_warm = False
-        self.task: Task | None = None
-        self.scaler: Scaler | None = None
-        self.backbone: Backbone | None = None
-        self.errors: ErrorTotals | None = None
-        self.units: Units | None = None
+        self._runs_compiled = self._starts_warm = False
 
     @property
     def name(self) -> str:
-        """Kind of backbone and attention, e.g. ``transformer_mlr``: what tables and run folders call it."""
+        """Kind of backbone and attention, e.g. ``transformer_mlr``, as tables and run folders show it."""
         return network_name(self.description)
 
-    def build(self, task: Task, scaler: Scaler, backbone: Backbone | None = None) -> None:
-        """Build the backbone for a task; once built, only the same sizes will do, and task and scaler stay.
+    @property
+    def backbone(self) -> Backbone:
+        """Backbone of the network, once built."""
+        return self.network.backbone
 
-        Args:
-            task: the sizes to build for.
-            scaler: of the data, which takes forecasts back to original units.
-            backbone: built for the task already; None builds a new one.
+    @property
+    def is_built(self) -> bool:
+        """Whether there is a network."""
+        return hasattr(self, "network")
+
+    def build(self, task: Task, scaler: Scaler, network: Network | None = None) -> None:
+        """Build the network for a task, if it was not built already; then task and scaler stay.
 
         Raises:
             UserError: for other sizes, or a backbone whose activations cannot be computed anew, or not compiled.
         """
-        if self.task is not None:
-            if _sizes(self.task) != _sizes(task):
-                raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
+        if self.is_built:
+            built = self.network.task
+            if _sizes(built) != _sizes(task):
+                raise UserError(f"the model is built for {_sizes(built)}; the data has {_sizes(task)}")
             return
-        backbone = build_backbone(self.description, task, self.output) if backbone is None else backbone
+        network = Network(self.description, task, self.output) if network is None else network
         if self.activation_checkpointing:
-            encoders = [part for part in backbone.modules() if isinstance(part, BlockStack)]
-            if not encoders:
-                raise UserError(
-                    f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
-                    f"{self.description['kind']} has no encoder: leave it false"
-                )
-            if self.compile_mode is not None and any(encoder.counts for encoder in encoders):
-                raise UserError(
-                    "norm: batch counts tokens in the first pass alone, which no compiler follows: of norm: batch, "
-                    "activation_checkpointing and compile_mode choose two"
-                )
-            for encoder in encoders:
-                encoder.recompute = True
+            self._recompute_blocks(network.backbone)
         if self.mup:
-            mup_init_(backbone)
-        self.backbone = backbone
+            mup_init_(network.backbone)
+        self.network, self.scaler, self.units = network, scaler, scaler.units()
         self.errors = ErrorTotals(task.num_channels, self.output.quantiles)
-        self.units = scaler.units()
-        self.task, self.scaler = task, scaler
+
+    def _recompute_blocks(self, backbone: Backbone) -> None:
+        encoders = [part for part in backbone.modules() if isinstance(part, BlockStack)]
+        if not encoders:
+            raise UserError(
+                f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
+                f"{self.description['kind']} has no encoder: leave it false"
+            )
+        if self.compile_mode is not None and any(encoder.counts for encoder in encoders):
+            raise UserError(
+                "norm: batch counts tokens in the first pass alone, which no compiler follows: of norm: batch, "
+                "activation_checkpointing and compile_mode choose two"
+            )
+        for encoder in encoders:
+            encoder.recompute = True
+
+    def start_from(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the weights of an earlier training, so that the backbone does not warm-start."""
+        self.load_state_dict(state)
+        self._starts_warm = True
 
     @override
     def setup(self, stage: str) -> None:
-        """Build for the task of the datamodule, once the Trainer has set that up, and take the units of its series."""
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
             check_distribution(self.output, datamodule)
             self.build(datamodule.task, datamodule.scaler)
             self.units = datamodule.series.units
-        elif self.task is None:
+        elif not self.is_built:
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
-            assert self.backbone is not None
-            self.check_device(self.trainer.strategy.root_device)
+            check_compile_device(self.compile_mode, self.trainer.strategy.root_device)
             start_compiled(self.backbone, self.compile_mode)
             self._runs_compiled = True
 
-    def check_device(self, device: torch.device) -> None:
-        """Refuse a device that the model cannot be trained on as asked.
-
-        Raises:
-            UserError: saying what can.
-        """
-        check_compile_device(self.compile_mode, device)
-
     @override
     def teardown(self, stage: str) -> None:
-        """Compile no longer: what comes after a training are a few batches of other sizes, maybe elsewhere."""
         if self._runs_compiled:
-            assert self.backbone is not None
             stop_compiled(self.backbone)
             self._runs_compiled = False
 
     @override
     def on_fit_start(self) -> None:
-        """Let the backbone start from a closed-form solution, unless it starts from weights that were trained."""
         datamodule = getattr(self.trainer, "datamodule", None)
-        if datamodule is not None and self.trainer.ckpt_path is None and not self.starts_warm:
-            assert self.backbone is not None
+        if datamodule is not None and self.trainer.ckpt_path is None and not self._starts_warm:
             self.backbone.warm_start(datamodule.eval_dataloader("train", every=datamodule.thinning("train")))
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        """The forecast `(B, T, C)` on the scale of the batch, `(B, T, C, Q)` with quantiles."""
-        made = self._network(batch)
-        return made if self.family is None else self.family.forecast(made, self.output.quantiles, batch)
+        return self.network.forecast_of(self._made(batch), batch)
 
-    def _network(self, batch: Batch) -> Tensor:
-        """What the backbone gives: the forecast, or the parameters of a distribution."""
-        assert self.backbone is not None, "build(task, scaler) comes first"
+    def _made(self, batch: Batch) -> Tensor:
+        """Return the backbone's output: a forecast, or the parameters of a distribution."""
         if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
             # an output lives in the memory of a graph until its next replay only
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with compiler_errors(self.compile_mode):
-            out: Tensor = self.backbone(batch)
-        return out
+            made: Tensor = self.network.backbone(batch)
+        return made
 
     @override
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Loss over the observed targets of a batch."""
         if self.has_own_loss:
-            assert self.backbone is not None
-            loss = self.backbone.own_loss(batch)
+            loss = self.network.backbone.own_loss(batch)
         else:
-            loss = batch_loss(self.loss, self._network(batch), batch, self.output.quantiles, self.family)
-        # not for the bar, see LossBar
-        self.log("train_loss", self._of_all_processes(loss), batch_size=len(batch))
+            loss = batch_loss(self.loss, self._made(batch), batch, self.output.quantiles, self.network.family)
+        shown = loss
+        if self.trainer.world_size > 1:  # Lightning's own mean would have the host wait for the devices in each step
+            shown = loss.detach().clone()
+            torch.distributed.all_reduce(shown)
+            shown = shown / self.trainer.world_size
+        self.log("train_loss", shown, batch_size=len(batch))  # not for the bar, see Progress
         return loss
 
     @override
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """The backward pass, which may be compiled only now."""
         with compiler_errors(self.compile_mode):
             loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     @override
     def on_before_backward(self, loss: Tensor) -> None:
-        """Keep what several batches add up to out of the memory of CUDA graphs."""
         if self.trainer.accumulate_grad_batches > 1 and uses_cuda_graphs(self.compile_mode, loss.device):
-            assert self.backbone is not None
             hold_gradients(self.backbone)
 
     @override
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """A step that holds the structured factors to muP's size before any callback may save them."""
         super().optimizer_step(*args, **kwargs)
-        if self.mup and self.backbone is not None:
+        if self.mup:
             cap_rms_(self.backbone)
 
     @override
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add a batch of validation windows to the errors."""
-        self._measure(batch)
+        assert batch.target is not None, "a window beyond the end of the data has no target"
+        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), batch.target))
+        self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
 
-    @override
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add a batch of test windows to the errors."""
-        self._measure(batch)
+    test_step = validation_step
 
     @override
     def on_validation_epoch_end(self) -> None:
-        """Log what `ErrorTotals` says of all validation windows, as ``val_mse_scaled`` and so on."""
         self._log_errors("val", prog_bar=True)
 
     @override
     def on_test_epoch_end(self) -> None:
-        """Log what `ErrorTotals` says of all test windows, as ``test_mse_scaled`` and so on."""
         self._log_errors("test", prog_bar=False)
 
     @override
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """The forecast `(B, T, C)` in original units, `(B, T, C, Q)` with quantiles."""
         return self.original_units(self(batch), batch.series_id)
 
     def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units, float64.
+        """Return scaled values or forecasts `(B, T, C)` or `(B, T, C, Q)` in original units, float64.
 
-        Args:
-            scaled: what a batch holds or the model gives.
-            series_id: `(B,)` as in the batch; not needed where all series share one scale.
+        `series_id` `(B,)` is not needed where all series share one scale.
         """
-        assert self.units is not None, "build(task, scaler) comes first"
         return self.units.restore(scaled, series_id)
 
     @override
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """AdamW, and a schedule over the whole training."""
-        assert self.backbone is not None
         steps = self.trainer.estimated_stepping_batches
         # a fused optimizer would unscale after the clipping
         optimizer, schedule = self.optimization.begin(self.backbone, steps, fused=not self._scales_loss)
@@ -329,7 +321,6 @@ class ForecastingModule(LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip as in full precision where the loss is not scaled: Lightning refuses all fused optimizers in mixed."""
         plugin = self.trainer.precision_plugin
         if isinstance(plugin, MixedPrecision) and not self._scales_loss:
             algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
@@ -342,10 +333,7 @@ class ForecastingModule(LightningModule):
     def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, **options: Any) -> Self:
         """Load as Lightning does, but let the checkpoint import nothing and unpickle nothing.
 
-        Args:
-            checkpoint_path: of the file.
-            *args: as Lightning has them.
-            **options: as Lightning has them; `backbone` is needed for a class of your own, and for pretrained weights.
+        Give `backbone` for a class of your own, and for pretrained weights.
 
         Raises:
             UserError: for a checkpoint that cannot be read, is of another model, or needs `backbone`.
@@ -360,10 +348,7 @@ class ForecastingModule(LightningModule):
 
     @override
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put what the model is built from into the checkpoint, as plain data."""
-        assert self.task is not None
-        assert self.scaler is not None
-        CheckpointContent(self.task, self.scaler, self.output, self.description).write_to(checkpoint)
+        CheckpointContent(self.network.task, self.scaler, self.output, self.description).write_to(checkpoint)
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -379,27 +364,11 @@ class ForecastingModule(LightningModule):
 
     @property
     def _scales_loss(self) -> bool:
-        """Whether gradients are those of a scaled loss, as in float16."""
+        """Whether gradients are of a scaled loss, as in float16."""
         plugin = self.trainer.precision_plugin
         return isinstance(plugin, MixedPrecision) and plugin.scaler is not None
 
-    def _of_all_processes(self, loss: Tensor) -> Tensor:
-        """The mean loss; Lightning's own way there would have the host wait for the devices in each step."""
-        if self.trainer.world_size == 1:
-            return loss
-        mean = loss.detach().clone()
-        torch.distributed.all_reduce(mean)
-        return mean / self.trainer.world_size
-
-    def _measure(self, batch: Batch) -> None:
-        assert self.errors is not None
-        assert self.units is not None
-        assert batch.target is not None, "a window beyond the end of the data has no target"
-        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), batch.target))
-        self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
-
     def _log_errors(self, stage: str, prog_bar: bool) -> None:
-        assert self.errors is not None
         scores = self.errors.scores()
         if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
             raise UserError(f"the {stage} part has no observed value to score")
@@ -410,6 +379,70 @@ class ForecastingModule(LightningModule):
             value = torch.tensor(float(scores[name]), device=self.device)
             self.log(f"{stage}_{name}", value, prog_bar=prog_bar and name == "mse_scaled", sync_dist=shared)
         self.errors.reset()
+
+
+def check_compile_device(mode: str | None, device: torch.device) -> None:
+    """Refuse a mode of torch.compile that does nothing on a device.
+
+    Raises:
+        UserError: naming a mode that works anywhere.
+    """
+    if mode == "reduce-overhead" and device.type != "cuda":
+        raise UserError(
+            f"compile_mode reduce-overhead uses CUDA graphs, which need a CUDA device, not {device.type}; default "
+            "works on any"
+        )
+
+
+def uses_cuda_graphs(mode: str | None, device: torch.device) -> bool:
+    """Return whether a mode replays CUDA graphs on a device."""
+    return device.type == "cuda" and mode in _WITH_GRAPHS
+
+
+def hold_gradients(backbone: nn.Module) -> None:
+    """Give all parameters gradients of their own, to which a backward pass adds.
+
+    Else autograd takes the output of a CUDA graph for the gradient, and the next replay overwrites the sum.
+    """
+    for parameter in backbone.parameters():
+        if parameter.requires_grad and parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def start_compiled(backbone: nn.Module, mode: str) -> None:
+    """Compile a backbone when it is first called, once for each size of batch.
+
+    torch compiles the method of a class at most 8 times for all models together, and would silently run the next ones
+    uncompiled: earlier compilations of this process are dropped.
+    """
+    torch.compiler.reset()
+    backbone.compile(mode=mode, dynamic=False)
+
+
+def stop_compiled(backbone: nn.Module) -> None:
+    """Let a backbone run uncompiled again."""
+    backbone._compiled_call_impl = None
+
+
+@contextlib.contextmanager
+def compiler_errors(mode: str | None) -> Iterator[None]:
+    """Turn an error of the compiler into a sentence, in a forward or backward pass.
+
+    Raises:
+        UserError: where the backbone cannot be compiled.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        from torch._dynamo.exc import BackendCompilerFailed
+
+        if not isinstance(error, BackendCompilerFailed):
+            raise
+        why = error.inner_exception
+        reason = f"{type(why).__name__}: {' '.join(str(why).split())[-200:]}"  # a loader's reason follows its path
+        if type(why).__name__ == "InvalidCxxCompiler":
+            reason = "it needs a C++ compiler, and none works here (g++, or what CXX names)"
+        raise UserError(f"torch cannot compile the backbone: {reason}; leave compile_mode {mode} out") from error
 
 
 def _sizes(task: Task) -> str:

@@ -1,4 +1,4 @@
-"""The one way to train a network: a Trainer, what watches over it, and the weights that validation chose."""
+"""The one way to train a network: a Trainer, callbacks that watch it, and the weights that validation chose."""
 
 from __future__ import annotations
 
@@ -12,49 +12,44 @@ from typing import Any, Protocol
 
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from torch import Tensor, nn
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.training.best_weights import BestCheckpoint, BestInMemory, load_best
-from tsattn.training.checkpoint_io import AtomicCheckpointIO, load_checkpoint
-from tsattn.training.curve import count_epochs, keep_curve
-from tsattn.training.exact_resume import ExactResume
-from tsattn.training.kept_checkpoints import KeptCheckpoints
-from tsattn.training.kept_memory import memory_kept
-from tsattn.training.loggers import attached_loggers
-from tsattn.training.module import ForecastingModule
-from tsattn.training.one_epoch import TrainingPlan, train_as_one_epoch
-from tsattn.training.precision import FULL_PRECISION
-from tsattn.training.quiet_lightning import quiet_lightning
-from tsattn.training.save_progress import SaveProgress
-from tsattn.training.stopping import FiniteLoss, StopAt, StopEarly
-from tsattn.training.throughput import Throughput
-from tsattn.training.trainer_options import TrainerOptions, build_trainer, listed
+from tsattn.training.callbacks import (
+    AtomicCheckpointIO,
+    BestCheckpoint,
+    BestInMemory,
+    ExactResume,
+    FiniteLoss,
+    SaveProgress,
+    StopEarly,
+    Throughput,
+    load_best,
+    stop_at,
+)
+from tsattn.training.execution import quiet_lightning
+from tsattn.training.length import TrainingPlan, train_as_one_epoch
+from tsattn.training.loggers import attached_loggers, keep_curve
+from tsattn.training.module import ForecastingModule, check_compile_device
+from tsattn.training.network import load_checkpoint
+from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
 
-__all__ = ["Training", "TrainingFiles", "all_fits", "check_training", "chosen_lengths", "plan_training", "train"]
+__all__ = ["Training", "TrainingFiles", "all_fits", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
 
 class TrainingFiles(Protocol):
-    """Where a training keeps what it would be lost without; a folder of a run is one.
-
-    Attributes:
-        path: the folder that the curve is written into, as ``metrics.csv``.
-        checkpoints: the folder of the checkpoints.
-        best: the checkpoint with the lowest validation error.
-        last: the last checkpoint.
-        curve: the curve.
-    """
+    """Files of a training, as a run folder has them."""
 
     path: Path
     checkpoints: Path
     best: Path
     last: Path
-    curve: Path
+    curve: Path  # in `path`
 
 
 @dataclass(frozen=True)
@@ -62,25 +57,23 @@ class Training:
     """How networks are trained in a run.
 
     Attributes:
-        trainer: the arguments of Lightning's Trainer.
-        options: those of `ForecastingModule` beside the backbone: learning rate, loss, quantiles and so on.
+        trainer: arguments of Lightning's Trainer.
+        options: arguments of `ForecastingModule` without the backbone: learning rate, loss, quantiles and so on.
         seed: of the weights, the order of the windows and dropout; None draws from torch's generators as they are.
-        open_files: makes the files of a training that is about to begin, given the name of its member, its device and
-            its steps (None if time ends it); None keeps the best weights in memory alone.
-        resumes: whether to go on from the last checkpoint in the files, if there is one.
-        checkpoint: to go on from instead.
-        callbacks: Lightning's, beside those of `trainer`.
-        loggers: Lightning's, or their names, beside those of `trainer`.
-        start: the state of a predictor whose weights the training starts from; None starts anew.
-        bar: the one that shows progress; None shows nothing.
-        say: takes lines about what is done.
-        member: the name of the part of an ensemble that is trained; empty for the whole.
-        lengths: by member, the optimizer steps after which to stop, along the learning rates of the whole training;
-            None trains to the end.
-        fitted: asked for a member before it is fitted: loads the state of an earlier fit into the predictor that it is
-            given, and gives what is known of that; None where there was none.
-        choices: by member, what a closed form chose in an earlier fit, such as ``alpha``, and takes as it is; those
-            without an entry choose.
+        open_files: makes the files of a training, given its member, device and steps (None if time ends it); None
+            keeps the best weights in memory.
+        resumes: resume the last checkpoint in the files, if there is one.
+        checkpoint: resume this one instead.
+        callbacks: Lightning's, added to those of `trainer`.
+        loggers: Lightning's, or their names, added to those of `trainer`.
+        start: state of a predictor whose weights the training starts from; None starts from scratch.
+        bar: shows progress; None shows nothing.
+        say: takes lines about progress.
+        member: name of the ensemble's part that is trained; empty for the whole.
+        lengths: by member, steps after which to stop, at the learning rates of the whole training; None never stops.
+        fitted: asked before a member is fitted: loads an earlier fit into the given predictor, and returns its facts;
+            None where there was none.
+        choices: by member, what a closed form chose in an earlier fit, such as ``alpha``; it is not chosen again.
     """
 
     trainer: TrainerOptions
@@ -99,14 +92,13 @@ class Training:
     fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
-        """The training of a part: with files, a seed and options of its own.
+    @property
+    def keeps_files(self) -> bool:
+        """Whether checkpoints are written."""
+        return self.open_files is not None and not self.trainer.arguments["fast_dev_run"]
 
-        Args:
-            name: of the part, a name of a folder; that of a part of a part has both, with a dot between them.
-            seed_offset: added to the seed.
-            **options: take the place of `options`; ``max_steps`` that of the Trainer's.
-        """
+    def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Training:
+        """Return the training of a part with its own files, seed and options; ``max_steps`` replaces the Trainer's."""
         steps = options.pop("max_steps", None)
         trainer = self.trainer.fresh()
         trainer = trainer if steps is None else trainer.with_max_steps(steps)
@@ -115,27 +107,18 @@ class Training:
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=member)
 
     def at_length(self, facts: Mapping[str, Any]) -> Training:
-        """The same, which stops where validation had its least error in an earlier fit, with what closed forms chose.
-
-        Args:
-            facts: what that fit gave: ``best_step`` or ``chosen``, or those of the members of an ensemble under
-                ``members``.
-        """
+        """Return the same that stops where validation chose to in an earlier fit, with the choices of closed forms."""
         choices = {fit.get("member", ""): fit["chosen"] for fit in all_fits(facts) if "chosen" in fit}
         return replace(self, lengths=chosen_lengths(facts), choices=choices)
 
 
 def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
-    """By member, empty for the whole, the optimizer step that validation chose in a fit.
-
-    Args:
-        facts: what the fit gave: ``best_step``, or those of the members of an ensemble under ``members``.
-    """
+    """Return by member, empty for the whole, the optimizer step that validation chose in a fit."""
     return {fit.get("member", ""): fit["best_step"] for fit in all_fits(facts) if "best_step" in fit}
 
 
 def all_fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The facts of each fit: of the members of an ensemble, by seed, of what these are made of, or of the whole."""
+    """Return the facts of each fit: of an ensemble's ``members``, of their parts, or of the whole."""
     if "members" not in facts:
         return [facts]
     return [one for fits in facts["members"] for fit in fits for one in all_fits(fit)]
@@ -146,84 +129,48 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
 
     Where no series is long enough to hold a part out, the weights of the last step stay, which is logged.
 
-    Args:
-        module: built for the task of the data.
-        data: set up.
-        training: how.
-
     Returns:
         ``best_step``, ``selected_by`` (the name of the validation error), ``validation_error``, ``validation_windows``,
         ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
-        UserError: if it diverges, or the device has not the memory; what was saved before stays.
+        UserError: before the first step, for a Trainer that cannot be made, a training of no steps, validation in the
+            middle of a step, or a device that lacks what is asked; later, if it diverges or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
-    metric = f"val_{module.selection}"
-    has_validation = "val" in data.parts
-    keeps_files = training.open_files is not None and not training.trainer.arguments["fast_dev_run"]
-    stopping, throughput = StopEarly(metric, module.min_delta), Throughput()
-    module.starts_warm = training.start is not None
-    stops_early = training.trainer.chooses_steps or module.patience is not None
-    saving: list[Callback] = []
-    plugins = listed(training.trainer.arguments["plugins"])
-    if keeps_files:
-        best_file, progress = BestCheckpoint(Path(), metric), SaveProgress(Path())
-        saving = [best_file, progress, ExactResume()]
-        plugins.append(AtomicCheckpointIO())
-    elif training.checkpoint is not None or any(isinstance(one, KeptCheckpoints) for one in training.callbacks):
-        saving = [ExactResume()]
-        plugins.append(AtomicCheckpointIO())
-    best_weights = None if keeps_files or not has_validation else BestInMemory(metric)
-    # Lightning calls those that write checkpoints last, wherever they stand: what is saved has counted its validation
-    watching = [
-        *([stopping] if stops_early and has_validation else []),
-        *saving,
-        *([best_weights] if best_weights is not None else []),
-        *(FiniteLoss(), throughput),
-        *([] if training.lengths is None else [StopAt(training.lengths[training.member])]),
-        *training.callbacks,
-        *([training.bar] if training.bar is not None else []),
-    ]
+    has_validation, throughput = "val" in data.parts, Throughput()
     with quiet_lightning():
-        saves = keeps_files or any(isinstance(one, ModelCheckpoint) for one in training.callbacks)
-        trainer = _trainer(training, data, watching, plugins, keeps_files=keeps_files, saves=saves)
-        plan = _planned(trainer, data, training)
-        if module.patience is not None:
-            plan = replace(plan, patience=module.patience)
-        stopping.patience = plan.patience
+        trainer = _trainer(training, data, FiniteLoss(), throughput)
+        plan, planned = _planned(trainer, data, training)
+        plan = plan if module.patience is None else replace(plan, patience=module.patience)
+        _check(module, trainer, training, has_validation)
         parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
-        module.check_device(trainer.strategy.root_device)
-        is_chosen = stops_early or training.trainer.chooses_validation
-        _say_plan(training, trainer, module.name, parameters, plan if is_chosen else None)
+        _say_plan(module, trainer, training, plan, parameters)
         checkpoint, files = training.checkpoint, None
-        if keeps_files:
-            assert training.open_files is not None
+        if training.open_files is not None and training.keeps_files:
             files = training.open_files(training.member, device_name(trainer), plan.steps)
             if training.resumes and files.last.exists():
                 checkpoint = files.last
-            best_file.dirpath, progress.path = str(files.checkpoints), files.last
-        _attach_loggers(trainer, data, files, training, checkpoint)
+        kept, progress = _keep(module, trainer, training, plan, files, has_validation)
+        _attach_loggers(trainer, planned, files, training, checkpoint)
         started = time.perf_counter()
-        keeping = memory_kept() if trainer.strategy.root_device.type == "cpu" else contextlib.nullcontext()
-        listening = progress.listening() if keeps_files else contextlib.nullcontext()
-        with _explained(training, data, files), keeping, listening:
-            trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+        listening = contextlib.nullcontext() if progress is None else progress.listening()
+        with _explained(data, files), listening:
+            trainer.fit(module, datamodule=planned, ckpt_path=checkpoint, weights_only=True)
             # one that comes after the last step ends nothing by itself
-            if trainer.interrupted or trainer.received_sigterm or (keeps_files and progress.is_asked):
+            if trainer.interrupted or trainer.received_sigterm or (progress is not None and progress.is_asked):
                 raise KeyboardInterrupt
         seconds = time.perf_counter() - started
         trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen: dict[str, Any] = {}
-    if has_validation:
-        chosen = load_best(module, trainer, best_weights or best_file, checkpoint)
+    if kept is not None and has_validation:
+        chosen = load_best(module, trainer, kept, checkpoint)
     elif training.lengths is None:
         logger.warning(
             "no series has the rows to hold a part out for validation; the weights of the last of %d steps stay",
             trainer.global_step,
         )
     module.to("cpu").eval()
-    data.trainer = None  # with its optimizer it would stay as long as the data
     speed = throughput.windows_per_second
     return {
         **({"member": training.member} if training.member else {}),
@@ -239,108 +186,104 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     }
 
 
-def check_training(module: ForecastingModule, data: ForecastDataModule, training: Training) -> None:
-    """Refuse what `train` would refuse before its first step.
-
-    Args:
-        module: built for the task of the data.
-        data: set up; what is planned is noted in them.
-        training: how.
-
-    Raises:
-        UserError: for a Trainer that cannot be made, a training of no steps, validation in the middle of a step, or a
-            device that the module cannot be trained on as asked.
-    """
-    with quiet_lightning():
-        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]))
-        _planned(trainer, data, training)
-        if module.patience is not None and "val" not in data.parts and training.lengths is None:
-            raise UserError(
-                "patience ends a training by its validation error, and no series has the rows to hold a part out for "
-                "validation: leave patience out, or give longer series"
-            )
-        module.check_device(trainer.strategy.root_device)
-
-
 def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
-    """How long a training would be, and how often validated, for what is trained by others.
-
-    Args:
-        data: set up; the plan is noted in them.
-        training: how.
+    """Return how long a training would be, and how often validated, for networks that others train.
 
     Raises:
         UserError: for a Trainer that cannot be made, or a training of no steps.
     """
     with quiet_lightning():
-        trainer = _trainer(training, data, [], listed(training.trainer.arguments["plugins"]))
-        return _planned(trainer, data, training)
+        return _planned(_trainer(training, data), data, training)[0]
 
 
-def _trainer(
-    training: Training,
-    data: ForecastDataModule,
-    watching: Sequence[Callback],
-    plugins: list[Any],
-    *,
-    keeps_files: bool = False,
-    saves: bool = False,
-) -> Trainer:
-    """The Trainer of a training, or of a look at what it would be.
-
-    Without files it has no checkpoints either, whatever the arguments say, unless the caller of the training has asked
-    for some.
-    """
-    given = (training.trainer if keeps_files else training.trainer.without_files()).arguments
+def _trainer(training: Training, data: ForecastDataModule, *watching: Callback) -> Trainer:
+    """Build the Trainer; without files it writes no checkpoints, unless the caller of the training asks for some."""
+    given = (training.trainer if training.keeps_files else training.trainer.without_files()).arguments
+    callbacks = [*watching, *training.callbacks, *([] if training.bar is None else [training.bar])]
     return build_trainer(
         given,
-        watching,
+        callbacks,
         logger=False,  # until there is a folder
-        plugins=plugins,
-        enable_checkpointing=saves,
-        enable_progress_bar=training.bar in watching,
+        plugins=[*listed(given["plugins"]), AtomicCheckpointIO()],
+        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*listed(given["callbacks"]), *callbacks]),
+        enable_progress_bar=training.bar is not None,
         enable_model_summary=bool(given["enable_model_summary"]),
         **({} if "val" in data.parts else {"limit_val_batches": 0}),
     )
 
 
-def _planned(trainer: Trainer, data: ForecastDataModule, training: Training) -> TrainingPlan:
-    """Let a Trainer train as the training says, and the data choose what that leaves open."""
+def _planned(trainer: Trainer, data: ForecastDataModule, training: Training) -> tuple[TrainingPlan, ForecastDataModule]:
+    options = training.trainer
     return train_as_one_epoch(
-        trainer,
-        data,
-        choose_steps=training.trainer.chooses_steps,
-        choose_validation=training.trainer.chooses_validation,
+        trainer, data, choose_steps=options.chooses_steps, choose_validation=options.chooses_validation
     )
 
 
+def _check(module: ForecastingModule, trainer: Trainer, training: Training, has_validation: bool) -> None:
+    if module.patience is not None and not has_validation and training.lengths is None:
+        raise UserError(
+            "patience ends a training by its validation error, and no series has the rows to hold a part out for "
+            "validation: leave patience out, or give longer series"
+        )
+    check_compile_device(module.compile_mode, trainer.strategy.root_device)
+
+
+def _keep(
+    module: ForecastingModule,
+    trainer: Trainer,
+    training: Training,
+    plan: TrainingPlan,
+    files: TrainingFiles | None,
+    has_validation: bool,
+) -> tuple[BestCheckpoint | BestInMemory | None, SaveProgress | None]:
+    """Add the callbacks that end the training and keep its weights, now that plan and folder are known."""
+    metric = f"val_{module.selection}"
+    kept: BestCheckpoint | BestInMemory | None = None
+    if files is not None:
+        kept = BestCheckpoint(files.checkpoints, metric)
+    elif has_validation:
+        kept = BestInMemory(metric)
+    progress = None if files is None else SaveProgress(files.last)
+    stopping = [StopEarly(metric, module.min_delta, plan.patience)] if plan.patience and has_validation else []
+    ending = [] if training.lengths is None else [stop_at(training.lengths[training.member])]
+    trainer.callbacks += [  # type: ignore[attr-defined]
+        *(*stopping, *ending, ExactResume()),
+        *(one for one in (progress, kept) if one is not None),
+    ]
+    # what is saved has counted the validation that it follows
+    trainer.callbacks.sort(key=lambda one: isinstance(one, Checkpoint))  # type: ignore[attr-defined]
+    return kept, progress
+
+
 def device_name(trainer: Trainer) -> str:
-    """What a Trainer computes on: ``cpu``, or the name of the GPU."""
+    """Return what a Trainer computes on: ``cpu``, or the name of the GPU."""
     device = trainer.strategy.root_device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _say_plan(training: Training, trainer: Trainer, name: str, parameters: int, plan: TrainingPlan | None) -> None:
+def _say_plan(
+    module: ForecastingModule, trainer: Trainer, training: Training, plan: TrainingPlan, parameters: int
+) -> None:
     devices = f" x {trainer.world_size}" if trainer.world_size > 1 else ""
     precision = "" if trainer.precision == FULL_PRECISION else f", {trainer.precision}"
     part = f"{training.member}: " if training.member else ""
-    training.say(f"{part}{name}: {parameters:,} parameters, on {device_name(trainer)}{devices}{precision}")
-    if plan is not None:
+    training.say(f"{part}{module.name}: {parameters:,} parameters, on {device_name(trainer)}{devices}{precision}")
+    options = training.trainer
+    if options.chooses_steps or options.chooses_validation or module.patience is not None:
         training.say(f"training: {plan}")
 
 
 def _attach_loggers(
     trainer: Trainer, data: ForecastDataModule, files: TrainingFiles | None, training: Training, checkpoint: Path | None
 ) -> None:
-    """Let the Trainer write its curve, in a folder after the steps of a checkpoint."""
     given = training.trainer.arguments["logger"]
-    if given is not False and not training.trainer.arguments["fast_dev_run"]:
-        run, root = None if files is None else files.path, training.trainer.arguments["default_root_dir"]
-        trainer.loggers = attached_loggers([*listed(given), *training.loggers], run, root)
-    if not trainer.loggers:
+    run, root = None if files is None else files.path, training.trainer.arguments["default_root_dir"]
+    wanted = [*listed(given), *training.loggers]
+    if given is False or training.trainer.arguments["fast_dev_run"] or not (run or wanted):
         return
     batches = data.train_dataloader().batches.epoch_length  # type: ignore[attr-defined]  # a TrainingLoader
-    count_epochs(trainer.loggers, batches / trainer.accumulate_grad_batches)
+    every = trainer.accumulate_grad_batches
+    trainer.loggers = attached_loggers(wanted, run, root, batches / every)
     if files is not None and training.resumes and trainer.is_global_zero:
         keep_curve(
             trainer.loggers, files.curve, 0 if checkpoint is None else load_checkpoint(checkpoint)["global_step"]
@@ -348,8 +291,7 @@ def _attach_loggers(
 
 
 @contextlib.contextmanager
-def _explained(training: Training, data: ForecastDataModule, files: TrainingFiles | None) -> Iterator[None]:
-    """The errors of a training, with what to do about them."""
+def _explained(data: ForecastDataModule, files: TrainingFiles | None) -> Iterator[None]:
     try:
         yield
     except SystemExit as stop:  # how Lightning ends a fit on Ctrl-C and on SIGTERM

@@ -1,28 +1,36 @@
-"""The arguments of Lightning's Trainer in a run: which are refused, what is filled in, and making one."""
+"""Arguments of Lightning's Trainer in a run: which are refused, which are filled in, and making one."""
 
 from __future__ import annotations
 
 import copy
+import math
 import pydoc
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
+import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
+from lightning.pytorch.accelerators import CUDAAccelerator
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.plugins import Precision
 
 from tsattn.errors import UserError
 from tsattn.training.loggers import check_packages
-from tsattn.training.precision import FULL_PRECISION, default_precision
-from tsattn.training.trainer_checks import check_trainer
 
-__all__ = ["TRAINER_DEFAULTS", "TrainerOptions", "build_trainer", "check_one_device", "chosen_precision", "listed"]
+__all__ = [
+    *("FULL_PRECISION", "TRAINER_DEFAULTS", "TrainerOptions", "build_trainer", "check_one_device"),
+    *("chosen_precision", "default_precision", "listed"),
+]
 
 TRAINER_DEFAULTS = {"devices": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 10, "num_sanity_val_steps": 0}
+FULL_PRECISION: Literal["32-true"] = "32-true"
 
-# under these a table would not say what it seems to
+_HOPPER = (9, 0)  # compute capability; AMD's GPUs of this number are as fast in bfloat16
+# these would make reported scores misleading
 _REFUSED = {
     "limit_test_batches": "test errors are always over all windows",
     "limit_predict_batches": "every series is forecast",
@@ -31,12 +39,35 @@ _REFUSED = {
 }
 
 
+def _is_interval(value: Any) -> bool:
+    return value >= 1 if isinstance(value, int) else 0 < value <= 1
+
+
+def _is_limit(value: Any) -> bool:
+    return value >= 0 if isinstance(value, int) else 0 <= value <= 1
+
+
+_BATCHES = "a number of batches, or a share of 0.0 to 1.0"
+_VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "val_check_interval": (
+        _is_interval,
+        "a number of steps, at least 1, or a share of an epoch above 0 and at most 1.0",
+    ),
+    "check_val_every_n_epoch": (lambda value: value >= 1, "at least 1"),
+    **dict.fromkeys(("max_epochs", "max_steps"), (lambda value: value >= -1, "above 0, or -1 for no limit")),
+    **dict.fromkeys(("limit_train_batches", "limit_val_batches"), (_is_limit, _BATCHES)),
+    "gradient_clip_val": (lambda value: 0 <= value < math.inf, "at least 0 (0 or null for no clipping)"),
+    "log_every_n_steps": (lambda value: value >= 0, "at least 0"),
+    "num_nodes": (lambda value: value >= 1, "at least 1"),
+}
+
+
 @dataclass(frozen=True)
 class TrainerOptions:
     """Arguments of a Trainer that are fit for a run.
 
     Attributes:
-        arguments: by name; all that the Trainer has.
+        arguments: all arguments of the Trainer by name.
         chooses_steps: whether nobody says how long to train, see `tsattn.training.length`.
         chooses_validation: whether nobody says how often to validate.
     """
@@ -47,20 +78,14 @@ class TrainerOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, is_new: bool = True) -> TrainerOptions:
-        """Check arguments, and fill in the precision.
+        """Check all arguments of a Trainer by name, and fill in the precision.
 
-        Args:
-            given: all arguments of a Trainer by name, as plain data or made.
-            is_new: whether it is for a new training; weights that are there already were trained in full precision
-                where none is named.
+        Without a named precision, weights that are not of a new training were trained in full precision.
 
         Raises:
-            UserError: for one under which a result would mean less than it says, naming it and what is valid.
+            UserError: for one that leads to no training or to misleading scores, naming it and what is valid.
         """
-        check_trainer(given)
-        for name, reason in _REFUSED.items():
-            if given[name] not in (None, False, 0.0):
-                raise UserError(f"--trainer.{name} cannot be set: {reason}")
+        _check(given)
         if is_new:
             check_packages(listed(given["logger"]))
             if given["use_distributed_sampler"] is False:
@@ -79,52 +104,82 @@ class TrainerOptions:
         return cls(arguments, chooses_steps=not is_bounded, chooses_validation=not counts_epochs and not is_timed)
 
     def fresh(self) -> TrainerOptions:
-        """The same with copies of what has a state, for another training."""
+        """Return the same with copies of callbacks, plugins and loggers, which have a state, for another training."""
         stateful = ("callbacks", "plugins", "logger")
         return replace(self, arguments={**self.arguments, **{n: copy.deepcopy(self.arguments[n]) for n in stateful}})
 
     def without_files(self) -> TrainerOptions:
-        """The same without loggers and without callbacks that write checkpoints."""
+        """Return the same without loggers and without callbacks that write checkpoints."""
         callbacks = [one for one in listed(self.arguments["callbacks"]) if not isinstance(one, ModelCheckpoint)]
         return replace(self, arguments={**self.arguments, "callbacks": callbacks, "logger": False})
 
     def with_max_steps(self, steps: int) -> TrainerOptions:
-        """The same for a training of so many optimizer steps."""
+        """Return the same for a training of so many optimizer steps."""
         unbounded = {"max_epochs": -1, "max_time": None, "max_steps": steps}
         return replace(self, arguments={**self.arguments, **unbounded}, chooses_steps=False)
 
 
-def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
-    """The precision of a training: the one that is given, or that of the devices; None where a plugin has its own.
+def _check(given: Mapping[str, Any]) -> None:
+    interval = given["val_check_interval"]
+    if isinstance(interval, str | dict | timedelta):
+        raise UserError(
+            f"--trainer.val_check_interval must be a number of steps or a share of an epoch, not {interval}"
+        )
+    for name, (is_valid, what) in _VALID.items():
+        if given[name] is not None and not is_valid(given[name]):
+            raise UserError(f"--trainer.{name} must be {what}, not {given[name]}")
+    if given["limit_val_batches"] == 0:
+        raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
+    if given["max_time"] is not None and _seconds(given["max_time"]) == 0:
+        raise UserError("--trainer.max_time must be above 0: there is nothing to train")
+    for name, reason in _REFUSED.items():
+        if given[name] not in (None, False, 0.0):
+            raise UserError(f"--trainer.{name} cannot be set: {reason}")
 
-    Args:
-        given: all arguments of a Trainer by name.
-        is_new: see `TrainerOptions.of`.
-    """
-    if given["precision"] is not None or _sets_precision(given["plugins"]):
+
+def _seconds(time: Any) -> float:
+    if isinstance(time, str):  # the Trainer itself refuses any other text
+        return sum(int(part) for part in time.split(":")) if re.fullmatch(r"[\d:]*\d", time) else math.nan
+    return timedelta(**time).total_seconds() if isinstance(time, dict) else time.total_seconds()
+
+
+def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
+    """Return the precision that is given, or that of the devices; None where a plugin has its own."""
+
+    def kind(plugin: Any) -> object:
+        path = plugin.get("class_path") if isinstance(plugin, Mapping) else getattr(plugin, "class_path", None)
+        return pydoc.locate(path) if isinstance(path, str) else type(plugin)
+
+    classes = [kind(plugin) for plugin in listed(given["plugins"])]
+    if given["precision"] is not None or any(isinstance(cls, type) and issubclass(cls, Precision) for cls in classes):
         return given["precision"]
     return default_precision(given["accelerator"], given["devices"]) if is_new else FULL_PRECISION
 
 
-def check_one_device(given: Mapping[str, Any], what: str, instead: str = "") -> None:
-    """Refuse several devices.
+def default_precision(accelerator: Any, devices: Any) -> Literal["32-true", "bf16-mixed"]:
+    """Return ``bf16-mixed`` where every device is a CUDA device of Hopper or newer, else ``32-true``.
 
-    Args:
-        given: all arguments of a Trainer by name.
-        what: needs one, and why: the beginning of the sentence.
-        instead: what to do: its end.
+    bfloat16 has the range of float32, so that no loss is scaled. Weights, sums and metrics stay as they are. The
+    arguments are those of Lightning's Trainer; an accelerator of the user's gets ``32-true``.
     """
+    if accelerator not in ("auto", "gpu", "cuda") or not torch.cuda.is_available():
+        return FULL_PRECISION
+    try:
+        used = CUDAAccelerator.parse_devices(-1 if devices == "auto" else devices)
+    except (MisconfigurationException, TypeError, ValueError):
+        return FULL_PRECISION  # the Trainer says what is wrong with the devices
+    is_new = used and all(torch.cuda.get_device_capability(device) >= _HOPPER for device in used)
+    return "bf16-mixed" if is_new else FULL_PRECISION
+
+
+def check_one_device(given: Mapping[str, Any], what: str, instead: str = "") -> None:
+    """Refuse several devices, by a sentence that begins and ends with what is given."""
     if given["devices"] not in (1, "1", "auto", [0]) or given["num_nodes"] != 1:
         raise UserError(f"{what}: --trainer.devices must be 1, not {given['devices']}{instead}")
 
 
 def build_trainer(arguments: Mapping[str, Any], callbacks: Iterable[Callback] = (), **replaced: Any) -> Trainer:
-    """A Trainer.
-
-    Args:
-        arguments: its arguments by name.
-        callbacks: after those that `arguments` have.
-        **replaced: take the place of arguments.
+    """Build a Trainer of arguments, further callbacks, and arguments that replace others.
 
     Raises:
         UserError: if it cannot be made of these.
@@ -137,18 +192,7 @@ def build_trainer(arguments: Mapping[str, Any], callbacks: Iterable[Callback] = 
 
 
 def listed(value: Any) -> list[Any]:
-    """One object, several, or none (None, True, False) as a list."""
+    """Return one object, several, or none (None, True, False) as a list."""
     if value is None or isinstance(value, bool):
         return []
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _sets_precision(plugins: Any) -> bool:
-    """Whether one of the plugins, made or described, is the precision."""
-
-    def kind(plugin: Any) -> object:
-        path = plugin.get("class_path") if isinstance(plugin, Mapping) else getattr(plugin, "class_path", None)
-        return pydoc.locate(path) if isinstance(path, str) else type(plugin)
-
-    classes = [kind(plugin) for plugin in listed(plugins)]
-    return any(isinstance(cls, type) and issubclass(cls, Precision) for cls in classes)

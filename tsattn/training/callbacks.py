@@ -1,0 +1,433 @@
+"""Callbacks of a training: the best weights, exact resuming, ending early, speed and progress."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, EarlyStopping, LambdaCallback, ModelCheckpoint, ProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
+from typing_extensions import override
+
+from tsattn.errors import DivergedError, UserError, duration
+from tsattn.training.network import load_checkpoint, write_checkpoint
+
+__all__ = [
+    *("DIVERGED", "AtomicCheckpointIO", "BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "Progress"),
+    *("SaveProgress", "StopEarly", "Throughput", "load_best", "stop_at"),
+]
+
+DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
+
+_BAR_EVERY = 10  # steps between drawings: to show a loss the host waits for the device
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Lightning's plugin that writes checkpoints all or nothing."""
+
+    @override
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None) -> None:
+        write_checkpoint(checkpoint, path)
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Keep the weights of the lowest validation errors, and those of each validation as ``last.ckpt``.
+
+    Lightning's own keeps the last only if it is among the best, and forgets the best when a run folder is moved.
+
+    Args:
+        folder: of the checkpoints.
+        monitor: validation error.
+        save_top_k: number of the best, ``step_100.ckpt``; -1 keeps all. None keeps one, ``best.ckpt``.
+        keeps_last: keep the last, too.
+
+    Raises:
+        UserError: for a number below -1.
+    """
+
+    def __init__(self, folder: Path, monitor: str, save_top_k: int | None = None, *, keeps_last: bool = True) -> None:
+        if save_top_k is not None and save_top_k < -1:
+            raise UserError(f"save_top_k must be at least 0, or -1 for all checkpoints, not {save_top_k}")
+        self.is_one = save_top_k is None
+        super().__init__(
+            folder,
+            "best" if save_top_k is None else "step_{step}",
+            monitor=monitor,
+            save_top_k=1 if save_top_k is None else save_top_k,
+            auto_insert_metric_name=False,
+            enable_version_counter=False,
+        )
+        self.keeps_last = keeps_last
+
+    @property
+    def best(self) -> Path:
+        """Checkpoint of the lowest error, where one is kept."""
+        return Path(str(self.dirpath)) / "best.ckpt"
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        super().on_validation_end(trainer, pl_module)
+        if self.keeps_last and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt")
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the best error if its weights are in the folder; a training resumed in a new one has none."""
+        if not self.is_one:
+            super().load_state_dict(state_dict)
+        elif self.best.exists() and state_dict["best_model_path"]:
+            best = str(self.best)
+            there = {
+                "dirpath": self.dirpath,
+                "best_model_path": best,
+                "best_k_models": {best: state_dict["best_model_score"]},
+                "kth_best_model_path": best,
+            }
+            super().load_state_dict({**state_dict, **there})
+
+
+class BestInMemory(Callback):
+    """Keep the weights of the lowest validation error on the CPU, for a training that writes no files."""
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor = monitor
+        self.state: dict[str, Tensor] | None = None
+        self.error = math.inf
+        self.step = 0
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        error = float(trainer.callback_metrics[self.monitor])
+        if not trainer.sanity_checking and error < self.error:
+            self.error, self.step = error, trainer.global_step
+            state = pl_module.state_dict()
+            self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+
+
+def load_best(
+    module: LightningModule, trainer: Trainer, kept: BestCheckpoint | BestInMemory, checkpoint: Path | None
+) -> dict[str, Any]:
+    """Leave a module, whose training was resumed from a checkpoint, with the best weights that a callback has kept.
+
+    Returns:
+        ``best_step`` and ``validation_error``.
+
+    Raises:
+        DivergedError: if no validation error was finite.
+        UserError: if nothing was trained after the checkpoint.
+    """
+    if isinstance(kept, BestCheckpoint):
+        # of several processes each may have named the folder by its own clock; that of the first counts
+        if not kept.best.exists():
+            raise DivergedError(
+                f"no validation error was finite, so {kept.best.parent.parent} has no best checkpoint: {DIVERGED}"
+            )
+        content, score = load_checkpoint(kept.best), kept.best_model_score
+        module.load_state_dict(content["state_dict"])
+        return {"best_step": content["global_step"], "validation_error": None if score is None else float(score)}
+    if kept.state is None:
+        if checkpoint is not None and trainer.global_step == load_checkpoint(checkpoint)["global_step"]:
+            raise UserError(f"{checkpoint} is of step {trainer.global_step}, the end: a higher max_steps goes on")
+        raise DivergedError(f"no validation error was finite: {DIVERGED}")
+    module.load_state_dict(kept.state)
+    return {"best_step": kept.step, "validation_error": kept.error}
+
+
+class SaveProgress(Callback):
+    """Save a training every few minutes, at its end, and when Ctrl-C or SIGTERM ends it; a second one ends it at once.
+
+    It saves only after a whole step of the optimizer, so that nothing of a step is done twice or lost.
+
+    Args:
+        path: of the checkpoint.
+        every: seconds between checkpoints.
+    """
+
+    def __init__(self, path: Path, every: float = 300.0) -> None:
+        self.path = path
+        self.every = every
+        self.is_asked = False
+        self._saved = 0.0
+        self._trains = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take over Ctrl-C and SIGTERM, of which Lightning is told, too."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._saved = time.monotonic()
+        self._trains = True
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+            return
+        is_time = time.monotonic() - self._saved > self.every
+        is_end = batch_idx + 1 == trainer.num_training_batches
+        if is_end and trainer.val_check_batch:  # a validation that falls on the end keeps it
+            is_end = (batch_idx + 1) % trainer.val_check_batch != 0
+        if is_time or is_end or self.is_asked or trainer.received_sigterm:
+            trainer.save_checkpoint(self.path)
+            self._saved = time.monotonic()
+        if self.is_asked and not trainer.received_sigterm:  # of which Lightning tells all processes
+            raise KeyboardInterrupt
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.is_asked or not self._trains:
+            raise KeyboardInterrupt
+        self.is_asked = True
+
+
+class ExactResume(Callback):
+    """Keep in the checkpoint what decides the next steps besides weights and optimizer: batches seen, random numbers.
+
+    Lightning forgets the place in the loader where a schedule asks for the number of steps first.
+    """
+
+    def __init__(self) -> None:
+        self._restored: dict[str, Any] | None = None
+        self._trainer: Any = None
+
+    @override
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._trainer = trainer
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "loader": self._trainer.train_dataloader.state_dict(),
+            "cpu": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._restored = state_dict
+
+    @override
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Take a finished training for one in the middle of its one epoch: it may be longer now.
+
+        Else Lightning would begin a second epoch, after the first batch of which it stops.
+        """
+        loop = checkpoint["loops"]["fit_loop"]
+        for part in loop["epoch_progress"].values():
+            part.update(ready=1, started=1, processed=0, completed=0)
+        loop["epoch_loop.batch_progress"]["is_last_batch"] = False
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._restored is not None:
+            self._trainer.train_dataloader.load_state_dict(self._restored["loader"])
+
+    @override
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._restored is None:
+            return
+        torch.set_rng_state(self._restored["cpu"].cpu())
+        if torch.cuda.is_available() and len(self._restored["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all([state.cpu() for state in self._restored["cuda"]])
+        self._restored = None
+
+
+class StopEarly(EarlyStopping):
+    """Lightning's early stopping, whose patience is that of this training, not of a checkpoint."""
+
+    def __init__(self, monitor: str, min_delta: float = 0.0, patience: int = 3) -> None:
+        super().__init__(monitor, min_delta, patience, check_finite=False, check_on_train_epoch_end=False)
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End at once a training that had ended before it was killed."""
+        trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
+
+
+def stop_at(steps: int) -> Callback:
+    """Return a callback that ends a training after some optimizer steps, whatever its plan."""
+
+    def stop(trainer: Trainer, *_: Any) -> None:
+        trainer.should_stop = trainer.should_stop or trainer.global_step >= steps
+
+    return LambdaCallback(on_train_batch_end=stop)
+
+
+class FiniteLoss(Callback):
+    """Stop a training whose loss is not a number, or has exploded, before its weights are saved.
+
+    The loss is watched on its device; the host looks in the steps that are logged, where it waits anyway, and before
+    each validation. A loss above `most` times that of the first step, or above `most`, has exploded.
+    """
+
+    def __init__(self, most: float = 1e4) -> None:
+        self.most = most
+        self._watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        loss = outputs["loss"].detach().float()
+        if self._watched is None:
+            limit = self.most * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
+            self._watched = limit, torch.full((), torch.inf, device=loss.device)
+        limit, first_bad = self._watched
+        is_good = loss <= limit  # false for what is not a number
+        # global_step counts this step already
+        self._watched = limit, torch.where(is_good, first_bad, first_bad.clamp(max=float(trainer.global_step)))
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]  # 0 for never
+        if every and trainer.global_step % every == 0:
+            self.on_validation_start(trainer, pl_module)
+
+    @override
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._watched is None or self._watched[1].isinf():
+            return
+        step = int(self._watched[1])
+        batches = trainer.train_dataloader.batches  # type: ignore[union-attr]  # a TrainingLoader
+        epoch, batch = divmod(step * trainer.accumulate_grad_batches - 1, batches.epoch_length)
+        raise DivergedError(
+            f"training diverged: the loss of step {step} (batch {batch + 1} of epoch {epoch + 1}) is not a number or "
+            "has exploded; a lower learning_rate, more warmup_steps or a lower gradient_clip_val may help"
+        )
+
+    on_train_end = on_validation_start
+
+
+class Throughput(Callback):
+    """Measure the stretches between validations; Lightning's ThroughputMonitor counts validation and checkpoints in.
+
+    Attributes:
+        windows_per_second: of all processes together, the median over stretches; None before the end of the first.
+        peak_memory_bytes: most memory allocated on the CUDA device of this process; None on other devices.
+    """
+
+    def __init__(self) -> None:
+        self.windows_per_second: float | None = None
+        self.peak_memory_bytes: int | None = None
+        self._rates: list[float] = []
+        self._windows = 0
+        self._started: float | None = None
+
+    @override
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._started is None:
+            device = trainer.strategy.root_device
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+                torch.cuda.reset_peak_memory_stats(device)
+            self._windows, self._started = 0, time.perf_counter()
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._windows += len(batch) * trainer.world_size
+
+    @override
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._started is None:  # a validation before the first step, or one at the very end
+            return
+        device = trainer.strategy.root_device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            self.peak_memory_bytes = max(self.peak_memory_bytes or 0, torch.cuda.max_memory_allocated(device))
+        self._rates.append(self._windows / (time.perf_counter() - self._started))
+        self._started = None
+        self.windows_per_second = statistics.median(self._rates)
+
+    on_train_end = on_validation_start
+
+
+class Progress(ProgressBar):
+    """Show steps, loss, validation error and time left: a bar, or a line every few seconds that `say` takes."""
+
+    def __init__(self, say: Callable[[str], None] | None = None, every: float = 10) -> None:
+        super().__init__()
+        self.say, self.every = say, every
+        self._bar: Tqdm | None = None
+        self._is_enabled = True
+        self._start = self._last = 0.0
+        self._first = 0
+
+    @override
+    def enable(self) -> None:
+        self._is_enabled = True
+
+    @override
+    def disable(self) -> None:
+        self._is_enabled = False
+
+    @override
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._start = self._last = time.monotonic()
+        self._first = trainer.global_step
+        if self.say is None and self._is_enabled:
+            total = trainer.max_steps if trainer.max_steps > 0 else None
+            self._bar = Tqdm(total=total, initial=self._first, desc="training", unit="step")
+
+    @override
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        now, step, steps = time.monotonic(), trainer.global_step, trainer.max_steps
+        if self._bar is not None and (step % _BAR_EVERY == 0 or step == steps):
+            self._draw(trainer, pl_module)
+        if self.say is None or not self._is_enabled or now - self._last < self.every or step in (self._first, steps):
+            return
+        self._last = now
+        line = f"step {step:,} of {steps:,}" if steps > 0 else f"step {step:,}"
+        for name, value in self._values(trainer, pl_module).items():
+            line += f"; {'loss' if name == 'train_loss' else 'validation error'} {value:.4g}"
+        left = (steps - step) * (now - self._start) / (step - self._first)
+        self.say(f"{line}; {duration(left)} left" if steps > 0 else line)
+
+    @override
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._draw(trainer, pl_module)
+
+    @override
+    def on_train_end(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException | None = None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    on_exception = on_train_end
+
+    def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._bar is not None:
+            values = self._values(trainer, pl_module).items()
+            self._bar.set_postfix_str(", ".join(f"{name}={value:.4g}" for name, value in values), refresh=False)
+            self._bar.update(trainer.global_step - self._bar.n)
+
+    def _values(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
+        names = ("train_loss", f"val_{getattr(pl_module, 'selection', '')}")
+        return {name: trainer.callback_metrics[name].item() for name in names if name in trainer.callback_metrics}

@@ -1,0 +1,187 @@
+"""A network that is built for a task, and the file that holds it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from tsattn.backbones import Backbone, build_backbone
+from tsattn.batch import Batch
+from tsattn.descriptions import difference
+from tsattn.errors import UserError, shown
+from tsattn.layers import distribution
+from tsattn.scaler import Scaler
+from tsattn.task import Output, Task
+
+__all__ = [
+    *("FORMAT", "CheckpointContent", "Network", "check_format", "check_same", "check_weights"),
+    *("load_checkpoint", "read_content", "write_checkpoint"),
+]
+
+FORMAT = 2
+_KEY = "tsattn"
+
+
+class Network(nn.Module):
+    """Backbone that is built for a task: what is trained, saved, and forecasts.
+
+    Args:
+        description: complete description of the backbone.
+        task: sizes and columns to build for.
+        output: points, quantiles or a distribution, whose family it holds.
+        backbone: built already; None builds a new one.
+    """
+
+    def __init__(
+        self, description: dict[str, Any], task: Task, output: Output, backbone: Backbone | None = None
+    ) -> None:
+        super().__init__()
+        self.description, self.task, self.output = description, task, output
+        self.backbone = build_backbone(description, task, output) if backbone is None else backbone
+        self.family = distribution(output)
+
+    @override
+    def forward(self, batch: Batch) -> Tensor:
+        return self.forecast_of(self.backbone(batch), batch)
+
+    def forecast_of(self, made: Tensor, batch: Batch) -> Tensor:
+        """Turn the backbone's output, maybe parameters of a distribution, into a forecast."""
+        return made if self.family is None else self.family.forecast(made, self.output.quantiles, batch)
+
+
+@dataclass(frozen=True)
+class CheckpointContent:
+    """Plain data from which a saved predictor is built, before its weights are loaded.
+
+    Attributes:
+        task: that it was trained for.
+        scaler: of its training rows.
+        output: form of its forecast.
+        predictor: its description.
+    """
+
+    task: Task
+    scaler: Scaler
+    output: Output
+    predictor: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data: each record under its name, and the description."""
+        records = {name: getattr(self, name).to_dict() for name in ("task", "scaler", "output")}
+        return {**records, "predictor": self.predictor}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Self:
+        """Invert `to_dict`.
+
+        Raises:
+            KeyError, TypeError, ValueError: for missing, unknown, mistyped or contradictory values.
+        """
+        task, scaler = Task.from_dict(saved["task"]), Scaler.from_dict(saved["scaler"])
+        description = saved["predictor"]
+        if not isinstance(description, dict):
+            raise TypeError(f"the predictor is no description: {shown(repr(description))}")
+        if len(scaler.mean) != task.num_channels:
+            raise ValueError(f"{len(scaler.mean)} channels are scaled, and {task.num_channels} forecast")
+        return cls(task, scaler, Output.from_dict(saved["output"]), description)
+
+    def write_to(self, checkpoint: dict[str, Any]) -> None:
+        """Put it into a checkpoint."""
+        checkpoint[_KEY] = {"format": FORMAT, **self.to_dict()}
+
+
+def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
+    """Return the content of a checkpoint; this imports nothing that it names.
+
+    Raises:
+        UserError: for a checkpoint of another program or format, or a damaged one.
+    """
+    saved = checkpoint.get(_KEY)
+    if not isinstance(saved, Mapping):
+        raise UserError("the checkpoint was not written by tsattn")
+    check_format(saved.get("format"), "the checkpoint")
+    try:
+        return CheckpointContent.from_dict(saved)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"the checkpoint is damaged: {' '.join(str(error).split())[:200]}") from error
+
+
+def check_format(found: object, source: str) -> None:
+    """Refuse a number of a format that this version cannot read; the message names the source.
+
+    Raises:
+        UserError: naming the format that is read.
+    """
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise UserError(f"{source} is damaged: {shown(repr(found))} is no format")
+    if found != FORMAT:
+        raise UserError(f"{source} is of format {shown(found)}, and this version of tsattn reads format {FORMAT}")
+
+
+def check_same(
+    saved: Mapping[str, Any], saved_output: Output, asked: Mapping[str, Any], asked_output: Output | None
+) -> None:
+    """Refuse saved weights of another model; call it before anything that their description names is imported.
+
+    Raises:
+        UserError: naming the first difference.
+    """
+    if saved != asked:
+        raise UserError(f"the checkpoint is of another model: {difference(dict(saved), dict(asked))}")
+    if asked_output is not None and saved_output != asked_output:
+        raise UserError(f"the checkpoint is of another model: {saved_output.difference(asked_output)}")
+
+
+def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
+    """Refuse weights that are not finite.
+
+    Raises:
+        UserError: naming the first such weight.
+    """
+    for name, weight in weights.items():
+        if not bool(weight.isfinite().all()):
+            raise UserError(f"{source} is damaged: its weight {name} holds numbers that are not finite")
+
+
+def write_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
+    """Write a checkpoint, all or nothing.
+
+    Raises:
+        UserError: if it cannot be written; an earlier checkpoint there is intact.
+    """
+    path = Path(path)
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError
+        partial.unlink(missing_ok=True)
+        before = "; the checkpoint before it is intact" if path.exists() else ""
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"the checkpoint {path} cannot be written: {reason}{before}") from error
+
+
+def load_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Return the content of a checkpoint, on the CPU; nothing in it is run.
+
+    Raises:
+        UserError: for a missing or unreadable file.
+    """
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise UserError(f"the checkpoint {path} is not there") from error
+    except Exception as error:  # torch.load raises many kinds for a file that is no checkpoint
+        raise UserError(f"{path} is not a readable checkpoint ({type(error).__name__})") from error
+    return content
