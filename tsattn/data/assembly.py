@@ -63,41 +63,25 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
 
 
 class _Survey:
-    """What is known of each series once all rows were seen; series come in the order of their rows.
-
-    Attributes:
-        roles: which column is what.
-        ids: of each series its number.
-        series: by name, one entry for each series: ``rows``; ``first`` and ``last`` time stamp (in nanoseconds, or
-            steps); ``last_target``, the last one with a target; ``known`` `(S, C)`, how many values; ``static``
-            `(S, K)`, numbers of categories in `texts`, or -1; ``lacking`` `(S, K)`, the first row that should have
-            one and has none, counted from 1, or 0; ``late``, whether a row came before an earlier one.
-        covariates: `(P + F,)` how many values of covariates.
-        texts: by name, the categories of static columns and covariates in the order of their rows; None of numbers.
-        time: no times at all, in the zone and finest unit of all rows.
-        rows: all rows.
-        regular: of rows in one part, series after series, their steps in time and first rows; None where rows go back.
-    """
+    """What is known of each series once all rows were seen; series come in the order of their rows."""
 
     def __init__(self, roles: Roles) -> None:
         self.roles = roles
-        self.ids: dict[Any, int] = {}
+        self.ids: dict[Any, int] = {}  # of each series its number
         C, K = len(roles.target), len(roles.static)
+        # of each series: first and last in nanoseconds, or steps; late, if a row came before an earlier one; known,
+        # how many values; static, numbers of categories, or -1; lacking, the first row without one, from 1, or 0
         self._new: dict[str, Any] = {"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0}
         self._new |= {"known": [0] * C, "static": [-1] * K, "lacking": [0] * K}
         self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
-        self.covariates = np.zeros(len(roles.past) + len(roles.future), np.int64)
-        self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}
-        self.time: Times | None = None
+        self.covariates = np.zeros(len(roles.past) + len(roles.future), np.int64)  # how many values
+        self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}  # None of numbers
+        self.time: Times | None = None  # none at all, in the zone and finest unit of all rows
         self.rows = 0
-        self.regular: tuple[Array, Array] | None = None
+        self.regular: tuple[Array, Array] | None = None  # steps and first rows of the series, if no row is out of order
 
     def add(self, rows: Rows) -> None:
-        """Count some rows.
-
-        Raises:
-            UserError: for kinds of cells that differ from those before, naming the row.
-        """
+        """Count some rows."""
         self._add_time(rows)
         codes = self._codes(rows)
         self._add_covariates(rows)
@@ -132,11 +116,7 @@ class _Survey:
         self.rows += len(codes)
 
     def codes(self, rows: Rows) -> Array:
-        """`(R,)` the number of the series of each row.
-
-        Raises:
-            UserError: for a series that was not there before.
-        """
+        """`(R,)` the number of the series of each row."""
         places = np.array([self.ids.get(name, -1) for name in rows.names], np.int64)
         if (places < 0).any():
             raise UserError(f"{rows.where(0)}: the file was changed while it was read; start again")
@@ -208,35 +188,20 @@ class _Survey:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where every row goes.
+    """Where every row goes."""
 
-    Attributes:
-        roles: which column is what; channels without any value are left out.
-        channels: `(C,)` the places of these channels among those of the table.
-        ids: of the series that have a value, sorted.
-        order: `(S,)` their numbers in the survey.
-        number: the other way round, -1 of a series that is left out.
-        frequency: of all series.
-        grid: that all time stamps lie on.
-        origin: `(S,)` coordinate of the first time stamp.
-        phase: `(S,)` phase of all of them.
-        rows: `(S,)` rows of the table.
-        kept: `(S,)` steps up to the last time stamp, or, with future covariates, to the last target.
-        whole: `(S,)` all steps.
-    """
-
-    roles: Roles
-    channels: Array
-    ids: tuple[Any, ...]
-    order: Array
-    number: Array
+    roles: Roles  # without channels that have no value
+    channels: Array  # `(C,)` the places of these channels among those of the table
+    ids: tuple[Any, ...]  # of the series that have a value, sorted
+    order: Array  # `(S,)` their numbers in the survey
+    number: Array  # the other way round, -1 of a series that is left out
     frequency: str
     grid: Grid
-    origin: Array
-    phase: Array
-    rows: Array
-    kept: Array
-    whole: Array
+    origin: Array  # `(S,)` coordinate of the first time stamp
+    phase: Array  # `(S,)` of all time stamps
+    rows: Array  # `(S,)` rows of the table
+    kept: Array  # `(S,)` steps up to the last time stamp, or, with future covariates, to the last target
+    whole: Array  # `(S,)` all steps
 
     @property
     def starts(self) -> Array:
@@ -266,9 +231,9 @@ class Assembly:
         max_filled: the share of the rows of a series that may be filled.
         every_target: whether channels without any value are left out.
         is_strict: whether missing values are not logged.
-        times: as `parts`, but nothing is needed of the rows beyond series and time; by default the same.
+        times: as `parts`, for series and time alone.
         room: makes the array of a name and shape, which is zeros for `source`.
-        final_ids: the ids once all are known, of those in the rows.
+        final_ids: turns the ids of the rows into those of the panel.
     """
 
     def __init__(
@@ -291,11 +256,7 @@ class Assembly:
         self._is_strict, self._times, self._room, self._final_ids = is_strict, times or parts, room, final_ids
 
     def panel(self) -> tuple[Panel, Array | None]:
-        """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled.
-
-        Raises:
-            UserError: for rows that cannot be used.
-        """
+        """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled."""
         survey = _Survey(self._roles)
         for rows in self._parts():
             survey.add(rows)
@@ -304,14 +265,10 @@ class Assembly:
         return self._finished(survey, layout, arrays)
 
     def _layout(self, survey: _Survey) -> _Layout:
-        """Where the rows go.
-
-        Raises:
-            UserError: for series that have no value or no common frequency, and gaps that are too long.
-        """
+        """Where the rows go."""
         a, (roles, channels) = survey.series, self._with_values(survey)
         known = a["known"][:, channels]
-        has_value = known.any(axis=1) | roles.is_wide
+        has_value = np.atleast_1d(known.any(axis=1)) | roles.is_wide
         if not has_value.any():
             raise UserError(f"{self._source}: every target of every series is missing; at least one is needed")
         names = self._final_ids(list(survey.ids))
@@ -354,7 +311,7 @@ class Assembly:
                 raise UserError(
                     f"{self._source}: every value of covariate {shown(name)} is missing; at least one is needed"
                 )
-        is_full = survey.series["known"].any(axis=0)
+        is_full = np.atleast_1d(survey.series["known"].any(axis=0))
         if not roles.is_wide or not self._every_target or is_full.all() or not is_full.any():
             return roles, np.arange(len(roles.target))
         empty = [shown(name) for name, is_kept in zip(roles.target, is_full, strict=True) if not is_kept]
@@ -384,11 +341,7 @@ class Assembly:
         return self._like(survey, time[order]), np.concatenate(numbers)[order], np.concatenate(is_own)[order]
 
     def _frequency(self, survey: _Survey, longest: int, first: Array, last: Array) -> str:
-        """The frequency that was given, under its one name, or the usual one of the longest series.
-
-        Raises:
-            UserError: for one of steps where there are time stamps, the other way round, and too few rows.
-        """
+        """The frequency that was given, under its one name, or the usual one of the longest series."""
         if self._given is not None:
             frequency, has_steps = normalise_frequency(self._given), not isinstance(survey.time, pd.DatetimeIndex)
             if is_steps(frequency) != has_steps:
@@ -517,12 +470,7 @@ class Assembly:
         return {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
 
     def _written(self, survey: _Survey, layout: _Layout) -> dict[str, Any]:
-        """The arrays with every row at its place, and what is missing filled.
-
-        Raises:
-            UserError: for a time stamp that is there twice or not on the grid of its series, and series whose rows
-                follow each other at another frequency.
-        """
+        """The arrays with every row at its place, and what is missing filled."""
         rows, total, roles = int(layout.kept.sum()), int(layout.whole.sum()), layout.roles
         widths = {"values": len(roles.target), "past_covariates": len(roles.past)}
         widths |= {"future_covariates": len(roles.future), "weight": int(roles.weight is not None)}
@@ -536,15 +484,11 @@ class Assembly:
             drops |= self._write(survey, layout, arrays, part)
         self._check_rhythms(survey, layout, arrays["source"])
         self._refuse_gaps(survey, layout)
-        for first in range(0, total, _BLOCK):
-            self._fill(survey, layout, arrays, first, min(first + _BLOCK, total))
+        filled = sum(self._fill(survey, layout, arrays, first) for first in range(0, total, _BLOCK))
         self._log_rows(survey, layout, drops)
-        arrays["time"] = self._finest(survey, arrays["time"])
-        return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays}
-
-    def _finest(self, survey: _Survey, numbers: Array) -> Times:
         assert survey.time is not None
-        return times_of(numbers, time_unit(survey.time), getattr(survey.time, "tz", None))
+        time = times_of(arrays["time"], time_unit(survey.time), getattr(survey.time, "tz", None))
+        return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
 
     def _write(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], rows: Rows) -> Array:
         """Write rows to their places; which past covariates `(P,)` have values after the last target."""
@@ -564,8 +508,8 @@ class Assembly:
         if twice.size:
             first, second = np.where(before != 0, before, rank)[twice], np.where(before != 0, rank, now)[twice]
             at = int(second.argmin())
-            time = rows.time[own[twice[at]]]
-            raise self._twice(layout.ids[number[twice[at]]], time, int(first[at]) - 1, int(second[at]) - 1)
+            stamp = rows.time[own[twice[at]]]
+            raise self._twice(layout.ids[number[twice[at]]], stamp, int(first[at]) - 1, int(second[at]) - 1)
         is_kept = steps < layout.kept[number]
         if is_kept.any() and not rows.is_own:
             at = int(own[is_kept][0])
@@ -576,7 +520,9 @@ class Assembly:
         kept, here = own[is_kept], (layout.starts[number] + steps)[is_kept]
         arrays["time"][here] = counts(rows.time[kept]) // _PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
         arrays["values"][here] = rows.values[kept][:, layout.channels]
-        past, known = (self._numbered(survey, rows, part, names) for part, names in _covariates(rows, layout.roles))
+        texts = {name: known for name, known in _sorted_texts(survey).items() if name in rows.categories}
+        past = recoded(rows.past, rows.categories, layout.roles.past, texts)
+        known = recoded(rows.known, rows.categories, layout.roles.future, texts)
         for name, part in (("past_covariates", past), ("future_covariates", known), ("weight", rows.weights)):
             if part.shape[1]:
                 arrays[name][here] = part[kept]
@@ -585,18 +531,13 @@ class Assembly:
             ahead_starts = layout.whole_starts - layout.starts
             there = ahead_starts[number] + steps - layout.kept[number]
             arrays["ahead"][there[~is_kept]] = known[later]
-        return ~np.isnan(past[later]).all(axis=0)
+        return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
-    def _numbered(self, survey: _Survey, rows: Rows, part: Array, names: tuple[str, ...]) -> Array:
-        """Covariates in the categories of all rows."""
-        known = {name: texts for name, texts in _sorted_texts(survey).items() if name in rows.categories}
-        return recoded(part, rows.categories, names, known)
-
-    def _fill(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], first: int, end: int) -> None:
-        """Give the places of a range that no row came to their time stamps, and missing values."""
-        places = first + np.flatnonzero(arrays["source"][first:end] == 0)
+    def _fill(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], first: int) -> int:
+        """Give the places of a block that no row came to their time stamps, and missing values; count those kept."""
+        places = first + np.flatnonzero(arrays["source"][first : first + _BLOCK] == 0)
         if not len(places):
-            return
+            return 0
         series = np.searchsorted(layout.whole_starts, places, side="right") - 1
         steps = places - layout.whole_starts[series]
         is_kept = steps < layout.kept[series]
@@ -609,6 +550,7 @@ class Assembly:
         if "ahead" in arrays:
             ahead = (layout.whole_starts - layout.starts)[series] + steps - layout.kept[series]
             arrays["ahead"][ahead[~is_kept]] = np.nan
+        return len(here)
 
     def _check_rhythms(self, survey: _Survey, layout: _Layout, source: Array) -> None:
         """Refuse series with gaps whose time stamps are of another frequency, or of two.
@@ -637,11 +579,11 @@ class Assembly:
             raise self._mixed(layout, number, usual_frequency(time), int(rows[0]))
         if two_rhythms is not None:
             before, at, end = two_rhythms
-            time = self._like(survey, counts(layout.times(np.array([before, at, end]))))
+            stamps: Any = self._like(survey, counts(layout.times(np.array([before, at, end]))))
             label = self._label(layout.ids[int(np.searchsorted(starts, at, side="right")) - 1])
             raise UserError(
-                f"{self._where(int(source[at]) - 1)}: from {time[0]} to {time[2]} the time stamps{label} come "
-                f"{time[1] - time[0]} apart, but others at frequency {layout.frequency!r}; a series needs one "
+                f"{self._where(int(source[at]) - 1)}: from {stamps[0]} to {stamps[2]} the time stamps{label} come "
+                f"{stamps[1] - stamps[0]} apart, but others at frequency {layout.frequency!r}; a series needs one "
                 "frequency (to have what is between filled as missing, give the right one as frequency)"
             )
 
@@ -695,11 +637,10 @@ class Assembly:
     def _complete(self, survey: _Survey, layout: _Layout, arrays: dict[str, Any]) -> frozenset[str]:
         """The arrays in which no number is missing; log how many are missing in others."""
         rows, roles, complete = int(layout.kept.sum()), layout.roles, set()
-        filled = int((layout.whole - layout.rows).sum())
+        filled = arrays.get("filled", 0)
         known = {"values": survey.series["known"][layout.order].sum(axis=0)[layout.channels]}
         known["past_covariates"], known["future_covariates"] = np.split(survey.covariates, [len(roles.past)])
         if "ahead" in arrays or len(layout.ids) < len(survey.ids):
-            filled = self._count_filled(layout, arrays) if "source" in arrays else filled
             blocks = [slice(first, first + _BLOCK) for first in range(0, rows, _BLOCK)]
             for part in (part for part in known if part in arrays):
                 known[part] = np.sum([(~np.isnan(arrays[part][block])).sum(axis=0) for block in blocks], axis=0)
@@ -722,15 +663,6 @@ class Assembly:
                     )
         return frozenset(complete)
 
-    def _count_filled(self, layout: _Layout, arrays: dict[str, Any]) -> int:
-        """How many of the kept steps no row came to."""
-        source, filled = arrays["source"], 0
-        for first in range(0, len(source), _BLOCK):
-            places = first + np.flatnonzero(source[first : first + _BLOCK] == 0)
-            series = np.searchsorted(layout.whole_starts, places, side="right") - 1
-            filled += int((places - layout.whole_starts[series] < layout.kept[series]).sum())
-        return filled
-
     def _static(self, survey: _Survey, layout: _Layout) -> tuple[Array, tuple[tuple[str, ...], ...]]:
         """`(S, K)` the category of each series in each static column, and the categories of each column."""
         raw, lacking = (survey.series[name][layout.order] for name in ("static", "lacking"))
@@ -747,10 +679,6 @@ class Assembly:
             codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
             categories.append(tuple(used))
         return codes, tuple(categories)
-
-
-def _covariates(rows: Rows, roles: Roles) -> tuple[tuple[Array, tuple[str, ...]], ...]:
-    return (rows.past, roles.past), (rows.known, roles.future)
 
 
 def _sorted_texts(survey: _Survey) -> Categories:

@@ -19,21 +19,13 @@ _MAX_COLUMNS = 100_000
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is no file.
-
-    Raises:
-        UserError: naming it.
-    """
+    """Refuse a path that is no file."""
     if path.is_dir() or not path.exists():
         raise UserError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there: no such file'}")
 
 
 def check_columns(path: Path, count: int) -> None:
-    """Refuse a table of so many columns that it can only be a mistake.
-
-    Raises:
-        UserError: naming the file and the most columns that are read.
-    """
+    """Refuse a table of so many columns that it can only be a mistake."""
     if count > _MAX_COLUMNS:
         raise UserError(
             f"{path} has {count} columns or more; at most {_MAX_COLUMNS} are read (write many series as rows of "
@@ -90,11 +82,7 @@ class FileView:
         return cls(str(base.filename), state, offset, array.dtype.str, array.shape, array.strides)
 
     def open(self) -> NDArray[Any]:
-        """The array.
-
-        Raises:
-            UserError: for a file that is no longer the same.
-        """
+        """The array."""
         stat = Path(self.path).stat()
         if (stat.st_size, stat.st_mtime_ns) != self.changed:
             raise UserError(f"{self.path} was written anew while it was in use; start again")

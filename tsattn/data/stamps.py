@@ -61,9 +61,6 @@ def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = No
         column: time stamps, dates, text or whole numbers such as 20160701; or periods, of which the first is taken.
         where: names a row (from 0) in messages.
         date_format: how text and numbers are written; None: it is found.
-
-    Raises:
-        UserError: naming the first row that is no date, or two formats that fit all rows.
     """
     form = time_form([(column, where)], date_format, "D")
     stamps = read_times(column, where, form)
@@ -72,18 +69,9 @@ def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = No
 
 
 def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
-    """Find how time is written, in all parts of a column; no more parts are asked for than it takes.
+    """Find how time is written in all parts of a column, with what names their rows; no more are read than it takes.
 
-    Args:
-        columns: its parts, with what names their rows (from 0) in messages.
-        date_format: how it is written, if that is known.
-        frequency: of the table; one of steps makes whole numbers steps.
-
-    Returns:
-        what `read_times` takes.
-
-    Raises:
-        UserError: naming the first row that is no date, or two formats that fit all rows.
+    A `date_format` that is given is it; with a frequency of steps, whole numbers are steps.
     """
     counts_steps = frequency is not None and is_steps(frequency)
     if date_format is not None:
@@ -106,7 +94,7 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
         readings = {form: _parsed(texts, form) for form in fitting}
         kept = [form for form, stamps in readings.items() if not stamps.hasnans]
         if not kept:
-            best = min(readings, key=lambda name: int(readings[name].isna().sum()), default=None)
+            best = min(readings, key=lambda name: np.count_nonzero(readings[name].isna()), default=None)
             row = 0 if best is None else int(readings[best].isna()[codes].argmax())
             raise _no_date(part, row, where, best if row else None)
         for other in kept[1:]:
@@ -126,16 +114,7 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
 
 
 def read_times(column: pd.Series, where: Where, form: str | None) -> Times:
-    """Read time stamps of one time zone, or steps, none missing.
-
-    Args:
-        column: part of a column of time.
-        where: names a row (from 0) in messages.
-        form: what `time_form` found.
-
-    Raises:
-        UserError: naming the first row that is neither, or not within the years 1678 to 2261.
-    """
+    """Read part of a column of time stamps of one time zone, or steps, none missing, in the form of `time_form`."""
     kind, name = column.dtype, shown(column.name)
     stamps: Any
     if isinstance(kind, pd.PeriodDtype):
@@ -244,11 +223,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeI
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """The different texts, stripped, and which of them each cell is.
-
-    Raises:
-        UserError: naming the first row without one.
-    """
+    """The different texts, stripped, and which of them each cell is."""
     codes, uniques = _factorized(cells)
     if (codes < 0).any():
         raise _no_date(cells, int((codes < 0).argmax()), where)
@@ -314,17 +289,7 @@ def _other_zone(cells: pd.Series, row: int, where: Where) -> UserError:
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
-    """Convert time stamps to the time zone of others; steps stay as they are.
-
-    Args:
-        other: the time stamps whose zone is taken.
-        time: those to convert.
-        source: what these are of, for messages.
-        others: what the other time stamps are of.
-
-    Raises:
-        UserError: if one has a zone and the other has not, one counts steps, or days are no days in the other zone.
-    """
+    """Convert the time stamps of `source` to the time zone of `others`, which has `other`; steps stay as they are."""
     if not isinstance(time, pd.DatetimeIndex) or not isinstance(other, pd.DatetimeIndex):
         if isinstance(time, pd.DatetimeIndex) == isinstance(other, pd.DatetimeIndex):
             return time
@@ -346,11 +311,7 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
 
 
 def in_zone_of_model(panel: Panel, time: Times, source: str) -> Panel:
-    """Convert a panel to the time zone of the time stamps that a model was fitted on.
-
-    Raises:
-        UserError: as `in_zone_of`.
-    """
+    """Convert a panel to the time zone of the time stamps that a model was fitted on."""
     return replace(panel, time=in_zone_of(time, panel.time, source, "what the model was fitted on"))
 
 
@@ -401,13 +362,7 @@ def kept_zone(time: Times) -> str | None:
 
 
 def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> Times:
-    """The time stamps of numbers that `time_numbers` gave, a view of them.
-
-    Args:
-        numbers: `(rows,)`.
-        unit: of time stamps; None for steps.
-        zone: their time zone, or its name.
-    """
+    """The time stamps of numbers `(rows,)` that `time_numbers` gave, a view of them; steps without a unit."""
     if unit is None:
         return pd.Index(numbers, copy=False)
     if zone is None:

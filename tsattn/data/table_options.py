@@ -203,9 +203,6 @@ def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: arguments by name, those of `READING` among them; what is not there is as by default.
-
-    Raises:
-        UserError: for what text or weights cannot be.
     """
     plain = {name: given[name] for name in READING if name in given and name not in (*_TEXT, *_WEIGHTS)}
     text = TextFormat(**{name: given[name] for name in _TEXT if name in given})
@@ -241,11 +238,7 @@ def _joined_name(columns: Any, what: str) -> str | None:
 
 
 def check_sizes(*, num_workers: int, resident_gb: float, **sizes: int) -> None:
-    """Refuse sizes of a DataModule below 1, and a negative number of processes or GB.
-
-    Raises:
-        UserError: naming the argument.
-    """
+    """Refuse sizes of a DataModule below 1, and a negative number of processes or GB."""
     for what, size in sizes.items():
         whole_number(what, size)
     whole_number("num_workers", num_workers, least=0)
@@ -254,11 +247,7 @@ def check_sizes(*, num_workers: int, resident_gb: float, **sizes: int) -> None:
 
 
 def check_choices(scaling: str, val_windows: object) -> None:
-    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``.
-
-    Raises:
-        UserError: naming the argument and what is valid.
-    """
+    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``."""
     if scaling not in _SCALINGS:
         raise UserError(f"scaling must be one of {one_of(_SCALINGS)}, not {scaling!r}")
     is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
