@@ -18,7 +18,7 @@ from tsattn.data.frequency import Times, is_steps
 from tsattn.data.grid_layout import GridLayout, lay_out
 from tsattn.data.lazy_frames import collected
 from tsattn.data.mapped.opening import converted_folder, opened_panel
-from tsattn.data.model_zone import in_zone_of_model
+from tsattn.data.matching import in_zone_of_model
 from tsattn.data.panel import Panel
 from tsattn.data.roles import (
     NO_NAME,

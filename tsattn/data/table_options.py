@@ -16,7 +16,7 @@ from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError, shown
 
-__all__ = ["COLUMNS", "READING", "Columns", "TableOptions", "given_options"]
+__all__ = ["COLUMNS", "READING", "Columns", "TableOptions", "TextFormat", "given_options"]
 
 
 @dataclass(frozen=True)

@@ -127,12 +127,12 @@ def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
             if name not in own_names:
                 has = one_of(map(shown, own_names)) or "none"
                 raise UserError(f"{source} was converted without the {role} {shown(name)}, with {has}; {advice}")
-    panel = panel.with_channels(options.target or panel.channels, source)
-    past, future = options.past_covariates or panel.past_names, options.future_covariates or panel.future_names
-    panel = panel.with_covariates(past, future, source)
-    static = options.static or panel.static_names
-    known = dict(zip(panel.static_names, panel.static_categories, strict=True))
-    return panel.with_static(static, [known[name] for name in static], source)
+    return panel.select(
+        channels=options.target or None,
+        past=options.past_covariates or None,
+        future=options.future_covariates or None,
+        static=options.static or None,
+    )
 
 
 def read_index(folder: Path) -> dict[str, Any]:
