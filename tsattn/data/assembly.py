@@ -11,7 +11,7 @@ Shape letters: R rows, S series, C targets, P past and F future covariates, K st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,7 +34,6 @@ from tsattn.data.grid import (
 )
 from tsattn.data.panel import Panel
 from tsattn.data.roles import NO_NAME, Roles, is_nameless
-from tsattn.data.row_ranges import run_blocks
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.data.table_rows import Rows, listed
 from tsattn.errors import UserError, number_of, one_of, shown
@@ -559,7 +558,7 @@ class Assembly:
         """
         has_gaps, starts = layout.rows < layout.whole, layout.whole_starts
         coarser, two_rhythms = np.zeros(len(layout.ids), dtype=bool), None
-        for block in run_blocks(starts, 1, mapped=True) if has_gaps.any() else ():
+        for block in _series_blocks(starts) if has_gaps.any() else ():
             if not has_gaps[block].any():
                 continue
             first = int(starts[block.start])
@@ -679,6 +678,15 @@ class Assembly:
             codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
             categories.append(tuple(used))
         return codes, tuple(categories)
+
+
+def _series_blocks(starts: Array) -> Iterator[slice]:
+    """The numbers of the series in blocks of at most `_BLOCK` rows, or of one series."""
+    first = 0
+    while first < len(starts) - 1:
+        end = max(first + 1, int(np.searchsorted(starts, starts[first] + _BLOCK, side="right")) - 1)
+        yield slice(first, end)
+        first = end
 
 
 def _sorted_texts(survey: _Survey) -> Categories:

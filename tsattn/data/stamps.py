@@ -11,7 +11,6 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +24,11 @@ from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
 if TYPE_CHECKING:
-    from tsattn.data.panel import Panel
+    pass
 
 __all__ = [
-    *("in_zone_of", "in_zone_of_model", "in_zone_of_task", "kept_zone", "no_times_of", "read_times", "time_form"),
-    *("time_numbers", "time_stamps", "time_unit", "time_zone", "times_like", "times_of", "warn_of_unknown_zone"),
+    *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form"),
+    *("time_numbers", "time_stamps", "time_unit", "time_zone", "times_like", "times_of"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -308,28 +307,6 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
             "midnight: give its days in that time zone"
         )
     return converted
-
-
-def in_zone_of_model(panel: Panel, time: Times, source: str) -> Panel:
-    """Convert a panel to the time zone of the time stamps that a model was fitted on."""
-    return replace(panel, time=in_zone_of(time, panel.time, source, "what the model was fitted on"))
-
-
-def in_zone_of_task(panel: Panel, task: Task, source: str) -> Panel:
-    """Convert a panel to the time zone of a task; it stays as it is where that is not known."""
-    times = no_times_of(task)
-    return panel if times is None else in_zone_of_model(panel, times, source)
-
-
-def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
-    """Log that time stamps have a zone, but that the zone of the model was not kept when it was saved."""
-    zone = time_zone(panel.time)
-    if task.time_zone == UNKNOWN_ZONE and zone is not None:
-        logger.warning(
-            "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s, as if "
-            "that were the same",
-            *(source, zone),
-        )
 
 
 def time_numbers(time: Times) -> NDArray[np.int64]:
