@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +23,7 @@ from tsattn.errors import UserError
 from tsattn.evaluation import error_table, window_errors
 from tsattn.evaluation.error_table import METADATA, ErrorTable, scores_by
 from tsattn.evaluation.measure import measure
-from tsattn.evaluation.reductions import group_scores, scores_of
+from tsattn.evaluation.reductions import scores_of
 from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -75,17 +74,6 @@ def test_rows_and_scores_are_those_of_the_definitions(
     assert_rows(table, cases)
     assert table.scores() == pytest.approx(oracle.scores(cases), rel=1e-10, nan_ok=True)
     assert (table.levels, table.channels, table.path) == (levels, ("a", "b", "c"), None)
-
-
-def test_the_order_of_windows_changes_nothing() -> None:
-    cases = drawn(1, levels=LEVELS)
-    order = np.random.default_rng(0).permutation(len(cases.series))
-    one, other = measured(cases), measured(cases.take(order), 3)
-    columns = [name for name in one.frame().columns if name != "origin"]  # which follows the order here
-    sort = ["unique_id", "channel", "squared_scaled"]
-    frames = [table.frame()[columns].sort_values(sort, ignore_index=True) for table in (one, other)]
-    pd.testing.assert_frame_equal(*frames)
-    assert other.scores() == pytest.approx(one.scores(), rel=1e-12, nan_ok=True)
 
 
 def test_a_file_holds_the_same_rows(tmp_path: Path, small_parts: None) -> None:
@@ -304,16 +292,6 @@ def test_the_order_of_the_windows_and_where_the_rows_lie_decide_nothing(key: str
         read = ErrorTable.read(tmp_path / "errors.parquet").totals_by(key)
         assert read[0].equals(names)
         assert torch.equal(read[1], totals)
-
-
-def test_many_groups_are_scored_at_once_as_one_by_one() -> None:
-    totals = torch.rand(50, 3, 31, dtype=torch.double, generator=torch.Generator().manual_seed(0)).round(decimals=1)
-    together = group_scores(totals, LEVELS)
-    for number in range(50):
-        one = scores_of(totals[number], LEVELS)
-        assert list(one) == list(together)
-        for name, value in one.items():
-            assert together[name][number] == value or math.isnan(value)
 
 
 def test_groups_that_are_not_there_are_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 
-from tests.wide_panels import wide_panel
 from tsattn.backbones import PatchTST, Transformer, build_backbone
 from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
@@ -24,7 +22,6 @@ from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTotals
 from tsattn.figures import plot_test_forecasts
-from tsattn.forecaster import future_frame
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
@@ -57,45 +54,11 @@ def trainer(folder: Path, **more: Any) -> Trainer:
     return Trainer(default_root_dir=folder, accelerator="cpu", **quiet, **more)
 
 
-@pytest.mark.parametrize(
-    ("levels", "message"),
-    [
-        ((0.0, 0.5), r"quantiles must lie between 0 and 1, ends excluded, not 0\.0, 0\.5"),
-        ((0.5, 1.0), "quantiles must lie between 0 and 1"),
-        ((0.5, float("nan")), "quantiles must lie between 0 and 1"),
-        ((0.9, 0.5, 0.1), r"quantiles must rise, each given once, not 0\.9, 0\.5, 0\.1"),
-        ((0.5, 0.5), "quantiles must rise, each given once"),
-        ((0.1, 0.9), r"quantiles must include 0\.5, the median, which is the point forecast, not only 0\.1, 0\.9"),
-    ],
-)
-def test_levels_that_are_no_quantiles_are_refused(levels: tuple[float, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Output(levels)
-    with pytest.raises(UserError, match=message):
-        ForecastingModule(SMALL, quantiles=levels)
-
-
 def test_an_output_travels_as_plain_data_and_knows_its_point_forecast() -> None:
     for output, num, median in ((OUTPUT, 4, 1), (Output((0.5,)), 1, 0), (Output(), 1, None)):
         assert Output.from_dict(json.loads(json.dumps(output.to_dict()))) == output
         assert (output.num, output.median) == (num, median)
     assert Output([0.1, 0.5]) == Output((0.1, 0.5))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("description", BACKBONES, ids=str)
-@pytest.mark.parametrize("linear_path", ["none", "learned", "ridge"])
-def test_backbones_emit_quantiles_that_do_not_cross(description: dict[str, Any], linear_path: str) -> None:
-    backbone = built({**description, "linear_path": linear_path})
-    # far from where it starts, in windows of many scales
-    with torch.no_grad():
-        for parameter in backbone.head.parameters():
-            parameter.normal_(std=3.0)
-    window = batch()
-    window.past = window.past * torch.tensor([1e-3, 1.0, 1e3])
-    forecast = backbone(window)
-    assert forecast.shape == (5, T, C, len(LEVELS))
-    assert (forecast.diff(dim=-1) >= 0).all()
-    assert (forecast[..., 0] < forecast[..., -1]).any()
 
 
 @pytest.mark.parametrize("description", BACKBONES, ids=str)
@@ -138,17 +101,6 @@ def test_the_median_starts_from_the_ridge(description: dict[str, Any]) -> None:
     torch.testing.assert_close(forecast[..., -1] - forecast[..., 0], expected.expand(-1, T, -1), rtol=1e-3, atol=1e-4)
 
 
-def test_quantiles_change_nothing_of_a_point_forecast() -> None:
-    """The parameters of a point forecast are those of before there were quantiles."""
-    for description in BACKBONES:
-        backbone = built({**description, "linear_path": "learned"}, Output())
-        assert backbone(batch()).shape == (5, T, C)
-        outputs = {"transformer": 1 if description.get("channels") == "independent" else C, "patchtst": T}
-        last = [p for name, p in backbone.named_parameters() if name.startswith("head.")][-1]
-        assert last.shape == (outputs[description["kind"]],)
-        assert not [name for name in backbone.state_dict() if "fan" in name]
-
-
 def test_the_pinball_loss_is_the_mean_over_observed_targets_and_levels() -> None:
     forecast, target = torch.randn(2, 6, 3, 4).double(), torch.randn(2, 6, 3).double()
     observed = torch.rand(2, 6, 3) > 0.4
@@ -188,17 +140,6 @@ def test_a_backbone_of_points_takes_no_quantiles() -> None:
     assert build_backbone(description, TASK)
     with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles"):
         build_backbone(description, TASK, OUTPUT)
-
-
-def test_a_frame_has_a_column_for_each_quantile() -> None:
-    task = replace(TASK, prediction_length=2, channels=("a", "b"))
-    forecast = torch.arange(16.0).view(2, 2, 4)
-    rows = pd.DataFrame({"a": 1.0, "b": 2.0}, index=pd.date_range("2020-01-01", periods=5, freq="h"))
-    frame = future_frame([forecast[None]], task, OUTPUT, wide_panel(rows, "toy"))
-    assert list(frame.columns) == ["unique_id", "ds", "predictions", "0.1", "0.5", "0.75", "0.9"]
-    assert frame["0.1"].tolist() == [0, 8, 4, 12]
-    assert frame["0.9"].tolist() == [3, 11, 7, 15]
-    assert frame.predictions.tolist() == frame["0.5"].tolist() == [1, 9, 5, 13]
 
 
 @pytest.fixture
@@ -299,22 +240,3 @@ def test_the_commands_take_quantiles(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([*words, "--model.quantiles", "[0.5]"]) == 2
     said = capsys.readouterr().err
     assert "the checkpoint is of another model: its quantiles are [0.1, 0.5, 0.9], but [0.5] are asked for" in said
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model.quantiles", "[0.1, 0.9]"], "quantiles must include 0.5, the median"),
-        (["--model.quantiles", "[0.5, 5]"], "quantiles must lie between 0 and 1, ends excluded, not 0.5, 5.0"),
-        (["--model.quantiles", "[0.5, high]"], "--model.quantiles must be a number, not high"),
-        (["--model.quantiles", "0.5"], '--model.quantiles must be a list, such as "[a, b]", not 0.5'),
-        (["--model.quantiles", "[0.5]", "--model.loss", "mse"], "loss mse trains a point forecast: with quantiles"),
-        (["--model.loss", "pinball"], "loss pinball needs quantiles; without them the loss is one of mse, mae, huber"),
-    ],
-)
-def test_wrong_quantiles_are_refused_by_the_command(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main([*CO2, "--run", str(tmp_path / "run"), *words]) == 2
-    assert message in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

@@ -146,12 +146,6 @@ def test_scores_by_channel_are_those_of_fev(share: float) -> None:
     assert scores["mase_left_out"] == found.observed[2, :, 0].sum() + found.observed[3, :, 1].sum()
 
 
-def test_nothing_to_score_is_nan_not_zero() -> None:
-    scores = totals(drawn(0, levels=LEVELS, share=0.0)).scores()
-    defined = {name: value for name, value in scores.items() if not math.isnan(value)}
-    assert defined == {"windows": 7, "smape_left_out": 0, "mase_left_out": 0}
-
-
 def test_targets_that_are_all_zero_have_no_percentage() -> None:
     found = whole(drawn(1, levels=LEVELS, share=1.0))
     found.target[..., 1] = 0
@@ -183,16 +177,6 @@ def test_the_crps_of_a_normal_forecast_is_its_closed_form() -> None:
     normal = torch.distributions.Normal(0.0, 1.0)
     exact = y * (2 * normal.cdf(y) - 1) + 2 * normal.log_prob(y).exp() - 1 / math.sqrt(math.pi)
     assert errors.scores()["crps_scaled"] == pytest.approx(exact.mean().item(), rel=5e-3)
-
-
-def test_true_quantiles_are_covered_as_often_as_they_say() -> None:
-    z = torch.special.ndtri(torch.tensor(LEVELS, dtype=torch.float64))
-    errors = ErrorTotals(1, LEVELS)
-    y = torch.randn(400, 100, 1, generator=torch.Generator().manual_seed(0))
-    errors.update(z.expand(400, 100, 1, -1), y, None, Units([[0.0]], [[1.0]]).of(None))
-    expected = {**{f"below_{level}": level for level in LEVELS}, "coverage_80": 0.8, "coverage_50": 0.5}
-    scores = errors.scores()
-    assert {name: scores[name] for name in expected} == pytest.approx(expected, abs=0.01)
 
 
 def test_totals_are_added_and_started_anew() -> None:

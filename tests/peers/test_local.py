@@ -99,9 +99,3 @@ def test_it_needs_no_fit_and_goes_the_whole_way() -> None:
     )
     assert "statsforecast_Mean" in result.tables
     assert result.fit["parameters"] == 0
-
-
-def test_a_model_that_fails_is_refused_before_the_run_begins() -> None:
-    predictor = built(C=2, arguments={"seasons": 0})
-    with pytest.raises(UserError, match=r"^Mean of statsforecast failed on a window: no season is no mean$"):
-        predictor.check_fit(toy_data(), training())

