@@ -66,8 +66,7 @@ def cut_by_trying(values: Any, counts: Any, numbers: list[int]) -> list[list[int
     return levels
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("length", [1, 2, 7, 29])
+@pytest.mark.parametrize(("length", "channels"), [(1, 3), (2, 1), (7, 3), (29, 1), (29, 3)])
 def test_each_cut_is_the_best_of_all(length: int, channels: int) -> None:
     generator = np.random.default_rng(length + channels)
     values = generator.normal(size=(3, length, channels)).astype(np.float32) * [0.1, 1, 300][:channels] + 5
@@ -124,8 +123,7 @@ def test_what_is_missing_counts_for_nothing() -> None:
         assert torch.equal(alone[:, 0], found[:, row])
 
 
-@pytest.mark.parametrize("length", [1, 3, 33, 97, 130])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("length", "causal"), [(1, True), (3, False), (33, True), (130, False)])
 def test_every_path_scores_them_as_the_definition_does(length: int, causal: bool) -> None:
     torch.manual_seed(length)
     ids = change_point_block_ids(torch.randn(3, length, 1).cumsum(1), [1, 3, 8])

@@ -14,15 +14,12 @@ from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
 @pytest.mark.parametrize(
     ("tokens", "causal", "padded"),
     [
-        (1, False, False),
         (1, True, True),
         (7, False, True),
         (7, True, False),
         (33, True, True),
         (33, False, False),
         (64, False, False),
-        (65, True, False),
-        (65, False, True),
         (65, True, True),
     ],
 )
@@ -205,9 +202,16 @@ def test_no_tokens() -> None:
 
 @needs_triton
 @pytest.mark.gpu
-@pytest.mark.parametrize("tokens", [1000, 1024, 4096])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "dtype", "causal"),
+    [
+        (1000, torch.float32, True),
+        (1024, torch.float16, True),
+        (1024, torch.bfloat16, True),
+        (4096, torch.bfloat16, True),
+        (4096, torch.float32, False),
+    ],
+)
 def test_long_sequences_on_the_gpu(tokens: int, dtype: torch.dtype, causal: bool) -> None:
     check_case(Case(tokens, dtype=dtype, causal=causal, padded=causal, batch=2, heads=4, groups=2, width=64))
 
