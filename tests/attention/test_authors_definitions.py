@@ -114,34 +114,6 @@ def test_norms_of_levels_are_vectors_that_learn_at_the_plain_rate() -> None:
             assert (group["lr"], group["weight_decay"]) == (1e-3, 0.0)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_levels_divided_by_their_number_and_by_those_that_are_shared(causal: bool) -> None:
-    ranks, lengths = [2, 1, 1], [8, 4, 2]
-    description = {"kind": "mlr", "ranks": ranks, "blocks": {"lengths": lengths}, "align": "start", "scaling": "mup"}
-    attention = build({**description, "divide_by": "both", "num_kv_heads": 2}, max_length=T, causal=causal)
-    x = torch.randn(2, T, D_MODEL, dtype=torch.float64)
-    q, k = attention.projection(x, x)
-    k = k.repeat_interleave(2, 1)
-    logits, active = torch.zeros(2, NUM_HEADS, T, T, dtype=torch.float64), torch.zeros(T, T)
-    for q_level, k_level, rank, length in zip(q.split(ranks, -1), k.split(ranks, -1), ranks, lengths, strict=True):
-        block = torch.arange(T) // length
-        share = block[:, None] == block
-        logits = logits + (q_level @ k_level.transpose(-1, -2)) / rank * share
-        active = active + share
-    logits = logits / 3 / active.clamp(min=1)
-    if causal:
-        logits = logits.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
-    expected = output(attention, x, logits)
-    impls = [*each_impl(attention)]
-    assert impls == ["auto", "reference", "tiles"]
-    for attention.impl in impls:
-        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
-    if causal:
-        cache = attention.new_cache(2)
-        steps = [attention(part, cache=cache) for part in x.split([3, 1, 1, 4, 4], 1)]
-        torch.testing.assert_close(torch.cat(steps, 1), expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("width", "below", "above"), [(64, 8, 16), (36, 6, 9), (512, 16, 32), (12, 3, 4), (7, 1, 7), (1, 1, 1)]
 )

@@ -37,7 +37,6 @@ def test_scores_start_at_a_scale_that_softmax_can_use() -> None:
         ("standard", "mup", 8 / 4),
         ("standard", 0.25, 0.25),
         ("swa", "mup", 8 / 4),
-        ("swa", 1.0, 1.0),
         ("btt", "mup", 1 / 16),
         ("btt", 1 / 16, 1 / 16),
         ("mlbtc", "mup", 1 / 16),
