@@ -30,11 +30,9 @@ CASES: dict[str, dict[str, Any]] = {
     "btt": {"kind": "btt"},
     "btt-query": {"kind": "btt", "side": "query", "tt_rank": 2},
     "btt-both-grouped": {"kind": "btt", "side": "both", "num_kv_heads": 2},
-    "btt-plain": {"kind": "btt", "qk_norm": False},
     "btt-above": {"kind": "btt", "divisor": "above", "tt_rank": 2},
     "bilinear_mlr": {"kind": "bilinear_mlr"},
     "bilinear_mlr-grouped": {"kind": "bilinear_mlr", "ranks": [2, 1, 2], "blocks": [1, 2, 8], "num_kv_heads": 2},
-    "bilinear_mlr-qk_norm": {"kind": "bilinear_mlr", "ranks": [2, 2], "blocks": [4, 1], "qk_norm": True},
     "bilinear_mlr-norms": {
         "kind": "bilinear_mlr",
         "ranks": [8, 4],
@@ -72,11 +70,9 @@ CASES: dict[str, dict[str, Any]] = {
         "scaling": "level",
         "divide_by": "active",
     },
-    "mlr-both": {"kind": "mlr", "head_dim": 6, "ranks": [2, 4], "blocks": [1, 6], "divide_by": "both"},
     "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
     "identity": {"kind": "identity"},
     "identity-grouped": {"kind": "identity", "num_kv_heads": 2, "head_dim": 6},
-    "uniform": {"kind": "uniform"},
     "uniform-grouped": {"kind": "uniform", "num_kv_heads": 2, "head_dim": 6},
     "fixed_mixing": {"kind": "fixed_mixing"},
     "fixed_mixing-grouped": {"kind": "fixed_mixing", "num_kv_heads": 2, "head_dim": 6, "align": "start"},
@@ -88,26 +84,17 @@ BOUND_TO_LENGTH = ("fixed_mixing", "fixed_mixing-grouped")
 # whose tokens make no scores
 UNSCORED = tuple(case for case in CASES if case.startswith(("identity", "uniform", "fixed_mixing")))
 
-# Those that hand their pattern and cache no other layout of queries and keys than some other case does. What depends on
-# the projection alone is tested on every case; what patterns and caches do is tested without these.
-_SAME_FOR_PATTERNS = (
-    "standard",
-    "standard-qk_norm",
-    "global_swa",
-    "btt-both-grouped",
-    "btt-plain",
-    "btt-above",
-    "bilinear_mlr",
-    "bilinear_mlr-grouped",
-    "bilinear_mlr-qk_norm",
-    "bilinear_mlr-norms",
-    "mlbtc",
-    "mlr",
-    "mlr-both",
-    "identity",
-    "uniform",
-)
-PATTERN_CASES = [case for case in CASES if case not in _SAME_FOR_PATTERNS]
+# One case of each pattern, and two that differ in the layout of queries and keys. What depends on the projection alone
+# is tested on every case; what patterns and caches do is tested on these.
+PATTERN_CASES = [
+    *("standard-grouped", "swa", "global_swa-sum-grouped", "btt-query", "mlr-deep", "mlr-active", "mlr-lengths"),
+    *("identity-grouped", "uniform-grouped", "fixed_mixing-grouped"),
+]
+# each of them with or without causality, and each pattern with both
+PATTERN_PAIRS = [
+    (case, case in ("swa", "btt-query", "mlr-deep", "mlr-lengths", "uniform-grouped")) for case in PATTERN_CASES
+]
+PATTERN_PAIRS += [("swa", False), ("standard-grouped", True)]
 
 
 def build(case: str, *, length: int, dtype: torch.dtype = torch.float64, seed: int = 0, **sizes: Any) -> Attention:

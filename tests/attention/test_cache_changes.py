@@ -20,8 +20,6 @@ from tsattn.attention import Attention
 from tsattn.attention.caches import Cache
 from tsattn.errors import UserError
 
-patterns = pytest.mark.parametrize("case", PATTERN_CASES)
-
 MORE: dict[str, dict[str, Any]] = {
     "swa-1": {"kind": "swa", "window_size": 1},
     "swa-wide": {"kind": "swa", "window_size": 10**9},
@@ -93,7 +91,7 @@ def change(case: str, batch_size: int, steps: list[tuple[str, int]]) -> list[str
     return done
 
 
-@patterns
+@pytest.mark.parametrize("case", PATTERN_CASES[::2])
 def test_beams_are_chosen_copied_and_dropped(case: str) -> None:
     """Gradients pass through that, too."""
     attention, x = decoder(case, length=T, rope=True), tokens(T, batch_size=4).requires_grad_()
@@ -125,7 +123,7 @@ def test_an_order_names_sequences() -> None:
     assert cache.lengths == (4, 4, 4)
 
 
-@patterns
+@pytest.mark.parametrize("case", PATTERN_CASES[1::2])
 def test_copies_go_their_own_way(case: str) -> None:
     """Outside `no_grad` too, where what is held has a history."""
     attention, x, other = decoder(case, length=T), tokens(T), tokens(T, seed=2)

@@ -15,6 +15,7 @@ from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.base import MAX_STEP
+from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.attention.patterns import DecodingStep, FullPattern, Pattern
 from tsattn.errors import UserError
 from tsattn.structured import block_sizes
@@ -28,24 +29,13 @@ SCHEDULES = [[1] * T, [T], *([n, *[1] * (T - n)] for n in (2, 5, 7, 12, 36)), [3
 
 @cases
 def test_decoding_equals_the_full_pass(case: str) -> None:
-    attention, x = decoder(case, length=T, rope=True), tokens(T)
-    with torch.no_grad():
-        expected = attention(x)
-        for schedule in SCHEDULES if case in PATTERN_CASES else (SCHEDULES[0], SCHEDULES[-1]):
-            torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
-
-
-@patterns
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
-)
-def test_decoding_in_less_precision(case: str, dtype: torch.dtype, tolerance: float) -> None:
-    attention, x = decoder(case, length=T, dtype=dtype, rope=True), tokens(T, dtype)
-    with torch.no_grad():
-        expected = attention(x)
-        for schedule in SCHEDULES[-2:]:
-            worst = (decode(attention, x, schedule) - expected).abs().max()
-            assert worst <= tolerance * expected.abs().max()
+    for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+        attention, x = decoder(case, length=T, dtype=dtype, rope=True), tokens(T, dtype)
+        with torch.no_grad():
+            expected = attention(x)
+            for schedule in SCHEDULES if dtype == torch.float64 and case in PATTERN_CASES else SCHEDULES[-1:]:
+                worst = (decode(attention, x, schedule) - expected).abs().max()
+                assert worst <= tolerance * expected.abs().max()
 
 
 @patterns
@@ -59,7 +49,7 @@ def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str) -
                 torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("window_size", [1, 2, 16, 17, 39, 40, 10**9])
+@pytest.mark.parametrize("window_size", [1, 16, 39, 10**9])
 def test_rings_of_every_size(window_size: int) -> None:
     x = tokens(T)
     for max_length in (None, 10, T):
@@ -81,7 +71,7 @@ def test_what_follows_a_prompt_may_be_long() -> None:
             torch.testing.assert_close(actual, attention(x), rtol=0, atol=1e-10)
 
 
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "mlr-deep", "fixed_mixing-grouped"])
 def test_more_tokens_than_expected(case: str) -> None:
     """`max_length` limits the tokens only where blocks divide it."""
     attention, x = decoder(case, length=T // 2), tokens(T)
@@ -113,10 +103,8 @@ _, B_BLOCKS, C_BLOCKS, _ = block_sizes(D_MODEL)
 @pytest.mark.parametrize(
     ("description", "numbers"),
     [
-        ({"kind": "standard"}, T * HEAD_DIM * NUM_HEADS),
         ({"kind": "standard", "num_kv_heads": 2}, T * HEAD_DIM * 2),
         ({"kind": "swa", "window_size": 5}, 5 * HEAD_DIM * NUM_HEADS),
-        ({"kind": "swa", "window_size": 33, "num_kv_heads": 1}, 33 * HEAD_DIM),
         ({"kind": "swa", "window_size": T + 3}, T * HEAD_DIM * NUM_HEADS),
         ({"kind": "btt"}, T * D_MODEL * NUM_HEADS),
         ({"kind": "btt", "side": "query", "tt_rank": 2}, T * D_MODEL),
@@ -127,29 +115,19 @@ _, B_BLOCKS, C_BLOCKS, _ = block_sizes(D_MODEL)
         ({"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [10**9, 1]}}, (T * 2 + 2) * NUM_HEADS),
         ({"kind": "global_swa", "global_rank": 1, "window_size": 5}, (T * 1 + 5 * 3) * NUM_HEADS),
         ({"kind": "bilinear_mlr", "ranks": [2, 1], "blocks": [1, 2]}, T * (2 + 2) * NUM_HEADS),
+        ({"kind": "mlr", "ranks": [2, 1, 1], "blocks": [5, 10, 20]}, (8 * 2 + 4 + 2) * NUM_HEADS),
     ],
     ids=str,
 )
 def test_peak_keys_are_those_of_the_closed_forms(description: dict[str, Any], numbers: int) -> None:
-    assert peak_keys(decoder(description, length=T), T) == numbers
+    attention = decoder(description, length=T)
+    assert peak_keys(attention, T) == numbers
+    for dtype in (torch.float32, torch.float16):
+        assert measured_key_bytes(attention, T, dtype) == closed_form(attention, T).cached_key_bytes(dtype)
+        assert closed_form(attention, T).cached_key_bytes(dtype) == numbers * dtype.itemsize
 
 
-def test_eight_equal_levels_hold_a_quarter_of_the_keys() -> None:
-    length = 512
-    sizes: dict[str, Any] = {"d_model": D_MODEL, "num_heads": 1, "length": length, "dtype": torch.float32}
-    mlr = decoder({"kind": "mlr", "ranks": [2] * 8, "blocks": [2**level for level in range(8)]}, **sizes)
-    standard = decoder({"kind": "standard"}, **sizes)
-    cache = standard.new_cache(1)
-    with torch.no_grad():
-        standard(tokens(length, torch.float32, batch_size=1), cache=cache)
-    everything = key_numbers(cache, torch.float32)
-    assert everything == length * D_MODEL
-    held = peak_keys(mlr, length, torch.float32)
-    assert held == sum(2 * length // 2**level for level in range(8))
-    assert held / everything <= 0.26
-
-
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "swa", "global_swa-sum-grouped", "mlr-deep"])
 def test_bytes_are_those_of_the_storage(case: str) -> None:
     attention = decoder(case, length=T)
     cache = attention.new_cache(2)
@@ -161,16 +139,6 @@ def test_bytes_are_those_of_the_storage(case: str) -> None:
             assert len({storage.data_ptr() for storage in (*keys, *values)}) == len(keys) + len(values)
             assert cache.key_nbytes == sum(storage.nbytes() for storage in keys)
             assert cache.nbytes == sum(storage.nbytes() for storage in (*keys, *values))
-
-
-def test_values_are_kept_whole_or_over_the_window() -> None:
-    x = tokens(T)
-    for case, rows in [("standard", T), ("swa", 5), ("mlr", T)]:
-        attention = decoder(case, length=T)
-        cache = attention.new_cache(2)
-        with torch.no_grad():
-            decode(attention, x, [7, *[1] * (T - 7)], cache)
-        assert cache.nbytes - cache.key_nbytes == 2 * rows * D_MODEL * x.itemsize
 
 
 def test_a_step_of_mlr_scores_the_running_blocks_only() -> None:
@@ -202,7 +170,7 @@ class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-@pytest.mark.parametrize("case", ["standard", "swa", "global_swa", "mlr-deep", "mlr-active"])
+@pytest.mark.parametrize("case", ["standard", "global_swa", "mlr-deep"])
 def test_a_step_after_4096_tokens_touches_no_matrix_of_scores(case: str) -> None:
     length = 4097
     attention = decoder(case, length=length, dtype=torch.float32)
@@ -218,27 +186,17 @@ def test_a_step_after_4096_tokens_touches_no_matrix_of_scores(case: str) -> None
 
 
 @patterns
-def test_no_graph_is_kept_without_gradients(case: str) -> None:
-    attention, x = decoder(case, length=T), tokens(T).requires_grad_()
-    cache = attention.new_cache(2)
-    with torch.no_grad():
-        assert not decode(attention, x, [9, *[1] * (T - 9)], cache).requires_grad
-    for rows in (*cache.key_rows, *cache.value_rows):
-        assert not rows.first(1).requires_grad
-
-
-@patterns
 def test_gradients_are_those_of_the_full_pass(case: str) -> None:
     attention, x = decoder(case, length=T, rope=True), tokens(T).requires_grad_()
     leaves = [x, *attention.parameters()]
     expected = torch.autograd.grad(attention(x).square().sum(), leaves, allow_unused=True)
-    for schedule in ([1] * T, [11, *[1] * (T - 11)], [3, 9, 1, 20, 1, 6]):
+    for schedule in ([1] * T, [3, 9, 1, 20, 1, 6]):
         actual = torch.autograd.grad(decode(attention, x, schedule).square().sum(), leaves, allow_unused=True)
         for want, got in zip(expected, actual, strict=True):
             torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-deep", "mlr-lengths"])
 def test_modes_may_change_on_the_way(case: str) -> None:
     """A later step leaves what an earlier one recorded; storage made in inference mode can be written outside it."""
     attention, x = decoder(case, length=T), tokens(T)
@@ -253,7 +211,7 @@ def test_modes_may_change_on_the_way(case: str) -> None:
     torch.testing.assert_close(torch.cat([out.detach() for out in outputs], 1), expected, rtol=0, atol=1e-10)
 
 
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-deep"])
 def test_inputs_are_copied(case: str) -> None:
     """The cache copies: what becomes of the input later changes nothing."""
     attention, x = decoder(case, length=T), tokens(T)
@@ -275,26 +233,26 @@ def test_dropout_acts_on_steps_in_training_only() -> None:
     assert not torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
 
 
-def refusals() -> Iterator[tuple[str, dict[str, Any], str]]:
+def refusals() -> Iterator[tuple[dict[str, Any], str]]:
     every = torch.ones(2, 3, dtype=torch.bool)
-    yield "context", {"context": tokens(3)}, "context cannot be given with it"
-    yield "mask", {"attention_mask": every[:1]}, r"must be bool of shape \(2, 3\), .* not torch.bool of shape \(1, 3\)"
-    yield "numbers", {"attention_mask": every.long()}, r"attention_mask must be bool .* not torch.int64 of shape"
-    yield "bias", {"bias": torch.zeros(3, 4)}, r"bias must be broadcastable to \(2, \d, 3, 3\)"
+    yield {"context": tokens(3)}, "context cannot be given with it"
+    yield {"attention_mask": every[:1]}, r"must be bool of shape \(2, 3\), .* not torch.bool of shape \(1, 3\)"
+    yield {"attention_mask": every.long()}, r"attention_mask must be bool .* not torch.int64 of shape"
+    yield {"bias": torch.zeros(3, 4)}, r"bias must be broadcastable to \(2, \d, 3, 3\)"
     padded = {"bias": torch.zeros(3, 3), "attention_mask": every}
-    yield "padded bias", padded, "goes by positions: attention_mask cannot be given with it"
-    yield "positions", {"positions": torch.arange(3)}, "positions cannot be given"
-    yield "blocks", {"blocks": every[None]}, "blocks cannot be given"
-    yield "global_tokens", {"global_tokens": every, "blocks": every[None]}, "blocks, global_tokens cannot be given"
+    yield padded, "goes by positions: attention_mask cannot be given with it"
+    yield {"positions": torch.arange(3)}, "positions cannot be given"
+    yield {"blocks": every[None]}, "blocks cannot be given"
+    yield {"global_tokens": every, "blocks": every[None]}, "blocks, global_tokens cannot be given"
 
 
-@pytest.mark.parametrize(("arguments", "message"), [r[1:] for r in refusals()], ids=[r[0] for r in refusals()])
-def test_arguments_that_no_cache_goes_with(arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_no_cache_goes_with() -> None:
     attention = decoder("mlr", length=T)
     cache = attention.new_cache(2)
-    with pytest.raises(UserError, match=message):
-        attention(tokens(3), cache=cache, **arguments)
-    assert cache.length == 0
+    for arguments, message in refusals():
+        with pytest.raises(UserError, match=message):
+            attention(tokens(3), cache=cache, **arguments)
+        assert cache.length == 0
 
 
 def test_attention_that_sees_later_tokens_cannot_decode() -> None:

@@ -20,6 +20,7 @@ from tests.attention.cases import (
     NO_ORDER,
     NUM_HEADS,
     PATTERN_CASES,
+    PATTERN_PAIRS,
     build,
     each_impl,
     fast_impls,
@@ -43,6 +44,7 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2, to
 
 cases = pytest.mark.parametrize("case", CASES)
 patterns = pytest.mark.parametrize("case", PATTERN_CASES)
+pairs = pytest.mark.parametrize(("case", "causal"), PATTERN_PAIRS)
 
 
 def test_every_kind_has_a_case() -> None:
@@ -109,9 +111,11 @@ def test_fast_paths_equal_the_reference_in_float64(case: str) -> None:
 
 
 @patterns
-def test_fast_paths_equal_the_reference_at_small_lengths(case: str) -> None:
+def test_fast_paths_equal_the_reference_at_small_lengths_and_in_float32(case: str) -> None:
     for length in (1, 3, 7):
         check_fast_paths(case, length, torch.float64, itertools.product((False, True), repeat=3))
+    for length in (7, 336):
+        check_fast_paths(case, length, torch.float32, [(False, True, False), (True, False, False)])
 
 
 @pytest.mark.parametrize(("case", "length"), [*LONG, *(pytest.param(*x, marks=pytest.mark.slow) for x in LONGER)])
@@ -119,17 +123,10 @@ def test_fast_paths_equal_the_reference_at_great_lengths(case: str, length: int)
     check_fast_paths(case, length, torch.float64, PAIRWISE)
 
 
-@patterns
-def test_float32_equals_the_reference(case: str) -> None:
-    for length in (7, 336):
-        check_fast_paths(case, length, torch.float32, [(False, True, False), (True, False, False)])
-
-
-@patterns
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: torch.dtype) -> None:
+@pairs
+def test_low_precision_patterns_equal_the_float32_reference(case: str, causal: bool) -> None:
     """The scores and their softmax, on the numbers that the low precision can hold."""
-    length = 97
+    length, dtype = 97, torch.bfloat16 if causal else torch.float16
     attention = build(case, length=length, dtype=torch.float32)
     mask = inputs(length, torch.float32, True, biased=False)["attention_mask"]
     positions = real_positions(mask, align=attention.pattern.align, max_length=length)
@@ -147,14 +144,12 @@ def test_low_precision_patterns_equal_the_float32_reference(case: str, dtype: to
         gradients = zip(("q", "k", "v"), leaves, strict=True)
         return {"value": out.detach(), **{f"gradient of {name}": leaf.grad for name, leaf in gradients if leaf.numel()}}
 
-    for causal in (False, True):
-        expected = run("reference", torch.float32, causal)
-        for impl in ("reference", *fast_impls(attention, dtype=dtype)):
-            assert_close(run(impl, dtype, causal), expected, TOLERANCE[dtype], causal=causal, impl=impl)
+    expected = run("reference", torch.float32, causal)
+    for impl in ("reference", *fast_impls(attention, dtype=dtype)):
+        assert_close(run(impl, dtype, causal), expected, TOLERANCE[dtype], causal=causal, impl=impl)
 
 
-@patterns
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("case", "causal"), PATTERN_PAIRS[::2])
 def test_gradcheck(case: str, causal: bool) -> None:
     attention = build(case, length=7, causal=causal)
     x = torch.randn(1, 7, D_MODEL, dtype=torch.float64, requires_grad=True)
@@ -176,8 +171,7 @@ def test_a_causal_output_ignores_later_tokens(case: str) -> None:
         assert (before[:, 12:] - after[:, 12:]).abs().max() > 1e-3
 
 
-@patterns
-@pytest.mark.parametrize("causal", [False, True])
+@pairs
 def test_padding_changes_nothing(case: str, causal: bool) -> None:
     """Neither what stands in padded places nor how many of them there are, on either side."""
     attention = build(case, length=24, causal=causal)
@@ -215,27 +209,20 @@ def test_a_token_without_keys_gives_zeros(case: str) -> None:
 
 
 @patterns
-@pytest.mark.parametrize("positions", [torch.arange(11), torch.arange(11).expand(2, -1)], ids=["shared", "a row"])
-def test_explicit_positions(case: str, positions: Tensor) -> None:
-    """Counting from the other end moves blocks; otherwise explicit positions are those that are counted."""
-    attention = build(case, length=11, causal=True)
-    x = torch.randn(2, 11, D_MODEL, dtype=torch.float64)
-    for _ in each_impl(attention):
-        torch.testing.assert_close(attention(x, positions=positions), attention(x), rtol=0, atol=1e-12)
-
-
-@patterns
 def test_order_comes_from_positions_not_from_place(case: str) -> None:
+    """Explicit positions in order are those that are counted."""
     attention = build(case, length=15, causal=True, rope=True)
-    x = torch.randn(2, 15, D_MODEL, dtype=torch.float64)
-    order = torch.randperm(15)
-    for _ in each_impl(attention, without=NO_ORDER):
-        shuffled = attention(x[:, order], positions=order)
-        torch.testing.assert_close(shuffled, attention(x)[:, order], rtol=0, atol=1e-12)
+    x, counted, order = torch.randn(2, 15, D_MODEL, dtype=torch.float64), torch.arange(15), torch.randperm(15)
+    for impl in each_impl(attention):
+        expected = attention(x)
+        for positions in (counted, counted.expand(2, -1)):
+            torch.testing.assert_close(attention(x, positions=positions), expected, rtol=0, atol=1e-12)
+        if impl not in NO_ORDER:
+            shuffled = attention(x[:, order], positions=order)
+            torch.testing.assert_close(shuffled, expected[:, order], rtol=0, atol=1e-12)
 
 
-@patterns
-@pytest.mark.parametrize("causal", [False, True])
+@pairs
 def test_global_tokens_lift_windows_and_levels(case: str, causal: bool) -> None:
     """With every token global, a pattern is the full one; with one, its row and column are."""
     length = 14
@@ -283,7 +270,7 @@ class _LevelsInFull(FullPattern):
         return super().__call__(q * q.new_tensor(self.factors), k, v, call.scaled(1 / call.scale))
 
 
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-deep", "uniform-grouped"])
 def test_dropout_acts_in_training_only(case: str) -> None:
     torch.manual_seed(0)
     attention = build(case, length=12)

@@ -47,8 +47,9 @@ def test_special_cases_are_standard_attention(causal: bool) -> None:
         assert not torch.allclose(narrow_window(x), standard(x), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("combine", GlobalSlidingWindowPattern.COMBINATIONS)
-@pytest.mark.parametrize("impl", GlobalSlidingWindowPattern.impls)
+@pytest.mark.parametrize(
+    ("combine", "impl"), [*zip(("mean", "sum") * 2, GlobalSlidingWindowPattern.impls, strict=True)]
+)
 def test_without_a_window_part_all_is_standard_attention(combine: str, impl: str) -> None:
     dtype = torch.float32 if impl == "native" else torch.float64
     if impl == "native" and why_no_kernels() is not None:

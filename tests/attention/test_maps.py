@@ -9,7 +9,7 @@ import torch
 from einops import rearrange, repeat
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, build
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_PAIRS, build
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.maps import attention_map, attention_zones
 from tsattn.attention.patterns import Pattern, PatternCall
@@ -26,8 +26,7 @@ def mixed_by_hand(attention: Attention, source: Tensor, weights: Tensor) -> Tens
     return attention.output(rearrange(weights @ values, "B H N e -> B N (H e)"))
 
 
-@pytest.mark.parametrize("case", PATTERN_CASES)
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("case", "causal"), PATTERN_PAIRS)
 def test_maps_times_values_are_the_output(case: str, causal: bool) -> None:
     attention = build(case, length=LENGTH, causal=causal, rope=True)
     mask = torch.ones(2, LENGTH, dtype=torch.bool)

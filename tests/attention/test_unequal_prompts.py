@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
 from tests.attention.cases import D_MODEL, NUM_HEADS, PATTERN_CASES
-from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
+from tests.attention.decoding import T, decode, decoder, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.attention.projections import BTTProjection
 from tsattn.errors import UserError
-
-patterns = pytest.mark.parametrize("case", PATTERN_CASES)
 
 PROMPT = 14
 REAL = (14, 5, 0, 9, 1)  # tokens of each prompt
@@ -44,8 +40,7 @@ def alone(attention: Attention, prompt: Tensor, mask: Tensor, rest: Tensor) -> t
     return at_prompt, torch.stack(after)
 
 
-@patterns
-@pytest.mark.parametrize("padding", masks())
+@pytest.mark.parametrize(("case", "padding"), [*zip(PATTERN_CASES, [*masks()] * 4, strict=False)])
 def test_every_row_is_decoded_as_if_it_were_alone(case: str, padding: str) -> None:
     attention, mask = decoder(case, length=T, rope=True), masks()[padding]
     x = tokens(T, batch_size=len(REAL))
@@ -61,7 +56,7 @@ def test_every_row_is_decoded_as_if_it_were_alone(case: str, padding: str) -> No
             torch.testing.assert_close(decode(attention, rest, schedule, cache), expected[1], rtol=0, atol=1e-10)
 
 
-@patterns
+@pytest.mark.parametrize("case", PATTERN_CASES[::2])
 def test_a_mask_may_come_with_every_call(case: str) -> None:
     """As when sequences accept different numbers of the tokens that were proposed; a padded token may hold anything."""
     attention = decoder(case, length=T, rope=True)
@@ -81,7 +76,7 @@ def test_a_mask_may_come_with_every_call(case: str) -> None:
     assert cache.lengths == tuple(real.sum(1).tolist())
 
 
-@patterns
+@pytest.mark.parametrize("case", PATTERN_CASES[1::2])
 def test_gradients_of_unequal_prompts_are_those_of_each_alone(case: str) -> None:
     attention, mask = decoder(case, length=T, rope=True), masks()["left"]
     x = tokens(T, batch_size=len(REAL)).requires_grad_()
@@ -99,7 +94,7 @@ def test_gradients_of_unequal_prompts_are_those_of_each_alone(case: str) -> None
         torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-deep"])
 def test_padding_is_not_stored(case: str) -> None:
     """The longest sequence decides the storage, which is that of a batch in which all are as long."""
     attention = decoder(case, length=30)
@@ -124,24 +119,7 @@ def test_padding_is_not_stored(case: str) -> None:
     assert held(unequal=True) == held(unequal=False)
 
 
-def test_the_peak_of_unequal_prompts_is_that_of_the_closed_form() -> None:
-    mask = masks()["left"]
-    sizes: list[tuple[dict[str, Any], int]] = [
-        ({"kind": "standard"}, T),
-        ({"kind": "swa", "window_size": 5}, 5),
-        ({"kind": "mlr", "ranks": [2, 2], "blocks": [1, 4]}, (T + T // 4) // 2),
-    ]
-    for description, places in sizes:
-        attention = decoder(description, length=T)
-        cache = attention.new_cache(len(REAL))
-        x = tokens(T, batch_size=len(REAL))
-        with torch.no_grad():
-            attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
-            decode(attention, x[:, PROMPT:], [1] * 26, cache)
-        assert key_numbers(cache) == len(REAL) * places * D_MODEL
-
-
-@patterns
+@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-active"])
 def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
     attention, mask = decoder(case, length=T, dtype=torch.float32, rope=True), masks()["left"]
     x = tokens(T, torch.float32, batch_size=len(REAL))
@@ -152,16 +130,6 @@ def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
             attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
             actual = decode(attention, x[:, PROMPT:], [1] * 8 + [18], cache)
     assert (actual - expected).abs().max() <= 0.1 * expected.abs().max()
-
-
-def test_a_mask_of_real_tokens_alone_is_no_mask() -> None:
-    attention, x = decoder("mlr", length=T), tokens(T)
-    every = torch.ones(2, T, dtype=torch.bool)
-    with torch.no_grad():
-        cache = attention.new_cache(2)
-        parts = [attention(x[:, t : t + 8], attention_mask=every[:, t : t + 8], cache=cache) for t in range(0, T, 8)]
-        torch.testing.assert_close(torch.cat(parts, 1), attention(x), rtol=0, atol=1e-10)
-    assert cache.lengths == (T, T)
 
 
 def test_long_masked_parts_are_taken_bit_by_bit() -> None:

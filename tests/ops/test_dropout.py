@@ -31,21 +31,21 @@ def mask(seed: int, count: int, p: float) -> Tensor:
     return out != 0
 
 
-# those that come with Random123, by the authors of the source
-@pytest.mark.parametrize(
-    ("seed", "counter", "words"),
-    [
-        (0, [0, 0, 0, 0], [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-        (2**64 - 1, [2**32 - 1] * 4, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
-        (
-            0x299F31D0A4093822,
-            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
-            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
-        ),
-    ],
-)
-def test_the_generator_gives_the_known_answers(seed: int, counter: list[int], words: list[int]) -> None:
-    assert philox(seed, np.array([counter], dtype=np.uint32)).tolist() == [words]
+# of Random123, by the authors of the source
+KNOWN = [
+    (0, [0, 0, 0, 0], [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+    (2**64 - 1, [2**32 - 1] * 4, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+    (
+        0x299F31D0A4093822,
+        [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+        [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+    ),
+]
+
+
+def test_the_generator_gives_the_known_answers() -> None:
+    for seed, counter, words in KNOWN:
+        assert philox(seed, np.array([counter], dtype=np.uint32)).tolist() == [words]
 
 
 @needs_kernels
@@ -78,7 +78,7 @@ def test_any_number_of_threads_drops_the_same() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("p", [0.05, 0.1, 0.2, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.999])
 def test_as_many_are_dropped_as_should_be(p: float) -> None:
     count = 2**22
     kept = int(mask(11, count, p).sum())
@@ -134,8 +134,7 @@ def derivatives(run: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Ten
 
 
 @needs_kernels
-@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (2, 33, 31)])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("shape", "dtype"), [*zip([(), (1,), (3, 5), (2, 33, 31)], DTYPES * 2, strict=True)])
 def test_derivatives_drop_what_the_outputs_drop(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     x = (torch.rand(shape) + 1).to(dtype)
@@ -166,13 +165,13 @@ def test_a_residual_is_added(dtype: torch.dtype, of_residual: torch.dtype) -> No
 
 
 @needs_kernels
-@pytest.mark.parametrize("shape", [(41,), (1, 41), (3, 7, 41)])
-def test_a_residual_of_another_shape_is_spread(shape: tuple[int, ...]) -> None:
-    x, residual = torch.randn(7, 41), torch.randn(shape)
-    torch.manual_seed(1)
-    out = dropout(x, 0.3, residual=residual)
-    torch.manual_seed(1)
-    assert torch.equal(out, residual + dropout(x, 0.3))
+def test_a_residual_of_another_shape_is_spread() -> None:
+    for shape in ((41,), (1, 41), (3, 7, 41)):
+        x, residual = torch.randn(7, 41), torch.randn(shape)
+        torch.manual_seed(1)
+        out = dropout(x, 0.3, residual=residual)
+        torch.manual_seed(1)
+        assert torch.equal(out, residual + dropout(x, 0.3))
 
 
 @needs_kernels
@@ -252,7 +251,7 @@ def test_without_kernels_it_is_that_of_torch(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_kernels
-def test_a_run_from_before_goes_on_with_that_of_torch() -> None:
+def test_a_run_from_before_resumes_with_that_of_torch() -> None:
     x = torch.randn(100)
     noted = kernels_in_use()
     assert noted["dropout"] is True

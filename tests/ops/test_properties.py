@@ -200,34 +200,6 @@ def test_multilevel() -> None:
     all_compared(properties, impls)
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa", "tiles"])
-def test_two_levels_of_the_same_blocks_are_one(impl: str) -> None:
-    def properties(compared: Counter[str]) -> Callable[[], None]:
-        @deterministic
-        @given(st.data())
-        def run(data: st.DataObject) -> None:
-            T, r = data.draw(st.integers(2, 60)), data.draw(st.integers(2, 10))
-            ranks, blocks = data.draw(levels(T, r, 1))
-            wide = max(range(len(ranks)), key=ranks.__getitem__)
-            if ranks[wide] < 2:
-                return
-            generator = torch.Generator().manual_seed(0)
-            q, k, v = (torch.randn(2, 2, T, r, generator=generator, dtype=torch.float64) for _ in range(3))
-            split = [*ranks[:wide], 1, ranks[wide] - 1, *ranks[wide + 1 :]]
-            doubled = blocks[[*range(wide + 1), *range(wide, len(ranks))]]
-            try:
-                one = multilevel_attention(q, k, v, ranks=ranks, blocks=blocks, impl=impl)
-            except UserError:
-                return
-            two = multilevel_attention(q, k, v, ranks=split, blocks=doubled, impl=impl)
-            torch.testing.assert_close(one, two, rtol=0, atol=1e-10)
-            compared[impl] += 1
-
-        return run
-
-    all_compared(properties, (impl,))
-
-
 def blocks_of_ten() -> Tensor:
     return torch.stack([torch.zeros(1, 70), torch.arange(70)[None] // 10]).long()
 
@@ -267,15 +239,12 @@ def test_the_default_factor_is_that_of_all_components() -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize(("attend", "impls"), LARGE)
-def test_very_large_logits_stay_finite(
-    attend: Callable[..., Tensor], impls: tuple[str, ...], dtype: torch.dtype
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    q, k, v = (torch.randn(1, 2, 70, 8, generator=generator).to(dtype) for _ in range(3))
-    q = 1e4 * q
-    for impl, causal in itertools.product(impls, (False, True)):
+def test_very_large_logits_stay_finite(attend: Callable[..., Tensor], impls: tuple[str, ...]) -> None:
+    for impl, causal, dtype in itertools.product(impls, (False, True), (torch.float32, torch.bfloat16)):
+        generator = torch.Generator().manual_seed(0)
+        q, k, v = (torch.randn(1, 2, 70, 8, generator=generator).to(dtype) for _ in range(3))
+        q = 1e4 * q
         leaves = [x.clone().requires_grad_() for x in (q, k, v)]
         out = attend(*leaves, impl=impl, causal=causal)
         out.float().square().sum().backward()
@@ -324,23 +293,3 @@ def test_leaves_are_computed_a_few_rows_at_a_time(causal: bool, monkeypatch: pyt
         results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("attend", "impls"), LARGE)
-def test_the_same_numbers_again_under_deterministic_algorithms(
-    attend: Callable[..., Tensor], impls: tuple[str, ...]
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    tensors = [torch.randn(2, 2, 70, 8, generator=generator) for _ in range(3)]
-
-    def run(impl: str) -> list[Tensor]:
-        leaves = [x.clone().requires_grad_() for x in tensors]
-        out = attend(*leaves, impl=impl)
-        return [out, *torch.autograd.grad(out.square().sum(), leaves)]
-
-    torch.use_deterministic_algorithms(True)
-    try:
-        for impl in impls:
-            assert all(torch.equal(one, other) for one, other in zip(run(impl), run(impl), strict=True)), impl
-    finally:
-        torch.use_deterministic_algorithms(False)

@@ -24,35 +24,35 @@ def swa(impl: str, **more: Any) -> torch.Tensor:
     return sliding_window_attention(Q, K, V, window_size=3, impl=impl, **more)
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"bias": torch.zeros(T, T)}, "it takes no bias and no dropout"),
-        ({"dropout_p": 0.5}, "it takes no bias and no dropout"),
-        ({"blocks": torch.stack([torch.arange(T) // 4, torch.arange(T) // 6])[:, None]}, "the blocks are not nested"),
-        ({"blocks": torch.stack([torch.zeros(T).long(), torch.arange(T) % 2])[:, None]}, "the blocks are not nested"),
-        ({"positions": torch.zeros(1, T).long()}, "two tokens have the same position"),
-    ],
-)
-def test_tiles_say_why_not(more: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        mlr("tiles", **more)
-    if "dropout_p" not in more:
-        torch.testing.assert_close(mlr("auto", **more), mlr("reference", **more))
+TILES: list[tuple[dict[str, Any], str]] = [
+    ({"bias": torch.zeros(T, T)}, "it takes no bias and no dropout"),
+    ({"dropout_p": 0.5}, "it takes no bias and no dropout"),
+    ({"blocks": torch.stack([torch.arange(T) // 4, torch.arange(T) // 6])[:, None]}, "the blocks are not nested"),
+    ({"blocks": torch.stack([torch.zeros(T).long(), torch.arange(T) % 2])[:, None]}, "the blocks are not nested"),
+    ({"positions": torch.zeros(1, T).long()}, "two tokens have the same position"),
+]
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        ({"bias": torch.zeros(T, T)}, "it takes no bias"),
-        ({"positions": 2 * torch.arange(T)[None]}, "positions do not rise by one"),
-        ({"positions": torch.arange(T)[None], "key_mask": HOLE}, "padding lies between real tokens"),
-    ],
-)
-def test_blocks_say_why_not(more: dict[str, Any], reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        swa("blocks", **more)
-    torch.testing.assert_close(swa("auto", **more), swa("reference", **more))
+def test_tiles_say_why_not() -> None:
+    for more, reason in TILES:
+        with pytest.raises(UserError, match=reason):
+            mlr("tiles", **more)
+        if "dropout_p" not in more:
+            torch.testing.assert_close(mlr("auto", **more), mlr("reference", **more))
+
+
+BLOCKED: list[tuple[dict[str, Any], str]] = [
+    ({"bias": torch.zeros(T, T)}, "it takes no bias"),
+    ({"positions": 2 * torch.arange(T)[None]}, "positions do not rise by one"),
+    ({"positions": torch.arange(T)[None], "key_mask": HOLE}, "padding lies between real tokens"),
+]
+
+
+def test_blocks_say_why_not() -> None:
+    for more, reason in BLOCKED:
+        with pytest.raises(UserError, match=reason):
+            swa("blocks", **more)
+        torch.testing.assert_close(swa("auto", **more), swa("reference", **more))
 
 
 def test_unknown_names_are_refused() -> None:

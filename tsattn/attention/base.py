@@ -60,9 +60,9 @@ class Attention(nn.Module):
         rope: rotate queries and keys by their positions.
         rope_frequencies: which components rotate how fast: ``spread``, ``fast_first`` or ``slow_first``, see
             `RotaryEmbedding`.
-        qk_norm: LayerNorm over the components of each query and key head; ``level``: over those of each level, where
-            the projection has levels.
-        scaling: factor of the logits: ``head``, that of the projection (`1 / sqrt(r)` for a low-rank one); ``mup``, its
+        qk_norm: LayerNorm over the components of each query and key head; ``level``: over the components of each
+            level, where the projection has levels.
+        scaling: factor of the logits: ``head``, the projection's (`1 / sqrt(r)` for a low-rank one); ``mup``, its
             factor under muP (`8 / r`; Kuang et al., ICML 2025); or a number.
         dropout: probability of dropping an attention weight in training.
         impl: how the pattern is computed: ``auto`` chooses, a named one runs or raises.

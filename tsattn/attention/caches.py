@@ -5,7 +5,7 @@ whole, over a window, or level by level over the running block (Kuang et al., se
 the file of the pattern. Sequences of a batch may differ in length; padding is never stored.
 
 Shape letters as in `tsattn.attention.base`; G' the heads of a key (1 where all heads share it), W its components, E
-those of a value, n new tokens.
+the components of a value, n new tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Cache:
         return self._owner() is attention
 
     def new_tokens(self, count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
-        """Positions of the next `count` tokens of each sequence, of those of `mask (B, count)` if it is given."""
+        """Positions of the next `count` tokens of each sequence, where `mask (B, count)` may leave some out."""
         return NewTokens.of(self.lengths, count, mask, device)
 
     def append(self, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
@@ -152,7 +152,7 @@ class NewTokens:
     Attributes:
         before: of each of the B sequences, the tokens before.
         after: of each sequence, the tokens with these.
-        positions: `(1 | B, n)` int64. A padded token has that of the real one before it, -1 where there is none.
+        positions: `(1 | B, n)` int64. A padded token has the position of the real one before it, or -1.
         mask: `(B, n)` bool, True at real tokens; None where all are real.
     """
 
@@ -163,7 +163,7 @@ class NewTokens:
 
     @classmethod
     def of(cls, before: Sequence[int], count: int, mask: Tensor | None, device: torch.device) -> NewTokens:
-        """`count` tokens of each sequence, those of `mask (B, count)` where it is given."""
+        """`count` tokens of each sequence, where `mask (B, count)` may leave some out."""
         counts = [count] * len(before) if mask is None else mask.sum(-1).tolist()
         after = tuple(old + new for old, new in zip(before, counts, strict=True))
         if min(counts) == count:
@@ -173,7 +173,7 @@ class NewTokens:
 
     @property
     def even(self) -> bool:
-        """Whether all sequences go on from the same position, without padding."""
+        """Whether all sequences continue at the same position, without padding."""
         return self.mask is None and len(set(self.before)) == 1
 
     @property
@@ -183,7 +183,7 @@ class NewTokens:
 
     @property
     def key_positions(self) -> Tensor:
-        """`(1 | B, n)`: the positions, that of a padded token being later than every real one."""
+        """`(1 | B, n)`: the positions; a padded token has one later than every real token."""
         return self.positions if self.mask is None else self.positions.masked_fill(~self.mask, max(self.after))
 
     def without_padding(self, rows: Tensor) -> Tensor:
@@ -228,7 +228,7 @@ class TokenRows:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # growing storage would be compiled at every size
     def put(self, rows: Tensor, new: NewTokens) -> None:
-        """Write the rows `(B, heads, n, width)` of new tokens, those of padded ones left out.
+        """Write the rows `(B, heads, n, width)` of new tokens, and leave out padded ones.
 
         Raises:
             UserError: if they differ from those held in more than their number.

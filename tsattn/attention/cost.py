@@ -1,6 +1,6 @@
 """Cost of an attention: parameters, floating-point operations and key cache, computed and measured.
 
-The closed forms are those of Kuang et al. (ICML 2025), sections 3 and 4; they are the methods `cost` of projections and
+The closed forms of Kuang et al. (ICML 2025), sections 3 and 4, are the methods `cost` of projections and
 patterns. One multiply-add is 2 flops here (the authors count it as 1).
 
 Symbols: T tokens, D model width, H query heads, G key heads, W components of a query or key (r for low-rank ones).
@@ -58,7 +58,7 @@ class AttentionCost:
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """Counted cost of a built attention; the names are those of `AttentionCost`.
+    """Counted cost of a built attention; see `AttentionCost` for the names.
 
     Attributes:
         score_params: elements of the projection's matrices (its biases, vectors, are left out), and of the pattern's
@@ -91,7 +91,7 @@ def attention_cost(
         d_model: D, the width of the tokens.
         num_heads: H, the number of query heads.
         tokens: T.
-        causal: whether tokens see no later ones. Of the closed forms only those of windows change: a kernel may skip
+        causal: whether tokens see no later ones. Only the closed forms of windows change: a kernel may skip
             half of a square of scores, but none is counted as skipped, here as in the paper.
         max_length: the length that blocks by number divide; T by default.
 

@@ -86,7 +86,7 @@ class SlidingWindowAttention(Attention):
 class GlobalSlidingWindowAttention(Attention):
     """Softmax attention over every pair with some components and over near pairs with the rest.
 
-    The weights are those of two softmaxes (Kuang et al., ICML 2025, who compare with it): one over every pair, of
+    The weights come from two softmaxes (Kuang et al., ICML 2025, who compare with it): one over every pair, of
     logits `q . k / sqrt(global_rank)` with the first components of a head, and one over the pairs with
     `|i - j| < window_size` (causal: `0 <= i - j < window_size`), of logits `q . k / sqrt(head size - global_rank)` with
     the others.
@@ -97,7 +97,7 @@ class GlobalSlidingWindowAttention(Attention):
             no window part: standard attention.
         combine: ``mean``: half the weights of each part, which sum to 1; ``sum``: the authors' form, in which they are
             added as they are and sum to 2.
-        scaling: ``head``, the logits above; ``mup``, those of each part of rank r times `8 / r` instead of
+        scaling: ``head``, the logits above; ``mup``, the logits of each part of rank r times `8 / r` instead of
             `1 / sqrt(r)`.
         **options: see `Attention`.
 
@@ -163,11 +163,11 @@ class BilinearMLRAttention(Attention):
         ranks: `r_l`, coarse to fine. Equal ranks that sum to the head size by default, over as many levels as `blocks`
             has, else over at most four.
         blocks: `p_l`, pieces that the features are cut into at each level, each a divisor of D; 1, 2, 4, .. by default.
-        scaling: factor of the products of a level: ``level``, `1 / sqrt(p_l r_l)`; ``mup``, the same, which is what the
-            authors train with under muP; ``mup_language``, `8 / (p_l r_l)`, that of their language models; ``head``,
-            `1 / sqrt(sum_l p_l r_l)` for all levels alike; or a number for all levels alike.
+        scaling: factor of the products of a level. ``level`` and ``mup`` (the authors'): `1 / sqrt(p_l r_l)`;
+            ``mup_language`` (their language models'): `8 / (p_l r_l)`; ``head``: `1 / sqrt(sum_l p_l r_l)` for all
+            levels; or a number for all levels.
         **options: see `Attention`; `qk_norm` normalises the components of all levels together,
-            ``level`` those of each, before the level's factor.
+            ``level`` the components of each, before the level's factor.
 
     Raises:
         UserError: ranks and blocks that do not fit each other or D, or another `scaling`.
@@ -221,7 +221,7 @@ class MLBTCAttention(Attention):
             size, and a BTT level of rank 1.
         scaling: factor of the logits: ``head``, `1 / sqrt(D)`; ``mup``, `1 / D`, as for BTT; or a number.
         **options: see `Attention`; `qk_norm` normalises the components of all levels together,
-            ``level`` those of each.
+            ``level`` the components of each.
 
     Raises:
         UserError: levels that mean nothing or do not fit D.
@@ -373,7 +373,7 @@ def _is_count(value: object) -> bool:
 def _equal_ranks(d_model: int, head_dim: int, blocks: Sequence[int] | None) -> list[int]:
     """Equal ranks that sum to `head_dim`: one for each entry of `blocks`, else over the most levels up to four.
 
-    Those keep the ranks of an even head even, for rotary positions, and let 1, 2, 4, .. pieces divide `d_model`.
+    They keep the ranks of an even head even, for rotary positions, and let 1, 2, 4, .. pieces divide `d_model`.
     """
     if blocks is not None:
         if head_dim % len(blocks):

@@ -79,7 +79,7 @@ def attention_levels(
 
 
 def attention_zones(attention: Attention, x: Tensor, **arguments: Tensor | None) -> dict[str, Tensor]:
-    """Find the pairs that the pattern of an attention favours: those of a window, or of a block at each level.
+    """Find the pairs that the pattern of an attention favours: in a window, or in a block at each level.
 
     Args:
         attention: a built attention.
@@ -87,7 +87,7 @@ def attention_zones(attention: Attention, x: Tensor, **arguments: Tensor | None)
         **arguments: as for `attention_map`, without a bias.
 
     Returns:
-        `(B | 1, N, N)` bool by name, coarse to fine; nothing for a pattern that treats all pairs alike.
+        `(B | 1, N, N)` bool by name, coarse to fine; nothing for a pattern that favours none.
 
     Raises:
         UserError: for arguments that the attention does not take.
@@ -108,7 +108,7 @@ class WatchedCall:
     Attributes:
         path: of the attention among the modules of the model.
         attention: the module.
-        arguments: those of `tsattn.attention.maps.attention_map` that were given, by name.
+        arguments: the given arguments of `tsattn.attention.maps.attention_map`, by name.
     """
 
     path: str
@@ -120,7 +120,7 @@ class WatchedCall:
         return len(self.arguments["x"])
 
     def row(self, number: int) -> WatchedCall:
-        """The same call for one of its sequences."""
+        """This call for one of its sequences."""
         return WatchedCall(self.path, self.attention, one_row(self.arguments, number))
 
 

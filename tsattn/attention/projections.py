@@ -1,8 +1,8 @@
 """The projection slot: how queries and keys are made from the tokens, and so the structure of the bilinear form.
 
-What it makes is normalised (`Projection.norm`) and rotated (`RotaryEmbedding`) before a pattern scores it.
+Its results are normalised (`Projection.norm`) and rotated (`RotaryEmbedding`) before a pattern scores it.
 
-Shape letters as in `tsattn.attention.base`; W components of a query or key, W_l those of level l.
+Shape letters as in `tsattn.attention.base`; W components of a query or key, W_l of level l.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Projection(nn.Module):
     Attributes:
         width: W, components of a query or key.
         scale: factor of the logits.
-        mup_scale: factor of the logits under muP, where queries and keys grow alike in training (Kuang et al., 2025).
+        mup_scale: factor of the logits under muP, where queries and keys grow equally in training (Kuang et al., 2025).
         normalised: the sides that q/k normalisation applies to, of ``query`` and ``key``.
     """
 
@@ -98,11 +98,11 @@ class Projection(nn.Module):
         raise UserError("qk_norm: level is for bilinear_mlr and mlbtc, whose components come from levels of features")
 
     def level_scores(self, q: Tensor, k: Tensor, scale: float) -> Tensor | None:
-        """What each level of features adds to the logits, `(levels, B, H, N, S)`; None without levels."""
+        """The share of each level of features in the logits, `(levels, B, H, N, S)`; None without levels."""
         return None
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """Of each structured factor, by name, inputs of a block and its outputs of all heads, for `tsattn.optim`."""
+        """Inputs of a block and its outputs of all heads, by name of each structured factor, for `tsattn.optim`."""
         return {}
 
 

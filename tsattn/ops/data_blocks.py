@@ -80,7 +80,7 @@ def change_point_block_ids(values: Tensor, numbers: Sequence[int], counts: Tenso
     set of n - 1 cuts may be better as a whole. This is a partition as Kuang et al. (ICML 2025, section 4) leave to
     others. Time and memory of a cut are linear in the tokens; gradients do not pass.
 
-    The squared distances of a channel count as a share of those of the undivided row, summed over channels: its level
+    The squared distances of a channel count as a share of those in the undivided row, summed over channels: its level
     and scale decide nothing. A block begins with an observed token: tokens of which nothing is observed lie in the
     block of the token before, and those in front of the first observed one in the first block. Of cuts that are equal
     in float32 the earliest is made, and none that lowers nothing: a constant row is one block. An outlier that

@@ -108,7 +108,7 @@ def dropout_operator(x: Tensor, residual: Tensor | None, p: float, seed: Tensor,
     """`x` with numbers set to zero and the others scaled, plus the residual, in `dtype`.
 
     `x` and `dtype` are float32 or bfloat16, the residual is of the shape of `x` and in `dtype`, the seed `()` int64.
-    The seed and the place of a number among those of `x`, in the order of its dimensions, decide if it is dropped.
+    The seed and the place of a number in `x`, in the order of its dimensions, decide if it is dropped.
     """
     kernels = load_kernels()
     if kernels is None:

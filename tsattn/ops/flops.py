@@ -39,7 +39,7 @@ def _backward(
     is_causal: bool = False,
     **more: Any,
 ) -> int:
-    """The scores again, the gradients of weights and values, and those of queries and keys."""
+    """The scores again, and the gradients of weights, values, queries and keys."""
     return 2 * _pairs(q, k, is_causal) * (3 * q[-1] + 2 * v[-1])
 
 

@@ -41,7 +41,7 @@ def full_attention(
     Args:
         q: `(B, H | 1, N, r)` queries.
         k: `(B, G, S, r)` keys.
-        v: `(B, G, S, E)` values. Of different types, the three are computed in the widest.
+        v: `(B, G, S, E)` values. Types may differ: the widest computes.
         causal: a query sees no key at a later position.
         query_positions: `(B | 1, N)` int; by default the queries' order.
         key_positions: `(B | 1, S)` int; by default the keys' order.

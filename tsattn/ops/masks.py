@@ -45,7 +45,7 @@ class RegularBlocks:
 
     @property
     def levels(self) -> list[tuple[int, int]]:
-        """Of each level `(number, span)`: a position lies in block `position * number // span`.
+        """`(number, span)` of each level: a position lies in block `position * number // span`.
 
         Raises:
             ValueError: for numbers without the length that they divide.
@@ -175,7 +175,7 @@ def level_block_ids(
 
 
 def distinct_rows(*tensors: Tensor | None) -> tuple[list[Any], Tensor]:
-    """Find the rows of a batch that are alike in all tensors `(B | 1, ...)` of whole numbers or bool.
+    """Find the distinct rows of a batch: equal in all tensors `(B | 1, ...)` of whole numbers or bool.
 
     Returns:
         The tensors `(R, ...)` on the CPU, of the R distinct rows; and which of these each row is, `(B | 1,)`.
@@ -189,11 +189,12 @@ def distinct_rows(*tensors: Tensor | None) -> tuple[list[Any], Tensor]:
     else:
         table, which = torch.unique(table, dim=0, return_inverse=True)
     parts = iter(torch.split(table, [t[0].numel() for t in given], 1))
-    shaped = [None if t is None else next(parts).unflatten(1, t.shape[1:]) for t in tensors]
-    # whole numbers of any width are given in 64 bits
-    return [
-        part if t is None or t.dtype != torch.bool else part.bool() for t, part in zip(tensors, shaped, strict=True)
-    ], which
+    shaped: list[Any] = [None] * len(tensors)
+    for number, t in enumerate(tensors):
+        if t is not None:  # whole numbers of any width are given in 64 bits
+            part = torch.unflatten(next(parts), 1, t.shape[1:])
+            shaped[number] = part.bool() if t.dtype == torch.bool else part
+    return shaped, which
 
 
 def floor_divide(numbers: Tensor, by: int) -> Tensor:

@@ -57,7 +57,7 @@ def needs_plain_gradients(grad_out: Tensor) -> bool:
 
 
 def plain_gradients(attend: Callable[..., Tensor], inputs: Sequence[Tensor], grad_out: Tensor) -> tuple[Tensor, ...]:
-    """The gradients of `attend(*inputs)` for those of its output, differentiable and in batches of any kind."""
+    """The gradients of `attend(*inputs)` for `grad_out`, differentiable and in batches of any kind."""
     if not torch._C._functorch.is_legacy_batchedtensor(grad_out):
         found: tuple[Tensor, ...] = torch.func.vjp(attend, *inputs)[1](grad_out)
         return found

@@ -74,7 +74,7 @@ def multilevel_attention(
     Args:
         q: `(B, H | 1, T, r)` queries.
         k: `(B, G, T, r)` keys.
-        v: `(B, G, T, E)` values. Of different types, the three are computed in the widest.
+        v: `(B, G, T, E)` values. Types may differ: the widest computes.
         ranks: components of each level, coarse to fine; they sum to r.
         blocks: `(L, B | 1, T)` int, the block of every token at every level.
         positions: `(B | 1, T)` int; the order of the tokens by default.
@@ -164,7 +164,7 @@ class _Call:
 
     @property
     def logits(self) -> dict[str, Any]:
-        """What the tiles are told of the scores."""
+        """The arguments of the tiles that shape scores."""
         names = ("ranks", "causal", "scale", "divide_by_active")
         return {name: getattr(self, name) for name in names}
 
@@ -248,7 +248,7 @@ class _Call:
 
     @property
     def _shared(self) -> dict[str, Any]:
-        """What pairs share, as for queries and keys of two sequences."""
+        """Levels that pairs share, as for queries and keys of two sequences."""
         both: dict[str, Any] = {"query_blocks": self.blocks, "key_blocks": self.blocks}
         both |= {"global_queries": self.global_tokens, "global_keys": self.global_tokens}
         return {"ranks": self.ranks, "scale": self.scale, **both}

@@ -96,8 +96,8 @@ def _slots(query_ids: Tensor, key_ids: Tensor, count: int) -> tuple[Tensor, Tens
     if count > both.numel():  # far apart: one slot for each that is there
         both = torch.unique(both, return_inverse=True)[1]
     slots = F.one_hot(both - both.min())
-    queries, keys = slots.split([query_ids.numel(), key_ids.numel()])
-    return queries.unflatten(0, query_ids.shape), keys.unflatten(0, key_ids.shape)
+    queries, keys = torch.split(slots, [query_ids.numel(), key_ids.numel()])
+    return torch.unflatten(queries, 0, query_ids.shape), torch.unflatten(keys, 0, key_ids.shape)
 
 
 def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
@@ -110,7 +110,7 @@ def count_blocks(query_blocks: Tensor, key_blocks: Tensor) -> list[int]:
 def _add_global_slots(
     query_slots: Tensor, key_slots: Tensor, global_queries: Tensor, global_keys: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Two more slots, such that a pair with a global token matches exactly once.
+    """Two more slots, by which a pair with a global token matches exactly once.
 
     The slots of (query, key) are (0, 1), (1, 0) for ordinary tokens; (1, 0), (1, 1) for global ones, whose own
     block is cleared.

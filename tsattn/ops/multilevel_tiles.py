@@ -1,7 +1,7 @@
 """Multi-level attention without the T x T matrix: disjoint tiles, each attention over a prefix of the components.
 
-Where every level's blocks refine those of the level before, two tokens share levels 1 .. l and no finer one, so their
-score is a product of the first `r_1 + .. + r_l` components. The pairs fall into rectangles: in each block, the pairs of
+Where every level's blocks refine the level before, two tokens share levels 1 .. l and no finer one, so their score is
+a product of the first `r_1 + .. + r_l` components. The pairs fall into rectangles: in each block, the pairs of
 different child blocks; at the finest level, the square blocks of the diagonal. Each rectangle goes through PyTorch's
 flash kernel, which returns the log-sum-exp of its rows, and the results are merged by it; backward, the kernel's own
 backward, given the merged output and log-sum-exp, yields exactly the tile's share of every gradient (as in ring
@@ -180,9 +180,10 @@ class _TiledAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, out, lse = ctx.saved_tensors
         if needs_plain_gradients(grad_out):
-            return *plain_gradients(ctx.cut.plainly, ctx.saved_tensors[:3], grad_out), None
-        return *tiled_backward(grad_out, *ctx.saved_tensors, ctx.cut), None
+            return *plain_gradients(ctx.cut.plainly, (q, k, v), grad_out), None
+        return *tiled_backward(grad_out, q, k, v, out, lse, ctx.cut), None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
@@ -292,8 +293,8 @@ def tiled_backward(
     plan, scales = cut.plan, cut.scales
     for leaf in plan.leaves:
         for part in pieces(len(q), leaf):
-            known = (t[part] for t in (grad_out, q, k, v, out, lse))
-            _leaf_backward(*known, leaf, plan.leaf_level, cut, (dq[part], dk[part], dv[part]))
+            known = tuple(t[part] for t in (grad_out, q, k, v, out, lse))
+            _leaf_backward(known, leaf, plan.leaf_level, cut, (dq[part], dk[part], dv[part]))
     q_prefix = q.clone()
     for tile in plan.tiles:
         q_prefix[..., tile.prefix :] = 0
@@ -311,7 +312,7 @@ def tiled_backward(
 
 
 def _merge(out: Tensor, lse: Tensor, tile: TileGroup, partial: Tensor, partial_lse: Tensor) -> None:
-    """Merge a tile's outputs `(Z, n, length, W)` and log-sum-exps `(Z, n, length)` into those of its queries."""
+    """Merge a tile's outputs `(Z, n, length, W)` and log-sum-exps `(Z, n, length)` into the results of its queries."""
     if even_step(tile.query_starts) is None:
         for i, start in enumerate(tile.query_starts):
             end = start + tile.num_queries
@@ -347,18 +348,10 @@ def _leaf_inputs(
 
 
 def _leaf_backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    leaf: LeafGroup,
-    level: int,
-    cut: Cut,
-    grads: tuple[Tensor, Tensor, Tensor],
+    known: tuple[Tensor, ...], leaf: LeafGroup, level: int, cut: Cut, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Write the leaves' share of the gradients."""
+    """Write the leaves' share of the gradients; `known` are the first six arguments of `tiled_backward`."""
+    grad_out, q, k, v, out, lse = known
     leaf_inputs = _leaf_inputs(q, k, v, leaf, level, cut.ranks)
     pad = leaf_inputs[2].shape[-1] - v.shape[-1]
     grad_leaf, out_leaf = (F.pad(take(t, leaf.starts, leaf.length), (0, pad)) for t in (grad_out, out))

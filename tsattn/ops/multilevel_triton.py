@@ -125,7 +125,7 @@ def _unit_stride(t: Tensor) -> Tensor:
 class TileSizes:
     """Tokens in a program's own tile and in the tiles it walks, and how the kernel is compiled.
 
-    `registers` bounds those of a thread; None leaves them to the compiler.
+    `registers` is the most of a thread; None leaves them to the compiler.
     """
 
     own: int
@@ -177,7 +177,7 @@ def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Problem:
-    """What every kernel is given besides q, k and v; ids are blocks, or `EVERYWHERE`."""
+    """The arguments of every kernel besides q, k and v; ids are blocks, or `EVERYWHERE`."""
 
     ranks: tuple[int, ...]
     causal: bool
@@ -387,7 +387,8 @@ class _MultilevelAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        return *_backward(grad_out, *ctx.saved_tensors, ctx.problem, ctx.walked), None
+        q, k, v, out, lse = ctx.saved_tensors
+        return *_backward(grad_out, q, k, v, out, lse, ctx.problem, ctx.walked), None
 
 
 @torch.library.custom_op("tsattn::multilevel_triton", mutates_args=())

@@ -62,7 +62,7 @@ def sliding_window_attention(
     Args:
         q: `(B, H | 1, T, r)` queries.
         k: `(B, G, T, r)` keys.
-        v: `(B, G, T, E)` values. Of different types, the three are computed in the widest.
+        v: `(B, G, T, E)` values. Types may differ: the widest computes.
         window_size: keys on a side, the position itself counted (the paper's w plus one).
         positions: `(B | 1, T)` int; the order of the tokens by default.
         causal: a token sees no later position.

@@ -44,7 +44,7 @@ def softmax_attention(
         allowed = finite if allowed is None else allowed & finite
     if allowed is not None:
         # a finite fill keeps rows without any allowed key, and their gradients, free of NaN; in others it would count
-        # beside allowed pairs whose bias is as low
+        # next to allowed pairs whose bias is as low
         fill = torch.zeros((), dtype=logits.dtype, device=logits.device)
         fill = fill.masked_fill(allowed.any(-1, keepdim=True), -torch.inf)
         logits = torch.where(allowed, logits, fill)
@@ -63,7 +63,7 @@ def finite_as(bias: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def in_widest_type(attend: Operator) -> Operator:
-    """Let an operator take queries, keys and values of different types: computed in the widest, given in that of v."""
+    """Let an operator take queries, keys and values of different types: the widest computes, and v's is given."""
 
     @functools.wraps(attend)
     def attend_in_widest(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

@@ -67,7 +67,7 @@ def plan_tiles(
 
     Args:
         blocks: for each level, coarse to fine, the first token of every block and, last, the number of tokens. Each
-            level's starts are among those of the next.
+            level's starts are among the next one's.
         ranks: components of each level.
         causal: leave out keys after their query's block.
         globals_at: for each token after the blocks, which shares every level with every token, the number of tokens
@@ -147,7 +147,7 @@ def _sub_blocks(starts: Sequence[int], first: int, end: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class BlockLayout:
-    """Rows of a batch that are cut alike.
+    """Rows of a batch that are cut in one way.
 
     Attributes:
         rows: numbers of the rows; None for all of them.

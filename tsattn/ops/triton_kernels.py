@@ -4,7 +4,7 @@
 A program owns a tile of queries and walks the tiles of keys, sorted by how many of the r components they need. The
 components are cut into at most four *chunks* of 16, 32, ... (the matrix unit takes no fewer than 16 at a time); a tile
 whose pairs all share the same first levels and no other, and of which no pair is masked, loads the chunks of these
-levels only and looks at no mask. Such tiles are walked in one branch-free loop for every number of chunks. The few
+levels only and looks at no mask. These tiles are walked in one branch-free loop for every number of chunks. The few
 others (cut by the boundary of a block, by causality, by padding, by the end of the sequence) compare block ids pair by
 pair, level by level, so blocks that do not nest are exact too, and slower. Backward recomputes the scores from the
 log-sum-exp, as FlashAttention does, once for dQ and once for dK and dV; nothing is summed in an order that varies.
@@ -96,7 +96,7 @@ def _forward_walk(
 ):  # fmt: skip
     """Running softmax over the key tiles of one group."""
     mixed: tl.constexpr = GROUP == CHUNKS
-    # Loaded anew for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
+    # Loaded again for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
     # registers, where they would otherwise stay through the loops of the other groups.
     hint: tl.constexpr = "evict_last" if mixed else ""
     if not mixed:
@@ -210,7 +210,7 @@ def _queries_walk(
 ):  # fmt: skip
     """Gradient of a tile of queries (without the scale) from the key tiles of one group."""
     mixed: tl.constexpr = GROUP == CHUNKS
-    # Loaded anew for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
+    # Loaded again for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
     # registers, where they would otherwise stay through the loops of the other groups.
     hint: tl.constexpr = "evict_last" if mixed else ""
     inner = tl.arange(0, OWN)
@@ -339,7 +339,7 @@ def _keys_walk(
     Everything is transposed: keys are rows, queries are columns.
     """
     mixed: tl.constexpr = GROUP == CHUNKS
-    # Loaded anew for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
+    # Loaded again for the last group, whose hint keeps the compiler from seeing the same load: it needs these tiles in
     # registers, where they would otherwise stay through the loops of the other groups.
     hint: tl.constexpr = "evict_last" if mixed else ""
     inner = tl.arange(0, OWN)

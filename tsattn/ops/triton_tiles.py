@@ -146,7 +146,7 @@ def scores(
     """`(A, B)` products of the first `limit` components.
 
     Tiles of a group below CHUNKS end in its own chunk, so only this one is cut, and only if a level ends inside it;
-    those of group CHUNKS may end anywhere.
+    tiles of group CHUNKS may end anywhere.
     """
     s = tl.zeros((A, B), tl.float32)
     last: tl.constexpr = GROUP if GROUP < CHUNKS else CHUNKS - 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -61,9 +60,8 @@ def derivatives(compute: Callable[..., Tensor], leaves: list[Tensor], order: int
     return found
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("order", "dropout_p"), [(1, 0.4), (2, 0.0), (2, 0.4), (3, 0.0)])
-def test_dropout_and_derivatives_are_those_of_the_plain_form(causal: bool, order: int, dropout_p: float) -> None:
+@pytest.mark.parametrize(("order", "dropout_p", "causal"), [(1, 0.4, True), (2, 0.0, False), (2, 0.4, True)])
+def test_dropout_and_derivatives_are_those_of_the_plain_form(order: int, dropout_p: float, causal: bool) -> None:
     seed = torch.tensor(12345678901234) if dropout_p else None
     ours, plain = both(causal, dropout_p, seed)
     found = derivatives(ours, [t.requires_grad_() for t in inputs()], order)
@@ -106,7 +104,7 @@ def test_dropout_keeps_the_mean() -> None:
     torch.testing.assert_close(mean, full_attention(q, k, v), rtol=0, atol=0.05)
 
 
-@pytest.mark.parametrize(("kind", "causal"), [("standard", False), ("global_swa", True), ("mlr", True), ("mlr", False)])
+@pytest.mark.parametrize(("kind", "causal"), [("standard", False), ("global_swa", True), ("mlr", True)])
 def test_one_graph_for_every_length(kind: str, causal: bool) -> None:
     torch.manual_seed(0)
     attention = build_attention(kind, d_model=16, num_heads=2, max_length=96, causal=causal)
@@ -141,18 +139,15 @@ def test_gradients_of_parts_of_the_keys_are_laid_out_as_a_graph_expects() -> Non
     torch.library.opcheck(backward_operator, given, test_utils=("test_schema", "test_faketensor"))
 
 
-@pytest.mark.parametrize("transform", ["grad", "vjp", "jacrev"])
-def test_transformations_of_torch_func(transform: str) -> None:
+def test_transformations_of_torch_func() -> None:
     ours, plain = both(True)
     q, k, v = inputs(bias=False)
 
-    def of(compute: Callable[..., Tensor]) -> Any:
-        if transform == "vjp":
-            out, pull_back = torch.func.vjp(compute, q, k, v)
-            return pull_back(torch.ones_like(out))
-        if transform == "grad":
-            return torch.func.grad(lambda *x: compute(*x).square().sum(), (0, 1, 2))(q, k, v)
-        return torch.func.jacrev(lambda q: compute(q, k, v).sum((1, 2, 3)), chunk_size=1)(q)
+    def of(compute: Callable[..., Tensor]) -> list[Tensor]:
+        out, pull_back = torch.func.vjp(compute, q, k, v)
+        gradients = torch.func.grad(lambda *x: compute(*x).square().sum(), (0, 1, 2))(q, k, v)
+        jacobian = torch.func.jacrev(lambda q: compute(q, k, v).sum((1, 2, 3)), chunk_size=1)(q)
+        return [*pull_back(torch.ones_like(out)), *gradients, jacobian]
 
     for one, other in zip(of(ours), of(plain), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
@@ -207,7 +202,7 @@ def test_checkpointing_and_saved_tensors_that_move() -> None:
         assert all(torch.equal(one, other) for one, other in zip(others, expected, strict=True))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 700), (1, 2, 1030), (3, 2, 70)])
+@pytest.mark.parametrize("shape", [(1, 2, 1030), (3, 2, 70)])
 def test_threads_change_no_bit(shape: tuple[int, int, int]) -> None:
     """Also where one head must be shared out among them."""
     B, heads, T = shape

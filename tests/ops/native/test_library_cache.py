@@ -114,15 +114,14 @@ def test_a_failure_is_kept_until_compiling_anew_is_asked_for(
     assert copying.runs() == runs + 1
 
 
-@pytest.mark.parametrize("place", ["kernels", "tsattn", "cache"])
-def test_a_folder_that_others_can_write_to_is_refused(place: str, copying: CopyingCompiler) -> None:
+def test_a_folder_that_others_can_write_to_is_refused(copying: CopyingCompiler) -> None:
     LibraryCache(cache_folder())
-    folder = next(one for one in (cache_folder(), *cache_folder().parents) if one.name == place)
-    folder.chmod(0o777)
-    with pytest.raises(CacheError, match=f"others can write to {folder}"):
+    for folder in (cache_folder(), *cache_folder().parents[:2]):
+        folder.chmod(0o777)
+        with pytest.raises(CacheError, match=f"others can write to {folder}"):
+            LibraryCache(cache_folder())
+        folder.chmod(0o755)
         LibraryCache(cache_folder())
-    folder.chmod(0o755)
-    LibraryCache(cache_folder())
 
 
 def test_a_folder_in_one_for_all_is_its_owners(copying: CopyingCompiler) -> None:

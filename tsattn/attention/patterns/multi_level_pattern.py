@@ -43,7 +43,7 @@ class MultiLevelPattern(Pattern):
             `change_point_block_ids`. The blocks then come from the values that the tokens stand for, row by row.
         align: ``end`` (encoders: the last token closes the last block) or ``start`` (decoding).
         scaling: what a level of r_l of the W components multiplies its products by. ``head``: the `scale` of the call
-            for all levels alike; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
+            for all levels; ``level``: that times `sqrt(W / r_l)`; ``mup``: that times `sqrt(W) / r_l` (the
             authors'). Under a low-rank projection these are `1 / sqrt(r)`, `1 / sqrt(r_l)` and `1 / r_l`.
         divide_by: what the logits are divided by as well: ``none``, ``levels`` (their number L), ``active``, pair by
             pair the number of levels in which the two tokens share a block (the authors' language models), or ``both``.
@@ -113,7 +113,7 @@ class MultiLevelPattern(Pattern):
         self._factors = [(first / rank) ** power for rank in self.ranks]
 
     def _find_blocks(self, tokens: Tokens) -> Tensor:
-        """The blocks `(levels, B | 1, S)` that were handed in, else those of the positions."""
+        """The blocks `(levels, B | 1, S)` that were handed in, else found from the positions."""
         if tokens.blocks is not None:
             if tokens.blocks.shape[0] != len(self.ranks):
                 raise UserError(f"blocks must have {len(self.ranks)} levels, not {tokens.blocks.shape[0]}")
@@ -259,7 +259,7 @@ class MultiLevelPattern(Pattern):
         return (alone or plain) and all(self.whole_levels(tokens))
 
     def whole_levels(self, tokens: int) -> list[bool]:
-        """Of each level, whether at most so many tokens lie in one block."""
+        """Whether at most so many tokens lie in one block, level by level."""
         if self.numbers is not None:
             return [number == 1 for number in self.numbers]
         return [length >= tokens for length in self.lengths or ()]
@@ -279,7 +279,7 @@ class MultiLevelPattern(Pattern):
 
 
 class MultiLevelCache(Cache):
-    """Of each level, the keys of the running block only; every value: `T sum r_l / p_l` key numbers a head.
+    """The keys of the running block of each level, and every value: `T sum r_l / p_l` key numbers a head.
 
     When a block is full the keys of the next one take their storage: no later token shares the block.
 

@@ -133,7 +133,7 @@ class DecodingStep:
     def mixed(self, logits: Tensor, v: Tensor, allowed: Tensor | None, bias: Tensor | None) -> Tensor:
         """Softmax of the logits `(B, H, n, S)` over the allowed pairs `(1 | B, 1, n, S)`, times v `(B, G, S, E)`.
 
-        `allowed` is None where all pairs are; `bias` is that of these keys.
+        `allowed` is None where all pairs are; `bias` belongs to these keys.
         """
         heads, groups = logits.shape[1], v.shape[1]
         if bias is not None:
@@ -245,7 +245,7 @@ class Pattern(ABC):
         return {}
 
     def level_scores(self, q: Tensor, k: Tensor, call: PatternCall) -> Tensor | None:
-        """What each level adds to the logits, `(levels, B, H, N, N)`, at least in float32; None without levels."""
+        """The share of each level in the logits, `(levels, B, H, N, N)`, at least in float32; None without levels."""
         return None
 
     def sees_all(self, tokens: int) -> bool:

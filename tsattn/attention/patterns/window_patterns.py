@@ -179,7 +179,7 @@ class GlobalSlidingWindowPattern(Pattern):
         return both / 2 if self.combine == "mean" else both
 
     def _factor(self, rank: int) -> float:
-        """What the scale of all components is multiplied by for a part of `rank` of them."""
+        """The factor of the scale of all components for a part of `rank` of them."""
         return 8 * math.sqrt(self.width) / rank if self.scaling == "mup" else math.sqrt(self.width / rank)
 
 

@@ -29,7 +29,7 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class ChunkSizes:
-    """What stays in which cache, see source/problem.h.
+    """Sizes that decide what stays in which cache, see source/problem.h.
 
     Attributes:
         chunk_keys: keys whose scores are held at once, at least 8.
@@ -81,7 +81,7 @@ _found: dict[Path, ChunkSizes] = {}
 
 
 def chunk_sizes() -> ChunkSizes:
-    """Those in use: of the resumed run, else those measured on this machine, else those by its caches."""
+    """The sizes in use: of the resumed run, else measured on this machine, else by its caches."""
     if _taken is not None:
         return _taken
     path = tuned_file()

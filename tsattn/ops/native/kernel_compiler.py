@@ -77,7 +77,7 @@ class InstructionSet:
         flags: of the compiler.
         machines: the architectures that have it, in small letters as `platform.machine` names them; () for any.
         features: that Linux must list of a CPU.
-        capability: that torch must not have been told to leave unused, or None.
+        capability: that torch must be allowed to use, or None.
         automatic: whether it is taken without being asked for, and goes into a wheel.
     """
 
@@ -112,7 +112,7 @@ INSTRUCTION_SETS = {
 
 
 def sets_of_machine(machine: str | None = None) -> list[InstructionSet]:
-    """The sets that go into a wheel for an architecture, that of this process by default, best first."""
+    """The sets that go into a wheel for an architecture, by default this process's, best first."""
     machine = machine or platform.machine()
     return [one for one in INSTRUCTION_SETS.values() if one.automatic and one.on_machine(machine)]
 
@@ -161,7 +161,7 @@ class Compiler:
 
 
 def compilers() -> list[Compiler]:
-    """The C++ compilers of this machine: that of `CXX` alone if it is set, else of c++, g++ and clang++ those that run.
+    """The C++ compilers of this machine: `CXX` alone if it is set, else c++, g++ and clang++ if they run.
 
     Raises:
         CompileError: if `CXX` is set to what does not run.
@@ -205,7 +205,7 @@ def compile_library(compiler: Compiler, flags: Sequence[str], target: Path) -> N
 
     Args:
         compiler: of this machine.
-        flags: those of the instruction set.
+        flags: of the instruction set.
         target: the file to write, in a folder that nobody else writes to.
 
     Raises:

@@ -1,6 +1,6 @@
 """The arguments of the compiled kernels, and a small problem that a library must solve before it is used.
 
-The records have the fields of source/problem.h in the same order. Random bits are those of source/philox.h. Source:
+The records have the fields of source/problem.h in the same order. Random bits equal source/philox.h. Source:
 Salmon, Moraes, Dror and Shaw, *Parallel Random Numbers: As Easy as 1, 2, 3* (SC 2011), section 3.3: Philox4x32-10.
 """
 
@@ -104,7 +104,7 @@ def strided(tensor: Tensor) -> StridedTensor:
 def openmp_team() -> int | None:
     """The address of `GOMP_parallel` of the OpenMP library that PyTorch has loaded; None where it has another.
 
-    A pool of threads of the kernel's own would compete with those of PyTorch, which wait in a loop for some time.
+    A pool of threads of the kernel's own would compete with PyTorch's, which wait in a loop for some time.
     """
     try:
         return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
@@ -231,7 +231,7 @@ def philox(seed: int, counters: npt.NDArray[np.unsignedinteger[Any]]) -> npt.NDA
 
 
 def keep_threshold(p: float) -> tuple[int, float]:
-    """What random bits are compared with, those below it being dropped; and the factor of numbers that are kept.
+    """The threshold of random bits, below which numbers are dropped, and the factor of numbers that are kept.
 
     The probability is rounded to a multiple of 2^-32, of which the factor is one over the probability of being kept.
     """

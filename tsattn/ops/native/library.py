@@ -418,7 +418,7 @@ class LibraryCache:
 
 
 def _stem(one: InstructionSet, compiler: Compiler | None) -> str:
-    """The beginning of the names of files; without a compiler, of those of all compilers."""
+    """The beginning of the names of files; without a compiler, for all compilers."""
     made_from = hashlib.sha256(f"{platform.machine()} {one.flags} {source_digest()}".encode()).hexdigest()[:16]
     whose = "" if compiler is None else f"-{hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]}"
     return f"{one.name}-{made_from}{whose}"

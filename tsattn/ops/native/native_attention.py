@@ -61,9 +61,9 @@ def why_not_native(
     levels: int = 1,
     hidden: Sequence[Tensor | None] = (),
 ) -> str | None:
-    """Why the kernel cannot compute attention of such tensors; None if it can.
+    """Why the kernel cannot compute attention of these tensors; None if it can.
 
-    `levels` are those of blocks, and `hidden` the tensors about the tokens, whose numbers it must see.
+    `levels` counts levels of blocks; `hidden` are the tensors about the tokens, whose numbers it must see.
     """
     if q.device.type != "cpu" or any(t.dtype not in DTYPES for t in (q, k, v)):
         return "it computes in float32 or bfloat16 on a CPU; reference computes elsewhere too"
@@ -167,8 +167,9 @@ class _NativeAttention(torch.autograd.Function):
         if needs_plain_gradients(grad_out):
 
             def plain(q: Tensor, k: Tensor, v: Tensor, *given: Tensor) -> Tensor:
+                ranks, scale, factors, dropout_p = scoring
                 cut, own_bias = Intervals.of_tensors(intervals), given[0] if given else bias
-                return plain_attention(q, k, v, own_bias, cut, *scoring, seed)
+                return plain_attention(q, k, v, own_bias, cut, ranks, scale, factors, dropout_p, seed)
 
             inputs = (q, k, v, bias) if wants_bias else (q, k, v)
             found = plain_gradients(plain, inputs, grad_out.to(v.dtype))
@@ -193,7 +194,7 @@ def forward_operator(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs, and of each query the largest logit and one over the sum of its weights: see `native_attention`.
 
-    Its derivative is that of a compiled graph. Queries, keys and values are in float32, or in bfloat16 where
+    A compiled graph takes its derivative. Queries, keys and values are in float32, or in bfloat16 where
     `takes_bfloat16`; the bias is in float32; `intervals` are `Intervals.tensors`; the seed of dropout is `()` int64.
     """
     q, k, v = (_as_words(t) for t in (q, k, v))

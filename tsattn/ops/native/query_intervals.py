@@ -24,7 +24,7 @@ NEVER = 2**30  # the first of an interval that holds no query
 
 @dataclass(frozen=True)
 class Intervals:
-    """The pairs of each layout: of rows of a batch that are cut alike. Intervals give the first and one after the last.
+    """The pairs of each layout, for rows of a batch that are cut in one way: intervals from a first to an end.
 
     Attributes:
         layout_of_row: `(B)` int32, the layout of each row.
@@ -56,7 +56,7 @@ class Intervals:
 
     @classmethod
     def of_tensors(cls, tensors: Sequence[Tensor]) -> Intervals:
-        """Those of which `tensors` were."""
+        """The intervals with these `tensors`."""
         return cls(*tensors)
 
     @property
@@ -106,8 +106,8 @@ def find_intervals(
 ) -> Intervals | str:
     """The intervals of the rows of a batch, or the reason why their pairs are none.
 
-    Arguments are those of `multilevel_attention` and `sliding_window_attention`; without blocks there is one level,
-    which all share. Blocks and global tokens are those of a sequence that attends to itself.
+    `multilevel_attention` and `sliding_window_attention` describe the arguments; without blocks there is one level,
+    which all share. Blocks and global tokens need a sequence that attends to itself.
     """
     N, S = query_positions.shape[1], key_positions.shape[1]
     same = query_positions is key_positions or torch.equal(query_positions, key_positions)
@@ -144,11 +144,9 @@ def find_intervals(
             first = first.masked_fill(everywhere[:, None], 0)
             end = torch.where(everywhere[:, None], (N - count)[:, None, None], end)
     pairs = (first, end, *_seen(queries, keys, count, causal, window_size, real, everywhere))
-    return Intervals(
-        *(t.int().contiguous() for t in (which if len(which) == batch else which.expand(batch), count, *pairs)),
-        query_order=_for_rows(query_order, which),
-        key_order=_for_rows(key_order, which),
-    )
+    layout_of_row = which if len(which) == batch else which.expand(batch)
+    made = Intervals.of_tensors([t.int().contiguous() for t in (layout_of_row, count, *pairs)])
+    return replace(made, query_order=_for_rows(query_order, which), key_order=_for_rows(key_order, which))
 
 
 def _for_rows(order: Tensor | None, which: Tensor) -> Tensor | None:

@@ -1,6 +1,6 @@
 """The kernels in use as a run notes them, and as a resumed run takes them.
 
-The last digits depend on those of attention, and what is dropped on that of dropout.
+The last digits of a run depend on the kernel of attention, and what is dropped on the kernel of dropout.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def kernels_in_use() -> dict[str, Any]:
 def kernels_as_noted(noted: Mapping[str, Any] | None) -> Iterator[None]:
     """Use the kernels that a run was begun with, as `kernels_in_use` gave them; none for None.
 
-    Where they cannot be had, that is logged, and those of this machine are in use: the result is as good, but its last
-    digits are others, and so is what is dropped in training where only one of both has kernels.
+    Where they cannot be had, that is logged, and this machine's are in use. The result is as good, but its last digits
+    change, and so does what is dropped in training where only one of both has kernels.
     """
     noted = {"set": "off"} if noted is None else noted
     with contextlib.ExitStack() as stack:
