@@ -76,7 +76,7 @@ def described(arm: str, around: Surroundings) -> dict[str, Any]:
 
 def surroundings(plain: AdaptedChronos) -> Surroundings:
     """Of the first attention of the encoder of a model."""
-    return Surroundings.of(plain.family, plain.family.sites()[0], plain.family.longest)
+    return Surroundings(plain.family, plain.family.sites()[0], plain.family.longest)
 
 
 def converted(plain: AdaptedChronos, arm: str, data: PublicDataModule, sizes: Sizes) -> AdaptedChronos:

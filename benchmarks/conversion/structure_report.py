@@ -47,7 +47,7 @@ def compare_structures(
     family = family_of(pipeline)
     rows = []
     for site in family.chosen_sites(where):
-        around = Surroundings.of(family, site, family.longest)
+        around = Surroundings(family, site, family.longest)
         form, left_out, norm = mean_form(around)
         width = form.shape[-1]
         tails = _tails(form)

@@ -57,15 +57,6 @@ def test_it_computes_what_chronos_forecasting_does(changes: dict[str, Any], leng
     torch.testing.assert_close(backbone.quantiles_of(whole), model(whole).quantile_preds, rtol=1e-5, atol=4e-4)
 
 
-@torch.no_grad()
-def test_no_observed_step_and_none_that_differ() -> None:
-    model = theirs()
-    backbone = ours(model)
-    series = torch.stack([torch.full((13,), torch.nan), torch.full((13,), 5.0), torch.zeros(13)])
-    found = backbone.quantiles_of(series.nan_to_num(), ~series.isnan())
-    torch.testing.assert_close(found, model(series).quantile_preds, rtol=1e-5, atol=1e-5)
-
-
 def test_gradients_are_those_of_chronos_forecasting() -> None:
     model = theirs()
     backbone = ours(model)
@@ -102,15 +93,6 @@ def test_other_strides_are_not_exchanged() -> None:
         bolt_config(description, 64, 4, (0.5,))
 
 
-@torch.no_grad()
-def test_an_unlimited_window_and_one_level_change_nothing() -> None:
-    backbone = ours(theirs())
-    series, observed = contexts(31)
-    expected = backbone.quantiles_of(series.nan_to_num(), observed)
-    wide = ours(theirs(), {"kind": "swa", "window_size": 1000, "scaling": 1.0})
-    torch.testing.assert_close(wide.quantiles_of(series.nan_to_num(), observed), expected, rtol=0, atol=1e-4)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_every_attention_is_taken_and_padding_changes_nothing(kind: str) -> None:
@@ -126,27 +108,6 @@ def test_every_attention_is_taken_and_padding_changes_nothing(kind: str) -> None
     far = short.clone()
     far[:, 0] += 1
     assert not torch.equal(backbone(Batch(far)), backbone(Batch(short)))
-
-
-@torch.no_grad()
-def test_the_token_of_the_window_sees_and_is_seen_by_every_patch() -> None:
-    task = Task("toy", 40, 3, ("a",), "h", 24)
-    description = {
-        **{"kind": "chronos_bolt", "patch_len": 4, "d_model": 16, "num_layers": 1, "num_decoder_layers": 1},
-        "attention": {"kind": "swa", "window_size": 1},
-    }
-    torch.manual_seed(0)
-    backbone = build_backbone(description, task).eval()
-    seen: list[Tensor] = []
-    backbone.get_submodule("encoder").register_forward_hook(lambda module, given, out: seen.append(out))
-    past = torch.randn(1, 40, 1)
-    other = past.clone()
-    other[:, 0] += 5 * torch.ones(())
-    other[:, 1] -= 5 * torch.ones(())
-    for window in (past, other):
-        backbone(Batch(window))
-    moved = (seen[0] - seen[1]).abs().amax((0, 2))
-    assert moved[-1] > 1e-6, "of a window of one token, the last sees the first"
 
 
 @torch.no_grad()
@@ -214,19 +175,6 @@ def test_activations_computed_anew_give_the_same_gradients() -> None:
         gradients.append([part.grad for part in backbone.parameters()])
     assert any(part is not None and bool(part.any()) for part in gradients[0])
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-7)
-
-
-@pytest.mark.parametrize("num_heads", [1, 4, 20])
-def test_each_head_starts_at_a_distance_of_its_own(num_heads: int) -> None:
-    bias = DistanceBias(num_heads, num_buckets=64)
-    bias.look_at_distances_(6.0)
-    found = bias(40)[0]
-    behind = torch.arange(40)[:, None] - torch.arange(40)
-    for head in range(min(num_heads, 15)):  # those with a bucket each
-        assert torch.equal(found[head], 6.0 * (behind == head + 1))
-    if num_heads > 15:
-        assert found[19, 39, 20] == 6.0
-        assert not found[19, :16].any()
 
 
 def test_a_network_starts_with_its_eyes_on_the_last_patches() -> None:

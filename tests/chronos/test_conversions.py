@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
-from tsattn.chronos.calibration import attention_calls, input_moments
+from tsattn.chronos.calibration import input_moments
 from tsattn.chronos.conversions import mean_form
 from tsattn.chronos.families import family_of
 from tsattn.chronos.swapped_attention import Surroundings
@@ -22,17 +21,6 @@ ONE_BLOCK = {"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [400, 200,
 
 def data() -> list[torch.Tensor]:
     return series(64, 40, 90, 120, 200)
-
-
-def output_error(adapted: Any) -> float:
-    """How far the attention outputs are from the original's on its own inputs, in the mean over layers."""
-    windows = torch.stack([row[-64:] for row in series(64, 64, 64, 64, seed=7)])
-    errors = []
-    for name, call in attention_calls(family_of(adapted.original), adapted.sites, windows).items():
-        with torch.no_grad():
-            found = adapted.swapped[name](call.tokens, **call.others)[0]
-        errors.append(float((found - call.output)[call.real].norm() / call.output[call.real].norm()))
-    return sum(errors) / len(errors)
 
 
 @pytest.mark.parametrize("with_data", [False, True], ids=["", "data"])
@@ -101,27 +89,6 @@ def test_far_pairs_keep_the_levels_that_hold_them_all(family: str, convert: str)
     assert (two < errors([4, 2, 2], [1, 2, 8])).any()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("attention", [MLR, {"kind": "btt", "tt_rank": 2}], ids=["mlr", "btt"])
-def test_a_head_that_scores_nothing_has_no_error(family: str, attention: Any, tmp_path: Path) -> None:
-    pipeline = tiny_pipeline(family)
-    with torch.no_grad():
-        pipeline.inner_model.get_submodule(sites(pipeline)[0].path).q.weight[:8] = 0
-    for convert in ("copy", "rotate") if attention is MLR else ("project",):
-        adapted = adapt(pipeline, attention, convert=convert)
-        errors = torch.tensor(adapted.score_errors["encoder.0"])
-        assert errors[0] == 0
-        assert (errors[1:] > 0.01).all()
-        assert forecast(adapted.pipeline, series(40)).isfinite().all()
-        adapted.save(tmp_path / convert)
-
-
-def test_rotation_brings_the_outputs_nearer() -> None:
-    pipeline = tiny_pipeline("bolt")
-    copied, rotated = (output_error(adapt(pipeline, MLR, convert=c, data=data())) for c in ("copy", "rotate"))
-    assert rotated < 0.7 * copied
-
-
 @pytest.mark.parametrize(
     "attention",
     [
@@ -144,20 +111,9 @@ def test_projection_of_enough_parameters_is_exact_without_rotary_positions(famil
     torch.testing.assert_close(forecast(adapted.pipeline, series(60, 33)), expected, rtol=1e-3, atol=1e-3)
 
 
-def test_projection_errors_are_those_of_the_forms() -> None:
-    pipeline = tiny_pipeline("t5")
-    adapted = adapt(pipeline, {"kind": "btt", "tt_rank": 1}, convert="project")
-    original = pipeline.inner_model.get_submodule(sites(pipeline)[2].path)
-    form = original.q.weight.view(3, 8, 24).mT @ original.k.weight.view(3, 8, 24)
-    near = adapted.swapped["encoder.2"].attention.projection.to_dense()
-    errors = torch.linalg.matrix_norm(form - near) / torch.linalg.matrix_norm(form)
-    torch.testing.assert_close(errors, torch.tensor(adapted.score_errors["encoder.2"]), rtol=1e-4, atol=1e-5)
-    assert 0.1 < errors.mean() < 1
-
-
 def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
     family = family_of(tiny_pipeline("chronos2"))
-    around = Surroundings.of(family, family.sites()[0], family.longest)
+    around = Surroundings(family, family.sites()[0], family.longest)
     form, left_out, norm = mean_form(around)
     q, k = (layer.weight.double().view(3, 8, 24) for layer in (around.original.q, around.original.k))
     turns = 10_000.0 ** -(torch.arange(4).double() / 4)
@@ -203,8 +159,7 @@ def test_what_does_not_go_together_is_refused(attention: Any, convert: str, mess
 
 
 @pytest.mark.parametrize(
-    ("where", "order"),
-    [([2, 0], ["encoder.2", "encoder.0"]), (["decoder.1", 1], ["decoder.1", "encoder.1"])],
+    ("where", "order"), [([2, 0], ["encoder.2", "encoder.0"]), (["decoder.1", 1], ["decoder.1", "encoder.1"])]
 )
 def test_a_list_of_attentions_follows_the_layers_as_they_are_named(where: Any, order: list[str]) -> None:
     attentions = [{"kind": "swa", "window_size": size} for size in (2, 9)]

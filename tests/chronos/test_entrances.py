@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import yaml
 
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES
-from tests.leaderboard.cases import bench
-from tests.tuning.cases import toy
 from tsattn.cli import main
 
 SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--data.batch_size=64", "--trainer.accelerator=cpu"]
@@ -75,47 +72,3 @@ def test_a_typed_mistake_is_one_sentence(short_csv: Path, capsys: pytest.Capture
         err = capsys.readouterr().err
         assert message in err
         assert "Traceback" not in err
-
-
-def test_a_study_searches_conversions_and_ranks(tmp_path: Path) -> None:
-    search = {
-        "parameters": {
-            "model.backbone.convert": ["copy", "rotate"],
-            "model.backbone.lora_rank": {"type": "int", "low": 1, "high": 4},
-            "model.learning_rate": {"type": "float", "low": 1e-4, "high": 1e-2, "log": True},
-        }
-    }
-    backbone = {"kind": "chronos", "weights": weights_of("bolt"), "attention": "mlr", "trained": "lora"}
-    made = toy(tmp_path, search, backbone=backbone)
-    assert made.tune("--trials", "2") == 0
-    table = pd.read_csv(made.study / "trials.csv")
-    assert (table["state"] == "complete").any()
-    assert table["model.backbone.convert"].isin(["copy", "rotate"]).all()
-    complete = table[table["state"] == "complete"]
-    assert (complete["parameters"] == complete["model.backbone.lora_rank"] * 3 * 4 * 2 * 24).all()
-    best = yaml.safe_load((made.study / "best.yaml").read_text())
-    assert best["model"]["backbone"]["weights"] == weights_of("bolt")
-
-
-@pytest.mark.slow
-def test_a_suite_ranks_it_zero_shot_and_trained_beside_the_others(tmp_path: Path) -> None:
-    plain = {"kind": "chronos", "weights": weights_of("bolt")}
-    made = bench(
-        tmp_path / "suite",
-        horizons=[4],
-        seeds=1,
-        attentions={"mlr": {"kind": "mlr", "ranks": [4, 2, 2]}},
-        predictors={
-            "seasonal_naive": "seasonal_naive",
-            "chronos": {"backbone": plain, "attentions": "none", "values": {"model.quantiles": [0.1, 0.5, 0.9]}},
-            "chronos tuned": {"backbone": {**plain, "trained": "attention"}},
-        },
-    )
-    assert made.run() == 0
-    table = made.records().frame.set_index("predictor")
-    assert (table["status"] == "done").all(), table["reason"].tolist()
-    assert table.loc["chronos", "attention"] == ""
-    assert table.loc["chronos tuned", "attention"] == "mlr"
-    assert table["mase"].notna().all()
-    assert table["wql"].notna().to_dict() == {"seasonal_naive": False, "chronos": True, "chronos tuned": False}
-    assert table.loc["chronos", "trained_windows"] == "none"

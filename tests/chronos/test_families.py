@@ -1,4 +1,4 @@
-"""Three families, four attentions: masks, bias, special tokens, padding, batches and gradients."""
+"""Three families, each kind of attention once: masks, bias, special tokens, padding, batches and gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
-from tsattn.chronos.swapped_attention import RelativeBias, SwappedAttention
+from tsattn.chronos.swapped_attention import RelativeBias
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -24,7 +24,14 @@ KINDS: dict[str, tuple[Any, str]] = {
     "fresh": ({"kind": "mlr", "ranks": [4, 2, 2]}, "fresh"),
 }
 
-everywhere = pytest.mark.parametrize("kind", KINDS)
+everywhere = pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        *((family, "mlr") for family in FAMILIES),
+        *(("t5", "swa"), ("chronos2", "swa"), ("bolt", "btt"), ("chronos2", "btt")),
+        *(("bolt", "bilinear_mlr"), ("t5", "global_swa"), ("chronos2", "fresh")),
+    ],
+)
 families = pytest.mark.parametrize("family", FAMILIES)
 
 
@@ -45,23 +52,17 @@ def encoded(pipeline: Any, contexts: list[Tensor]) -> Tensor:
     return torch.stack([state.reshape(-1, state.shape[-1]) for state in states]) if isinstance(states, list) else states
 
 
-@everywhere
-@families
-def test_shapes_and_difference(family: str, kind: str) -> None:
-    model = adapted(family, kind, "all")
-    contexts = series(64, 23, 7, 90)
-    contexts[0][3:6] = torch.nan
-    found, expected = (forecast(p, contexts) for p in (model.pipeline, model.original))
-    assert found.shape == (4, 3, 3)
-    assert found.isfinite().all()
-    assert not torch.equal(found, expected)
-    assert len(model.swapped) == (3 if family == "chronos2" else 5)
-    kinds = {type(module.attention).__name__ for module in model.swapped.values()}
-    assert len(kinds) == 1
+def call_of(model: Any, name: str, forecasting: Any) -> tuple[Any, Tensor, dict[str, Any]]:
+    """A swapped attention, its tokens and other arguments in a forecast."""
+    seen: list[Any] = []
+    module = model.swapped[name]
+    handle = module.register_forward_hook(lambda _, args, kwargs, __: seen.append((args[0], kwargs)), with_kwargs=True)
+    forecasting()
+    handle.remove()
+    return module, *seen[-1]
 
 
 @everywhere
-@families
 def test_a_forecast_depends_on_its_own_series_alone(family: str, kind: str) -> None:
     """Neither on the others of its batch nor on how far they make it pad."""
     pipeline = encoder_adapted(family, kind).pipeline
@@ -73,24 +74,14 @@ def test_a_forecast_depends_on_its_own_series_alone(family: str, kind: str) -> N
 
 
 @everywhere
-@families
 def test_missing_values_are_not_seen(family: str, kind: str) -> None:
     """A patch or value that is missing is no key: whatever stands there, other tokens stay as they are."""
     model = encoder_adapted(family, kind)
-    seen: dict[str, Any] = {}
-    module = model.swapped["encoder.1"]
-    handle = module.register_forward_hook(
-        lambda _, args, kwargs, output: seen.update(args=args, kwargs=kwargs), with_kwargs=True
-    )
     contexts = series(28)
     contexts[0][8:16] = torch.nan
-    encoded(model.pipeline, contexts)
-    handle.remove()
-    tokens, others = seen["args"][0], seen["kwargs"]
+    module, tokens, others = call_of(model, "encoder.1", lambda: encoded(model.pipeline, contexts))
     missing = torch.zeros(tokens.shape[1], dtype=torch.bool)
-    missing[8 : 16 if family == "t5" else 0] = True
-    if family != "t5":
-        missing[2:4] = True
+    missing[slice(8, 16) if family == "t5" else slice(2, 4)] = True
     changed = tokens.clone()
     changed[:, missing] += torch.randn(1, int(missing.sum()), tokens.shape[2])
     with torch.no_grad():
@@ -106,15 +97,8 @@ def test_missing_values_are_not_seen(family: str, kind: str) -> None:
 @families
 def test_special_tokens_see_and_are_seen_by_everything(family: str, kind: str) -> None:
     model = encoder_adapted(family, kind)
-    module: SwappedAttention = model.swapped["encoder.2"]
-    pipeline = model.pipeline
-    seen: dict[str, Any] = {}
-    handle = module.register_forward_hook(
-        lambda _, args, kwargs, output: seen.update(x=args[0], kwargs=kwargs), with_kwargs=True
-    )
-    forecast(pipeline, series(60), prediction_length=6)
-    handle.remove()
-    x, others = seen["x"].detach() * 0.1, seen["kwargs"]  # small scores, which leave every weight above 0
+    module, x, others = call_of(model, "encoder.2", lambda: forecast(model.pipeline, series(60), prediction_length=6))
+    x = x.detach() * 0.1  # small scores, which leave every weight above 0
     special = {"t5": 1, "bolt": 1, "chronos2": 3}[family]  # 6 steps are two patches of the future, after REG
     assert model.model.token_layout.special_tokens == special
     x.requires_grad_(True)
@@ -132,7 +116,6 @@ def test_special_tokens_see_and_are_seen_by_everything(family: str, kind: str) -
 
 
 @everywhere
-@families
 def test_gradients_reach_every_weight(family: str, kind: str) -> None:
     model = copy.deepcopy(encoder_adapted(family, kind))
     contexts = torch.stack([row[-24:] for row in series(60, 60, 40)])
@@ -168,14 +151,10 @@ def test_training_is_the_original_s_where_attention_is_whole(family: str) -> Non
             loss = network(context=torch.stack([row[-24:] for row in series(60, 60)]), target=torch.ones(2, 8)).loss
         loss.backward()
         grads.append({name: weight.grad for name, weight in network.named_parameters()})
-        network.eval()
     old, new = grads
     pairs = {
-        "q": "attention.projection.query",
-        "k": "attention.projection.key",
-        "v": "attention.value",
-        "o": "attention.output",
-        "relative_attention_bias": "relative_bias.table",
+        **{"q": "attention.projection.query", "k": "attention.projection.key", "v": "attention.value"},
+        **{"o": "attention.output", "relative_attention_bias": "relative_bias.table"},
     }
     for name, gradient in old.items():
         *parts, last, weight = name.split(".")
@@ -184,58 +163,6 @@ def test_training_is_the_original_s_where_attention_is_whole(family: str) -> Non
             torch.testing.assert_close(new[path], gradient, rtol=1e-5, atol=1e-7)
         else:
             assert torch.equal(new[path], gradient), name
-
-
-@pytest.mark.parametrize("kind", ["swa", "mlr"])
-@pytest.mark.parametrize("family", ["t5", "bolt"])
-def test_the_relative_bias_is_owned_by_the_first_layer(family: str, kind: str) -> None:
-    model = adapted(family, kind, "all")
-    owners = [name for name, _ in model.model.named_modules() if name.endswith("relative_bias.table")]
-    assert len(owners) == 2
-    before = encoded(model.pipeline, series(60))
-    with torch.no_grad():
-        model.swapped["encoder.0"].relative_bias.table.weight.add_(torch.randn(8, 3))
-    assert not torch.allclose(encoded(model.pipeline, series(60)), before, atol=1e-3)
-
-
-@everywhere
-@families
-def test_bfloat16(family: str, kind: str) -> None:
-    attention, convert = KINDS[kind]
-    exact = encoder_adapted(family, kind)
-    rounded = tiny_pipeline(family)
-    rounded.inner_model.to(torch.bfloat16)
-    usual = (encoded(rounded, series(60)).float() - encoded(exact.original, series(60))).norm()
-    found = encoded(adapt(rounded, attention, "encoder", convert).pipeline, series(60))
-    expected = encoded(exact.pipeline, series(60))
-    assert found.dtype == torch.bfloat16
-    # a structured form sums more products, whose rounding does not cancel
-    share = 0.4 if convert == "project" else 0.1
-    assert (found.float() - expected).norm() < max(4 * usual, share * expected.norm())
-
-
-@families
-def test_the_unadapted_model_is_the_pipeline(family: str) -> None:
-    pipeline = tiny_pipeline(family)
-    contexts = series(64, 23, 40)
-    expected = forecast(pipeline, contexts)
-    restored = adapt(pipeline, "swa").restore()
-    torch.testing.assert_close(forecast(restored, contexts), expected, rtol=0, atol=0)
-
-
-def test_series_of_a_group_stay_grouped() -> None:
-    """Chronos-2 attends among the series of one task as before."""
-    model = adapted("chronos2", "swa")
-    two = torch.stack([row[-40:] for row in series(60, 60)])
-    apart = [model.pipeline.predict_quantiles([row], prediction_length=6)[0][0] for row in two]
-    (joint,), _ = model.pipeline.predict_quantiles([two], prediction_length=6)
-    assert not torch.allclose(joint, torch.cat(apart), atol=1e-3)
-
-
-@families
-def test_longer_horizons_than_the_model_s_are_rolled_as_the_pipeline_does(family: str) -> None:
-    model = adapted(family, "mlr")
-    assert forecast(model.pipeline, series(64, 30), prediction_length=18).isfinite().all()
 
 
 def test_patches_of_the_future_are_counted_however_they_are_given() -> None:
@@ -264,14 +191,12 @@ def test_a_whole_missing_series_forecasts_as_the_original_s() -> None:
     """Without REG no key is left: the original attends to all alike."""
     contexts = [torch.full((24,), torch.nan), series(24)[0]]
     pipeline = tiny_pipeline("bolt", use_reg_token=False)
-    expected = forecast(pipeline, contexts)
-    whole = adapt(pipeline, "standard", "all")
-    assert torch.equal(forecast(whole.pipeline, contexts), expected)
     window = adapt(pipeline, {"kind": "swa", "window_size": 3}, "all")
-    torch.testing.assert_close(forecast(window.pipeline, contexts)[0], expected[0], rtol=1e-4, atol=1e-4)
+    found, expected = (forecast(one, contexts)[0] for one in (window.pipeline, pipeline))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("queries", "keys", "seen"), [(7, 7, 0), (37, 37, 0), (1, 12, 11), (3, 12, 9), (5, 40, 20)])
+@pytest.mark.parametrize(("queries", "keys", "seen"), [(37, 37, 0), (1, 12, 11), (5, 40, 20)])
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int, seen: int) -> None:
     original = getattr(tiny_pipeline("t5").inner_model, stack).block[0].layer[0].SelfAttention
@@ -283,5 +208,4 @@ def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int,
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
     grad = original.relative_attention_bias.weight.grad
-    assert grad.abs().max() > 0.1
     torch.testing.assert_close(own.table.weight.grad, grad, rtol=1e-4, atol=1e-5)

@@ -68,16 +68,6 @@ def test_whole_attention_in_other_precisions(family: str, implementation: str, d
             assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("where", [[1, 2], [0, "decoder.1"]], ids=["later", "some"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_some_whole_layers_among_the_original_s(family: str, where: list[int | str]) -> None:
-    pipeline = tiny_pipeline(family, implementation="eager")
-    where = [0] if family == "chronos2" else where
-    adapted = adapt(pipeline, WHOLE["window"], where=where)
-    assert [*adapted.swapped] == [f"encoder.{at}" if isinstance(at, int) else at for at in where]
-    assert_alike(outputs(adapted.pipeline), outputs(pipeline), family)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_original_stays_as_it_was(family: str) -> None:
     pipeline = tiny_pipeline(family)

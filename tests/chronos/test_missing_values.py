@@ -18,7 +18,6 @@ from tsattn import Forecaster
 from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import open_pipeline
 from tsattn.predictors import build_predictor
-from tsattn.predictors.base import rolled_forecast
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -76,23 +75,6 @@ def test_missing_covariates_are_missing_for_the_model(gap: slice) -> None:
     assert np.abs(found - numbers(forecaster(past_covariates=["x"]).predict(past.ffill().bfill()))).max() > 1e-4
 
 
-def test_covariates_before_the_first_observed_value_are_seen() -> None:
-    past = frame(40, "a")
-    past.loc[past.index[:20], "y"] = np.nan
-    found = numbers(forecaster(past_covariates=["x"]).predict(past))
-    np.testing.assert_allclose(found, own(past), rtol=1e-5, atol=1e-4)
-    assert np.abs(found - own(past[20:])).max() > 1e-3
-
-
-@pytest.mark.parametrize("rows", [40, 50, 61])
-def test_a_covariate_that_never_changes_says_nothing(rows: int) -> None:
-    """As a flag that is 0 throughout: what it is scaled to is no round number."""
-    past = frame(200, "a").assign(x=lambda part: (np.arange(200) < 30).astype(float))
-    described = {"kind": "chronos", "weights": weights_of("chronos2"), "context_length": rows}
-    found = Forecaster(described, prediction_length=4, scaling="series", past_covariates=["x"]).predict(past)
-    np.testing.assert_allclose(numbers(found), own(past[-rows:]), rtol=1e-5, atol=1e-4)
-
-
 @pytest.mark.parametrize("scaling", ["series", "global"])
 @pytest.mark.parametrize("amplitude", [1.0, 100.0])
 def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitude: float, scaling: str) -> None:
@@ -120,36 +102,9 @@ def test_training_sees_missing_covariates_too() -> None:
     seen, seen_ahead = torch.rand(2, 24, 2) > 0.3, torch.rand(2, 28, 2) > 0.3
     batch = Batch(past, target, past_covariates=known, future_covariates=ahead)
     batch = replace(batch, past_covariates_observed=seen, future_covariates_observed=seen_ahead)
-    other = replace(
-        batch,
-        past_covariates=known.where(seen, 9.0),
-        future_covariates=ahead.where(seen_ahead, 9.0),
-    )
+    other = replace(batch, past_covariates=known.where(seen, 9.0), future_covariates=ahead.where(seen_ahead, 9.0))
     assert torch.equal(network.own_loss(batch), network.own_loss(other))
     assert not torch.equal(network.own_loss(batch), network.own_loss(replace(batch, past_covariates_observed=None)))
-
-
-def test_masks_of_covariates_are_rolled_on_with_them() -> None:
-    task = toy_task(24, 4, 1, covariates=True)
-    ridge = build_predictor({"kind": "seasonal_naive"})
-    ridge.build(task)
-    seen: list[Batch] = []
-    ridge.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
-    known, ahead = torch.rand(2, 24, 2) > 0.5, torch.rand(2, 32, 2) > 0.5
-    batch = Batch(
-        torch.randn(2, 24, 1),
-        past_covariates=known.float(),
-        future_covariates=ahead.float(),
-        past_covariates_observed=known,
-        future_covariates_observed=ahead,
-    )
-    rolled_forecast(ridge, batch, 8)
-    assert len(seen) == 2
-    for window in seen:
-        assert window.past_covariates is not None
-        assert window.future_covariates is not None
-        assert torch.equal(window.past_covariates.bool(), window.past_covariates_observed)
-        assert torch.equal(window.future_covariates.bool(), window.future_covariates_observed)
 
 
 @pytest.mark.parametrize("family", ["native", *FAMILIES])
@@ -166,37 +121,6 @@ def test_a_context_without_a_value_is_forecast_where_its_series_lies(family: str
         torch.manual_seed(0)
         found.append(predictor(Batch(torch.randn(3, 64, 2), past_observed=observed, units=units)))
     torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-4, atol=1e-4)
-
-
-def test_native_and_pipeline_forecast_a_context_without_a_value_alike() -> None:
-    past, observed = torch.zeros(1, 24, 1), torch.zeros(1, 24, 1, dtype=torch.bool)
-    batch = Batch(past, past_observed=observed, units=WindowUnits(torch.tensor([[100.0]]), torch.tensor([[5.0]])))
-    described = {"kind": "chronos", "weights": small_weights()}
-    native, pipeline = (
-        build_predictor({**described, **more}) for more in ({}, {"attention": {"kind": "mlr", "ranks": [8]}})
-    )
-    for predictor in (native, pipeline):
-        predictor.build(toy_task(24, 4, 1), Output(LEVELS))
-    torch.testing.assert_close(pipeline(batch), native(batch), rtol=1e-4, atol=1e-5)
-
-
-def test_training_on_contexts_without_a_value_is_at_their_level() -> None:
-    from tsattn.chronos.chronos_network import ChronosNetwork
-
-    network = ChronosNetwork(toy_task(24, 4, 1), Output(LEVELS), weights=weights_of("bolt"), trained="all").eval()
-    observed = torch.zeros(2, 24, 1, dtype=torch.bool)
-    losses = [
-        network.own_loss(
-            Batch(
-                torch.zeros(2, 24, 1),
-                torch.ones(2, 4, 1),
-                past_observed=observed,
-                units=WindowUnits(torch.full((2, 1), mean), torch.ones(2, 1)),
-            )
-        )
-        for mean in (0.0, 1e6)
-    ]
-    torch.testing.assert_close(losses[0], losses[1])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

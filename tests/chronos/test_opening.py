@@ -27,7 +27,6 @@ from tsattn.chronos.bolt.bolt_file import load_bolt
 from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor
 from tsattn.task import Output
 
 
@@ -58,22 +57,6 @@ def test_a_shipped_name_means_the_shipped_model_whatever_lies_in_the_folder(
     assert open_weights("./chronos-tiny").swaps
     with pytest.raises(UserError, match="holds an adapted model"):
         open_pipeline(Path("chronos-tiny"))
-
-
-@pytest.mark.usefixtures("shipped")
-def test_a_home_is_expanded_on_every_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, toy_frame: pd.DataFrame
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    save_small(tmp_path / "file.safetensors")
-    shutil.copytree(weights_of("bolt"), tmp_path / "folder")
-    adapt(weights_of("bolt"), "swa").save("~/adapted")
-    for weights in ("~/file.safetensors", "~/folder", "~/adapted"):
-        found = Forecaster({"kind": "chronos", "weights": weights}, prediction_length=3).predict(toy_frame)
-        assert found["predictions"].notna().all()
-        if weights != "~/adapted":
-            assert adapt(weights, "swa").swaps
-            assert open_pipeline(weights) is not None
 
 
 @pytest.mark.parametrize(
@@ -133,14 +116,6 @@ def test_an_adapted_folder_keeps_its_swap(tmp_path: Path, toy_frame: pd.DataFram
     ]
     assert names
     assert all("encoder.block.1." in name for name in names)
-
-
-@pytest.mark.parametrize("trained", ["attention", "lora"])
-def test_layers_are_named_where_none_is_swapped(trained: str) -> None:
-    predictor = build_predictor({"kind": "chronos", "weights": weights_of("bolt"), "trained": trained, "where": [2]})
-    predictor.build(toy_task(24, 6, 2), Output())
-    assert predictor.num_parameters == {"attention": 4 * 24 * 24, "lora": 4 * 2 * 8 * 24}[trained]
-    assert predictor.forecasts.steps_at_once == 8
 
 
 def test_what_was_fitted_says_which_extra_it_needs(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,16 +35,3 @@ def test_paths_of_chronos_t5_are_those_of_its_pipeline(quantiles: tuple[float, .
         expected = pipeline.predict(context, prediction_length=T, num_samples=PATHS)[0]
         paths = found[found["unique_id"] == name]["y"].to_numpy().reshape(PATHS, T)
         np.testing.assert_allclose(paths, expected, rtol=1e-4, atol=1e-3)
-
-
-def test_paths_of_quantiles_hang_together_as_past_forecasts_did(caplog: pytest.LogCaptureFixture) -> None:
-    description = {"kind": "chronos", "weights": weights_of("bolt")}
-    options = {"context_length": 30, "prediction_length": T, "accelerator": "cpu", "quantiles": [0.1, 0.5, 0.9]}
-    forecaster = Forecaster(description, **options)
-    with caplog.at_level(logging.WARNING, "tsattn"):
-        found = forecaster.sample(waves(), num_samples=200)
-    assert "how steps hang together is found in the rows given" in caplog.text
-    quantiles = found.groupby(["unique_id", "ds"])["y"].quantile([0.1, 0.5, 0.9]).to_numpy().reshape(-1, 3)
-    forecast = forecaster.predict(waves())[["0.1", "0.5", "0.9"]].to_numpy()
-    spread = forecast[:, 2:] - forecast[:, :1]
-    np.testing.assert_allclose(quantiles / spread, forecast / spread, atol=0.05)

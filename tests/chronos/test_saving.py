@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
-from tests.pretrained.small_models import save_small
 from tsattn.checksums import write_checksums
 from tsattn.chronos import adapt, load_adapted, open_pipeline
 from tsattn.errors import UserError
@@ -104,8 +103,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
         load_adapted(tmp_path / "mine")
     record = json.loads((folder / "adapted.json").read_text())
     for name, value, message in [
-        ("version", 9, "another version of tsattn"),
-        ("format", "x", "not the folder of an adapted model"),
+        ("format", "x", "not the folder of an adapted model of this tsattn: x"),
         ("swaps", {"encoder.0": {"attention": "btt", "convert": "project"}}, "is damaged: "),
         ("family", "t6", "is damaged: "),
         ("attention_implementation", "somebody/kernels", "is damaged: somebody/kernels is no attention_implementation"),
@@ -121,33 +119,6 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
     (folder / "adapted.safetensors").write_bytes((folder / "adapted.safetensors").read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(UserError, match=r"damaged: adapted.safetensors is not the file that was written"):
         load_adapted(folder)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_plain_folders_open(family: str, tmp_path: Path) -> None:
-    pipeline = tiny_pipeline(family)
-    pipeline.inner_model.save_pretrained(tmp_path / "plain")
-    opened = open_pipeline(tmp_path / "plain")
-    assert torch.equal(forecast(opened, series(60, 33)), forecast(pipeline, series(60, 33)))
-    adapted = adapt(tmp_path / "plain", "standard", "all")
-    torch.testing.assert_close(forecast(adapted.pipeline, series(60)), forecast(pipeline, series(60)))
-    assert json.loads((adapted.save(tmp_path / "a") / "adapted.json").read_text())["source"]["name"] == str(
-        tmp_path / "plain"
-    )
-
-
-def test_what_this_package_has_pretrained_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = save_small(tmp_path / "small.safetensors")
-    contexts = [row[-24:] for row in series(60, 60)]
-    plain = forecast(open_pipeline(file), contexts)
-    assert open_pipeline(file, dtype="bfloat16").inner_model.dtype == torch.bfloat16
-    monkeypatch.setattr("tsattn.chronos.bolt.bolt_file._SHIPPED", tmp_path)
-    adapted = adapt("small", {"kind": "mlr", "ranks": [8]})
-    assert torch.equal(forecast(adapted.pipeline, contexts), plain)
-    again = load_adapted(adapted.save(tmp_path / "adapted"))
-    assert torch.equal(forecast(again.pipeline, contexts), plain)
-    with pytest.raises(UserError, match="small is no model on the hub, which alone has revisions"):
-        open_pipeline("small", revision="abc")
 
 
 @pytest.mark.parametrize(
@@ -181,3 +152,29 @@ def test_without_the_extra_one_sentence_names_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"^Chronos models need chronos-forecasting: pip install 'tsattn\[chronos\]'$"):
         open_pipeline("amazon/chronos-2")
+
+
+# its cost
+
+SPECIAL = {"t5": 1, "bolt": 1, "chronos2": 5}
+
+
+@pytest.mark.parametrize("blocks", [[1, 2, 8], {"lengths": [16, 8, 4]}], ids=["numbers", "lengths"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_multi_level_scores_are_counted_pair_by_pair(family: str, blocks: object) -> None:
+    ranks = [4, 2, 2]
+    adapted = adapt(tiny_pipeline(family), {"kind": "mlr", "ranks": ranks, "blocks": blocks})
+    context = 30 if family == "t5" else 16
+    total = context + SPECIAL[family]
+    places = torch.arange(context)
+    components = torch.full((total, total), 8)
+    components[:context, :context] = 0
+    for level, rank in enumerate(ranks):
+        block = places * blocks[level] // context if isinstance(blocks, list) else places // [16, 8, 4][level]
+        components[:context, :context] += rank * (block[:, None] == block)
+    cost = adapted.cost()
+    assert cost["layer"].tolist() == ["encoder.0", "encoder.1", "encoder.2"]
+    assert set(cost["tokens"]) == {total}
+    assert set(cost["score_flops"]) == {2 * 3 * int(components.sum())}
+    assert set(cost["original_flops"]) == {2 * 3 * 8 * total**2}
+    assert (cost["share"] == cost["score_flops"] / cost["original_flops"]).all()

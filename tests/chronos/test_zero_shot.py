@@ -15,7 +15,6 @@ from torch import Tensor
 
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import FAMILIES, series
-from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.batch import Batch, WindowUnits
@@ -74,25 +73,6 @@ def test_forecasts_are_the_pipelines_own(family: str, horizon: int) -> None:
     # of Chronos-2 19 steps on, the pipeline's own rounding at a level of 40
     torch.testing.assert_close(found.float(), expected, rtol=1e-6, atol=3e-6 * float(expected.abs().max()))
     assert (found.diff(dim=-1) >= 0).all()
-
-
-@families
-def test_a_shorter_context_of_ones_own_is_what_the_pipeline_sees(family: str) -> None:
-    contexts = series(60, 60)
-    predictor = built(family, toy_task(60, 4, 1), context_length=21)
-    assert predictor.context_length == 21
-    found = predictor(windows(contexts, 70))[:, :, 0]
-    torch.testing.assert_close(found.float(), own(family, [one[-21:] for one in contexts], 4), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("family", ["t5", "bolt"])
-def test_channels_are_forecast_each_by_itself(family: str) -> None:
-    batch = toy_windows(toy_task(30, 5, 3), gaps=True, extra=34)
-    both = built(family, toy_task(30, 5, 3))(batch)
-    one = built(family, toy_task(30, 5, 1))(replace(batch, past=batch.past[..., 1:2], past_observed=None))
-    batch = replace(batch, past_observed=None)
-    torch.testing.assert_close(built(family, toy_task(30, 5, 3))(batch)[..., 1:2, :], one)
-    assert both.shape == (4, 5, 3, 4)
 
 
 def test_channels_and_covariates_of_a_series_are_one_group_of_chronos2() -> None:
@@ -168,26 +148,12 @@ def test_a_point_forecast_is_the_median(family: str) -> None:
     assert torch.equal(point(batch), fan(batch)[..., 2])
 
 
-@families
-def test_nothing_is_fitted_and_nothing_kept(family: str) -> None:
-    predictor = built(family)
-    assert not predictor.needs_fit
-    assert not predictor.is_trained
-    assert not predictor.state_dict()
-    assert predictor.num_parameters > 1000
-    assert predictor.name == f"tiny-{family}"
-
-
 @pytest.mark.parametrize("family", ["bolt", "chronos2"])
 def test_levels_beyond_the_models_own_are_refused(family: str) -> None:
     with pytest.raises(UserError, match=f"tiny-{family} forecasts quantiles from 0.1 to 0.9: 0.05 lies outside"):
         built(family, levels=(0.05, 0.5))
     with pytest.raises(UserError, match=r"quantiles from 0\.1 to 0\.9: 0\.95 lies outside"):
         Forecaster({"kind": "chronos", "weights": weights_of(family)}, quantiles=[0.5, 0.95])
-
-
-def test_t5_has_any_level() -> None:
-    assert built("t5", levels=(0.01, 0.5, 0.99))(toy_windows(toy_task(), extra=6)).isfinite().all()
 
 
 @families
@@ -201,25 +167,6 @@ def test_swapped_without_a_fit_is_what_adapt_gives(family: str, kind: dict[str, 
     found = predictor(windows(contexts, 70))[:, :, 0].float()
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert not torch.allclose(found, built(family, toy_task(60, 4, 1))(windows(contexts, 70))[:, :, 0].float())
-
-
-def test_an_adapted_folder_is_forecast_with(tmp_path: Path) -> None:
-    adapt(weights_of("bolt"), "swa").save(tmp_path / "adapted")
-    batch = windows(series(30, 60), 70)
-    predictor = build_predictor({"kind": "chronos", "weights": str(tmp_path / "adapted")})
-    predictor.build(toy_task(60, 4, 1), Output(LEVELS))
-    torch.testing.assert_close(predictor(batch), built("bolt", toy_task(60, 4, 1), attention="swa")(batch))
-
-
-def test_a_native_file_is_adapted_too() -> None:
-    """The model of chronos-forecasting with the weights of our own computes the same."""
-    batch = windows(series(20, 30), 30)
-    small = {"kind": "chronos", "weights": small_weights()}
-    one_level = {"kind": "mlr", "ranks": [8]}
-    plain, adapted = build_predictor(small), build_predictor({**small, "attention": one_level})
-    for predictor in (plain, adapted):
-        predictor.build(toy_task(30, 4, 1), Output((0.1, 0.5, 0.9)))
-    torch.testing.assert_close(adapted(batch), plain(batch), rtol=1e-4, atol=1e-4)
 
 
 @families
@@ -236,30 +183,3 @@ def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, 
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(toy_frame), forecaster.predict(toy_frame))
     scores = forecaster.evaluate(toy_frame, detail=True)
     assert scores[["MASE", "WQL"]].iloc[0].notna().all()
-
-
-@families
-@pytest.mark.parametrize("scaling", ["series", "global"])
-def test_a_frame_is_seen_in_its_own_units(family: str, scaling: str, toy_frame: pd.DataFrame) -> None:
-    """The level of a series is what Chronos-T5 takes its tokens from; however the data are scaled, it stays."""
-    described = {"kind": "chronos", "weights": weights_of(family)}
-    found = Forecaster(described, prediction_length=4, scaling=scaling).predict(toy_frame)
-    channels = torch.from_numpy(toy_frame.to_numpy().T.copy()).float()
-    contexts: Any = channels[None] if family == "chronos2" else [*channels]
-    pipeline = open_pipeline(weights_of(family), dtype="float32")
-    expected = torch.stack(alone(pipeline, contexts, 4, (0.1, 0.5, 0.9))).reshape(2, 4, 3)
-    values = torch.from_numpy(found.set_index("unique_id").loc[["wave", "drift"], ["0.1", "0.5", "0.9"]].to_numpy())
-    torch.testing.assert_close(values.reshape(2, 4, 3).float(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_covariates_that_a_forecast_without_a_fit_leaves_unread_are_said(
-    caplog: pytest.LogCaptureFixture, toy_frame: pd.DataFrame
-) -> None:
-    frame = toy_frame.assign(rain=np.sin(np.arange(600)), unique_id="a").reset_index().rename(columns={"date": "ds"})
-    columns = {"id_column": "unique_id", "time_column": "ds", "target": "wave", "past_covariates": ["rain"]}
-    for family, expected in (("bolt", ["tiny-bolt leaves covariates unread: rain"]), ("chronos2", [])):
-        caplog.clear()
-        forecaster = Forecaster({"kind": "chronos", "weights": weights_of(family)}, **columns, prediction_length=3)
-        with caplog.at_level(logging.WARNING, "tsattn"):
-            forecaster.predict(frame[["unique_id", "ds", "wave", "rain"]])
-        assert [line for line in caplog.messages if "unread" in line] == expected

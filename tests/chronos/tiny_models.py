@@ -6,17 +6,43 @@ from typing import Any
 
 import torch
 
+from tsattn.chronos.families import FAMILIES as CLASSES
+
 FAMILIES = ("t5", "bolt", "chronos2")
 
 QUANTILES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
 SIZES = {"d_model": 24, "d_kv": 8, "num_heads": 3, "d_ff": 32, "num_layers": 3, "dropout_rate": 0.1}
-PATCHES = {"context_length": 64, "input_patch_size": 4, "input_patch_stride": 4, "quantiles": QUANTILES}
+T5_SIZES = {
+    **{"num_decoder_layers": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 16},
+    **{"pad_token_id": 0, "decoder_start_token_id": 0},
+}
+PATCHES = {
+    **{"context_length": 64, "input_patch_size": 4, "input_patch_stride": 4},
+    **{"quantiles": QUANTILES, "use_reg_token": True},
+}
+CHRONOS: dict[str, dict[str, Any]] = {
+    "t5": {
+        **{"tokenizer_class": "MeanScaleUniformBins", "tokenizer_kwargs": {"low_limit": -5.0, "high_limit": 5.0}},
+        **{"context_length": 30, "prediction_length": 6, "n_tokens": 64, "n_special_tokens": 2, "pad_token_id": 0},
+        **{"eos_token_id": 1, "use_eos_token": True, "model_type": "seq2seq", "num_samples": 3, "temperature": 1.0},
+        **{"top_k": 50, "top_p": 1.0},
+    },
+    "bolt": {**PATCHES, "prediction_length": 8},
+    "chronos2": {**PATCHES, "output_patch_size": 4, "use_arcsinh": True, "max_output_patches": 4},
+}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "t5": {**T5_SIZES, "vocab_size": 64, "eos_token_id": 1, "architectures": ["T5ForConditionalGeneration"]},
+    "bolt": {**T5_SIZES, "architectures": ["ChronosBoltModelForForecasting"]},
+    "chronos2": {"initializer_factor": 1.0, "architectures": ["Chronos2Model"]},
+}
 
 
 def tiny_pipeline(family: str, *, seed: int = 0, implementation: str = "sdpa", **more: Any) -> Any:
     """A pipeline of a family, whose attention is far from uniform; `more` replaces entries of its chronos_config."""
     torch.manual_seed(seed)
-    pipeline = {"t5": _t5, "bolt": _bolt, "chronos2": _chronos2}[family](implementation, more)
+    name = CLASSES[family].pipeline_path.rpartition(".")[2]
+    config = {**SIZES, **CONFIGS[family], "chronos_config": {**CHRONOS[family], **more}, "chronos_pipeline_class": name}
+    pipeline = CLASSES[family].unloaded(config, implementation)
     with torch.no_grad():
         for name, weight in pipeline.inner_model.named_parameters():
             if name.endswith((".q.weight", ".k.weight", "relative_attention_bias.weight")):
@@ -25,90 +51,6 @@ def tiny_pipeline(family: str, *, seed: int = 0, implementation: str = "sdpa", *
                 weight.mul_(0.1)  # what it gives is the arsinh of the forecast
     pipeline.inner_model.eval()
     return pipeline
-
-
-def _t5(implementation: str, more: dict[str, Any]) -> Any:
-    from chronos import ChronosConfig, ChronosPipeline
-    from chronos.chronos import ChronosModel
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    chronos = {
-        "tokenizer_class": "MeanScaleUniformBins",
-        "tokenizer_kwargs": {"low_limit": -5.0, "high_limit": 5.0},
-        "context_length": 30,
-        "prediction_length": 6,
-        "n_tokens": 64,
-        "n_special_tokens": 2,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "use_eos_token": True,
-        "model_type": "seq2seq",
-        "num_samples": 3,
-        "temperature": 1.0,
-        "top_k": 50,
-        "top_p": 1.0,
-    } | more
-    config = T5Config(
-        **SIZES,
-        vocab_size=64,
-        num_decoder_layers=2,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=16,
-        pad_token_id=0,
-        eos_token_id=1,
-        decoder_start_token_id=0,
-        chronos_config=chronos,
-        chronos_pipeline_class="ChronosPipeline",
-        architectures=["T5ForConditionalGeneration"],
-        attn_implementation=implementation,
-    )
-    inner = T5ForConditionalGeneration(config)
-    settings = ChronosConfig(**chronos)
-    return ChronosPipeline(settings.create_tokenizer(), ChronosModel(settings, inner))
-
-
-def _bolt(implementation: str, more: dict[str, Any]) -> Any:
-    from chronos import ChronosBoltPipeline
-    from chronos.chronos_bolt import ChronosBoltModelForForecasting
-    from transformers import T5Config
-
-    chronos = {**PATCHES, "prediction_length": 8, "use_reg_token": True} | more
-    config = T5Config(
-        **SIZES,
-        num_decoder_layers=2,
-        relative_attention_num_buckets=8,
-        relative_attention_max_distance=16,
-        pad_token_id=0,
-        decoder_start_token_id=0,
-        chronos_config=chronos,
-        chronos_pipeline_class="ChronosBoltPipeline",
-        architectures=["ChronosBoltModelForForecasting"],
-        attn_implementation=implementation,
-    )
-    return ChronosBoltPipeline(ChronosBoltModelForForecasting(config))
-
-
-def _chronos2(implementation: str, more: dict[str, Any]) -> Any:
-    from chronos import Chronos2Pipeline
-    from chronos.chronos2 import Chronos2Model
-    from chronos.chronos2.config import Chronos2CoreConfig
-
-    chronos = {
-        **PATCHES,
-        "output_patch_size": 4,
-        "use_reg_token": True,
-        "use_arcsinh": True,
-        "max_output_patches": 4,
-    } | more
-    config = Chronos2CoreConfig(
-        **SIZES,
-        initializer_factor=1.0,
-        chronos_config=chronos,
-        chronos_pipeline_class="Chronos2Pipeline",
-        architectures=["Chronos2Model"],
-        attn_implementation=implementation,
-    )
-    return Chronos2Pipeline(Chronos2Model(config))
 
 
 def series(*lengths: int, seed: int = 1) -> list[torch.Tensor]:

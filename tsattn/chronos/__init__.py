@@ -4,15 +4,10 @@
 gives a copy in which the attention of the layers asked for is another kind, with as much of the trained weights as the
 kind can hold. Needs the extra `chronos`, but for forecasts by a shipped model as it is.
 
-The files, each of which uses only those named before it:
-
-- `bolt`: Chronos-Bolt from layers of this package, and the files of its weights;
-- `open_models`, `families`: forecasting with open models, and what differs between T5, Bolt and 2;
-- `opening`: finding and opening weights by their name;
-- `swapped_attention`, `extra_classes`: what replaces their attention;
-- `conversions`, `calibration`: what happens to the weights;
-- `adapted`: `adapt` and the adapted model, kept in a folder;
-- `chronos_network`, `chronos_predictor`: the predictor `chronos`, which forecasts with it and trains it.
+In the order of their imports: `bolt`, Chronos-Bolt from layers of this package; `open_models` and `families`, forecasts
+and what differs between T5, Bolt and 2; `opening`, weights by their name; `swapped_attention` and `extra_classes`, what
+replaces their attention; `conversions` and `calibration` of the weights; `adapted`, the adapted model and its folder;
+`chronos_network` and `chronos_predictor`, which forecast with it and train it.
 """
 
 from __future__ import annotations
@@ -25,12 +20,7 @@ if TYPE_CHECKING:
     from tsattn.chronos.adapted import AdaptedChronos, adapt, load_adapted
     from tsattn.chronos.opening import open_pipeline
 
-_HOMES = {
-    "AdaptedChronos": "tsattn.chronos.adapted",
-    "adapt": "tsattn.chronos.adapted",
-    "load_adapted": "tsattn.chronos.adapted",
-    "open_pipeline": "tsattn.chronos.opening",
-}
+_HOMES = {"AdaptedChronos": "adapted", "adapt": "adapted", "load_adapted": "adapted", "open_pipeline": "opening"}
 
 __all__ = ["AdaptedChronos", "adapt", "load_adapted", "open_pipeline"]
 
@@ -38,7 +28,7 @@ __all__ = ["AdaptedChronos", "adapt", "load_adapted", "open_pipeline"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tsattn.chronos' has no attribute {name!r}")
-    return descriptions.imported(f"{_HOMES[name]}.{name}")
+    return descriptions.imported(f"tsattn.chronos.{_HOMES[name]}.{name}")
 
 
 def __dir__() -> list[str]:

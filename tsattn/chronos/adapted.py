@@ -38,7 +38,7 @@ from tsattn.saved_folders import restore_folder, whole_folder
 
 __all__ = ["AdaptedChronos", "Swap", "adapt", "add_biases", "load_adapted", "open_weights", "rebuilt"]
 
-FORMAT, VERSION = "tsattn adapted chronos", 1
+FORMAT = "tsattn adapted chronos 1"
 WEIGHTS = "adapted.safetensors"
 CONFIG = {"model_type": "tsattn-adapted-chronos", "note": "opened by tsattn.chronos.load_adapted alone"}
 PACKAGES = ("tsattn", "torch", "transformers", "chronos-forecasting")
@@ -92,7 +92,7 @@ class AdaptedChronos:
         self.pipeline.fit = _refuse_fit
         for site in self.sites:
             swap = self.swaps[site.name]
-            around = Surroundings.of(self.family, site, layout)
+            around = Surroundings(self.family, site, layout)
             module = build_swapped(swap.attention, around, swap.convert).train(around.original.training)
             parent, _, name = site.path.rpartition(".")
             setattr(self.model.get_submodule(parent), name, module)
@@ -188,14 +188,10 @@ class AdaptedChronos:
         return pd.DataFrame(rows)
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
-        """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it.
-
-        Raises:
-            UserError: if the folder exists and may not be overwritten, or cannot be written.
-        """
+        """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it."""
         path = folder_path(folder)
         packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-        record = {"format": FORMAT, "version": VERSION, "packages": packages, **self.record()}
+        record = {"format": FORMAT, "packages": packages, **self.record()}
         with whole_folder(path, record=RECORD, what="an adapted model", overwrite=overwrite) as partial:
             save_model(self.model, str(partial / WEIGHTS))
             (partial / RECORD).write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -281,7 +277,7 @@ def adapt(
         torch.manual_seed(seed)
         adapted = AdaptedChronos(copy.deepcopy(original), swaps, original)
         for site in adapted.sites:
-            around = Surroundings.of(family, site, family.longest)
+            around = Surroundings(family, site, family.longest)
             errors = convert_weights(around, adapted.swapped[site.name], convert, moments.get(site.name), seed)
             if errors is not None:
                 adapted.score_errors[site.name] = errors.tolist()
@@ -289,11 +285,7 @@ def adapt(
 
 
 def open_weights(weights: str, revision: str | None = None) -> AdaptedChronos:
-    """Open weights in float32, adapted already or with their own attention; without an original.
-
-    Raises:
-        UserError: if there are none, they cannot be read, or the extra `chronos` is not installed.
-    """
+    """Open weights in float32, adapted already or with their own attention; without an original."""
     named = NamedWeights.of(weights, revision)
     if named.folder is not None and named.is_adapted:
         adapted = load_adapted(named.folder)
@@ -317,9 +309,7 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
     try:
         record = json.loads((path / RECORD).read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
-            raise UserError(f"{path} is not the folder of an adapted model")
-        if record["version"] != VERSION:
-            raise UserError(f"{path} was written by another version of tsattn, {record['packages']['tsattn']}")
+            raise UserError(f"{path} is not the folder of an adapted model of this tsattn: {record['format']}")
         adapted = rebuilt(record)
         _fill(adapted.model, path / WEIGHTS)
     except UserError:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,36 +92,35 @@ class AttentionCall:
 
 @torch.no_grad()
 def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windows: Tensor) -> dict[str, AttentionCall]:
-    """Record the call of the attention at each site, by its name, when a model gets windows `(B, length)`."""
+    """Record the call of the attention at each site, by its name, in float32, on windows `(B, length)`."""
     calls: dict[str, AttentionCall] = {}
+
+    def recorder(site: AttentionSite) -> Any:
+        def record(module: Any, args: tuple[Any, ...], others: dict[str, Any], output: Any) -> None:
+            tokens = exact(args[0])
+            real = real_keys(others.get("mask")) if site.stack == "encoder" else None
+            if real is None:
+                real = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+            left_out = ("past_key_values", "output_attentions")
+            kept = {name: exact(value) for name, value in others.items() if name not in left_out}
+            calls[site.name] = AttentionCall(tokens, kept, exact(output[0]), real.expand(tokens.shape[:2]))
+
+        return record
+
+    def exact(value: Any) -> Any:
+        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
     model = family.network
     was_training = model.training
-    model.eval()
+    hooks = [model.get_submodule(site.path).register_forward_hook(recorder(site), with_kwargs=True) for site in sites]
     try:
-        with contextlib.ExitStack() as stack:
-            for site in sites:
-                stack.enter_context(_recorded(model, site, calls))
-            family.run(windows, family.reads_future(sites))
+        model.eval()
+        family.run(windows, family.reads_future(sites))
     finally:
         model.train(was_training)
+        for hook in hooks:
+            hook.remove()
     return calls
-
-
-@contextlib.contextmanager
-def _recorded(model: Any, site: AttentionSite, calls: dict[str, AttentionCall]) -> Iterator[None]:
-    def record(module: Any, args: tuple[Any, ...], others: dict[str, Any], output: Any) -> None:
-        tokens, mask = args[0], others.get("mask")
-        real = real_keys(mask) if site.stack == "encoder" else None
-        if real is None:
-            real = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
-        kept = {name: value for name, value in others.items() if name not in ("past_key_values", "output_attentions")}
-        calls[site.name] = AttentionCall(tokens, kept, output[0], real.expand(tokens.shape[:2]))
-
-    handle = model.get_submodule(site.path).register_forward_hook(record, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def input_moments(
@@ -163,7 +161,7 @@ def calibrated(
     else:
         checked = ContextWindows.of(held_out, original, sites)
     generator = torch.Generator().manual_seed(seed)
-    check = _calls(original, sites, checked.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed)))
+    check = attention_calls(original, sites, checked.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed)))
     students = _students(original, swapped)
     before = _errors(students, check)
     weights = [weight for student in students.values() for weight in student.attention.parameters()]
@@ -174,7 +172,7 @@ def calibrated(
         optimizer, lambda step: min(1, 10 * (step + 1) / steps) * (1 + math.cos(math.pi * step / steps)) / 2
     )
     for _ in range(steps):
-        calls = _calls(original, sites, training.draw(batch_size, generator))
+        calls = attention_calls(original, sites, training.draw(batch_size, generator))
         optimizer.zero_grad(set_to_none=True)
         with torch.enable_grad():
             loss = torch.stack([_loss(students[name], call) for name, call in calls.items()]).sum()
@@ -193,7 +191,7 @@ def errors_of(original: ChronosFamily, swapped: Mapping[str, SwappedAttention], 
     """See `AdaptedChronos.output_errors`."""
     sites = original.chosen_sites([*swapped])
     windows = ContextWindows.of(data, original, sites)
-    calls = _calls(original, sites, windows.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed)))
+    calls = attention_calls(original, sites, windows.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed)))
     return pd.Series(_errors(_students(original, swapped), calls), name="error")
 
 
@@ -206,26 +204,12 @@ def _students(original: ChronosFamily, swapped: Mapping[str, SwappedAttention]) 
     return students
 
 
-def _calls(original: ChronosFamily, sites: Sequence[AttentionSite], windows: Tensor) -> dict[str, AttentionCall]:
-    """What the original's attentions take and give, in float32."""
-
-    def exact(value: Any) -> Any:
-        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
-
-    calls = attention_calls(original, sites, windows)
-    return {
-        name: AttentionCall(
-            exact(call.tokens), {key: exact(value) for key, value in call.others.items()}, exact(call.output), call.real
-        )
-        for name, call in calls.items()
-    }
-
-
 def _loss(student: SwappedAttention, call: AttentionCall) -> Tensor:
     """The squared error of the output over real tokens, as a share of the original's square."""
     found = student(call.tokens, **call.others)[0]
     error, whole = (found - call.output)[call.real].square().sum(), call.output[call.real].square().sum()
-    return error / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+    share: Tensor = error / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+    return share
 
 
 @torch.no_grad()

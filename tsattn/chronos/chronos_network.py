@@ -26,7 +26,7 @@ from tsattn.chronos.opening import NamedWeights
 from tsattn.chronos.swapped_attention import SwappedAttention
 from tsattn.descriptions import Description, refuse_imports
 from tsattn.errors import UserError, one_of, whole_number
-from tsattn.task import MEDIAN, Output, Task
+from tsattn.task import Output, Task
 
 __all__ = ["ChronosNetwork", "ChronosOptions", "open_unfitted"]
 
@@ -74,11 +74,11 @@ class ChronosOptions:
     sampling_seed: int = 1
 
     def __post_init__(self) -> None:
-        for name, least in (("context_length", 1), ("num_samples", 1)):
-            if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name), least=least)
-        for name, least in (("calibrate", 0), ("lora_rank", 1), ("sampling_seed", 0)):
-            whole_number(name, getattr(self, name), least=least)
+        optional = [name for name in ("context_length", "num_samples") if getattr(self, name) is not None]
+        for name in (*optional, "lora_rank"):
+            whole_number(name, getattr(self, name))
+        for name in ("calibrate", "sampling_seed"):
+            whole_number(name, getattr(self, name), least=0)
         if self.convert not in CONVERSIONS:
             raise UserError(f"convert must be one of {one_of(CONVERSIONS)}, not {self.convert!r}")
         if self.trained is not None and self.trained not in TRAINED:
@@ -116,13 +116,10 @@ class ChronosOptions:
 
 
 class ChronosNetwork(Backbone):
-    """A Chronos model. Its state is empty if nothing is fitted; else it is the whole model, with its configuration.
+    """A Chronos model that is fitted. Its state is the whole model, with its configuration.
 
-    Args:
-        task: the sizes. A longer context is cut to its last steps; a longer horizon is trained over the steps that the
-            model forecasts at once, and continued from its forecasts.
-        output: the quantiles to forecast; none for the median.
-        **options: see `ChronosOptions`.
+    A longer context is cut to its last steps; a longer horizon is trained over the steps that the model forecasts at
+    once, and continued from its forecasts. Its arguments are `ChronosOptions`.
     """
 
     __signature__ = inspect.signature(ChronosOptions)  # which descriptions read
@@ -138,15 +135,14 @@ class ChronosNetwork(Backbone):
         self.horizon = task.prediction_length
         self.levels = output.quantiles
         self.model: nn.Module | None = None
-        self._opened: OpenModel | None = None
+        self._family: ChronosFamily | None = None
         self._sites: list[AttentionSite] = []
         self._copies: dict[str, str] = {}
-        if self.options.is_fitted:
-            self.register_buffer("record", torch.empty(0, dtype=torch.uint8))
-            self.register_state_dict_post_hook(_without_copies)  # type: ignore[no-untyped-call]
-            self.register_load_state_dict_post_hook(_with_shared)  # type: ignore[no-untyped-call]
-            if not self.record.is_meta:
-                self._take(_converted(self.options))
+        self.register_buffer("record", torch.empty(0, dtype=torch.uint8))
+        self.register_state_dict_post_hook(_without_copies)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_with_shared)  # type: ignore[no-untyped-call]
+        if not self.record.is_meta:
+            self._take(_converted(self.options))
 
     @classmethod
     @override
@@ -163,17 +159,10 @@ class ChronosNetwork(Backbone):
         return super().title({**description, "kind": own})
 
     @property
-    def forecasts(self) -> OpenModel:
-        """The open model; if nothing is fitted, the weights are opened now."""
-        if self._opened is None:
-            if self.options.is_fitted:
-                raise UserError("the model is not fitted yet")
-            self._opened = open_unfitted(self.options)
-        return self._opened
-
-    def share(self, opened: OpenModel | None) -> None:
-        """Take weights that are open already, if any, where nothing is fitted."""
-        self._opened = opened
+    def forecasts(self) -> ChronosFamily:
+        """The open model; an empty network has none before its state is loaded."""
+        assert self._family is not None, "load a state first"
+        return self._family
 
     def prepare(self, series: Sequence[Tensor], seed: int, held_out: Sequence[Tensor] | None = None) -> None:
         """Convert and calibrate on series `(length,)` of the training part, checked on `held_out` or a part of them.
@@ -183,8 +172,7 @@ class ChronosNetwork(Backbone):
         """
         family = self.forecasts
         horizon, longest = family.steps_at_once, max(map(len, series), default=0)
-        reads_future = isinstance(family, ChronosFamily) and family.reads_future(self._sites)
-        if series and longest <= horizon and reads_future:
+        if series and longest <= horizon and family.reads_future(self._sites):
             raise UserError(
                 f"context_length + prediction_length must be more than {horizon}, the steps that the decoder of "
                 f"{self.options.weights} forecasts, for it to learn from training windows; they have {longest}"
@@ -197,18 +185,11 @@ class ChronosNetwork(Backbone):
     @override
     def own_loss(self, batch: Batch) -> Tensor:
         """The original's: cross-entropy of tokens for Chronos-T5, quantile loss of all its levels for the others."""
-        family = self.forecasts
-        assert isinstance(family, ChronosFamily)
-        return family.loss(batch)
+        return self.forecasts.loss(batch)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        return self.forecast_to(batch, self.horizon)
-
-    def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        """The forecast of `horizon` steps, see `forward`."""
-        forecast = self.forecasts.quantiles(batch, horizon, self.levels or (MEDIAN,))
-        return forecast if self.levels else forecast[..., 0]
+        return self.forecasts.forecast(batch, self.horizon, self.levels)
 
     def _take(self, adapted: AdaptedChronos) -> None:
         self.model = adapted.model
@@ -216,7 +197,7 @@ class ChronosNetwork(Backbone):
         family = family_of(adapted.pipeline, self.options.sampling)
         _check_paths(family, self.options)
         family.check_levels(self.levels, self.options.weights)
-        self._opened, self._sites = family, adapted.sites
+        self._family, self._sites = family, adapted.sites
         self._copies = _shared_names(adapted.model)
         adapted.model.train(self.training)
         self.record = torch.frombuffer(bytearray(json.dumps(adapted.record()).encode()), dtype=torch.uint8)

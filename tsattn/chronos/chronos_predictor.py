@@ -44,12 +44,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     Without `trained` and `calibrate` it forecasts without a fit, with as much context as the model takes. Quantiles
     between the model's levels are interpolated, and those beyond the outermost refused. Its family continues horizons
     beyond what it forecasts at once.
-
-    Args:
-        backbone: the description of a `ChronosNetwork`.
-
-    Raises:
-        UserError: for a wrong argument.
     """
 
     def __init__(self, backbone: Description) -> None:
@@ -65,21 +59,19 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def forecasts(self) -> OpenModel:
         """The open model, or what it is before anything is fitted."""
         network = self._chronos
-        if network is not None and (not self.needs_fit or network.model is not None):
+        if network is not None and network.model is not None:
             return network.forecasts
         if self._unfitted is None:
             self._unfitted = open_unfitted(self.options.unfitted)
         return self._unfitted
 
     @property
-    def _network(self) -> ChronosNetwork:
+    def _chronos(self) -> ChronosNetwork | None:
+        """The network, once built; there is one only where something is fitted."""
+        if not hasattr(self, "network"):
+            return None
         assert isinstance(self.backbone, ChronosNetwork)
         return self.backbone
-
-    @property
-    def _chronos(self) -> ChronosNetwork | None:
-        """Network, once built."""
-        return self._network if hasattr(self, "network") else None
 
     @property
     @override
@@ -140,14 +132,15 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        self.check_output(output)
-        super().build(task, output, empty=empty)
-        if not self.needs_fit:
-            self._network.share(self._unfitted)
-            most = self.forecasts.context_length
-            if self.context_length > most:
-                raise UserError(f"context_length of {self.name} must be at most {most}, not {self.context_length}")
-            self._find_covariates(self.forecasts)
+        if self.needs_fit:
+            self.check_output(output)
+            super().build(task, output, empty=empty)
+            return
+        Predictor.build(self, task, output)
+        most = self.forecasts.context_length
+        if self.context_length > most:
+            raise UserError(f"context_length of {self.name} must be at most {most}, not {self.context_length}")
+        self._find_covariates(self.forecasts)
 
     @override
     def check_export(self) -> None:
@@ -184,17 +177,18 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        return self._network.forecast_to(last_context(batch, self.context_length), horizon)
+        context = last_context(batch, self.context_length)
+        return self.forecasts.forecast(context, horizon, self.output.quantiles)
 
     @property
     @override
     def draws_paths(self) -> bool:
-        return self._chronos is not None and self._chronos.forecasts.draws_paths
+        return hasattr(self, "task") and self.forecasts.draws_paths
 
     @override
     def paths_to(self, batch: Batch, horizon: int, count: int, seed: int) -> Tensor:
         context = last_context(batch, self.context_length)
-        return self._network.forecasts.paths(context, horizon, Sampling(count, seed))
+        return self.forecasts.paths(context, horizon, Sampling(count, seed))
 
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
@@ -229,7 +223,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         learns = self.options.calibrate or self.options.convert == "rotate"
         if self.options.attention is None or not learns:
             return
-        assert isinstance(family, ChronosFamily)
         windows = self._windows(family, data)
         # whole windows, since the channels of one are often alike
         last = max(1, len(windows) // HELD_OUT) if self.options.calibrate and len(windows) > 1 else 0

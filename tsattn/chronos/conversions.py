@@ -67,62 +67,48 @@ def convert_weights(
     """
     if convert == "fresh":
         return None
-    swapped.attention.value.weight.copy_(around.original.v.weight)
-    swapped.attention.output.weight.copy_(around.original.o.weight)
+    attention, projection, rotary = swapped.attention, swapped.attention.projection, swapped.attention.rotary
+    attention.value.weight.copy_(around.original.v.weight)
+    attention.output.weight.copy_(around.original.o.weight)
     if convert == "project":
         return _project(around, swapped, seed)
     query, key = _heads(around)
-    if moments is None:
-        width, place = query.shape[-1], query.device
-        known = InputMoments(torch.eye(width).double().to(place), torch.zeros(width).double().to(place))
-    else:
-        known = InputMoments(moments.second.to(query.device), moments.mean.to(query.device))
-    if convert == "copy":
-        _copy(around, swapped)
-    else:
-        _rotate(around, swapped, query, key, known, centred=moments is not None)
-    return _far_errors(around, swapped, known)
-
-
-def _copy(around: Surroundings, swapped: SwappedAttention) -> None:
-    projection = swapped.attention.projection
+    width, place = query.shape[-1], query.device
+    second, mean = torch.eye(width).double(), torch.zeros(width).double()
+    if moments is not None:
+        second, mean = moments.second, moments.mean
+    known = InputMoments(second.to(place), mean.to(place))
+    if convert == "rotate" and not (isinstance(attention, MLRAttention) and isinstance(projection, LowRankProjection)):
+        raise UserError("rotate is for mlr, whose far pairs keep the first components: copy, project or fresh")
     if isinstance(projection, NoProjection):
-        return
+        return None
     if not isinstance(projection, LowRankProjection):
         raise UserError(
             "copy keeps queries and keys, which this attention makes otherwise: convert it by project or fresh"
         )
-    for layer, source in ((projection.query, around.original.q), (projection.key, around.original.k)):
-        weight = source.weight.view(around.num_heads, around.head_dim, -1)
-        if isinstance(swapped.attention.rotary, PairRotation):
-            weight = _paired(weight, swapped.attention.rotary.order)
-        layer.weight.copy_(weight.flatten(0, 1))
+    if isinstance(rotary, PairRotation):
+        if convert == "rotate":
+            rotary.order.copy_(_pair_energies(around, query, key, known).argsort(-1, descending=True))
+        query, key = _paired(query, rotary.order), _paired(key, rotary.order)
+    elif convert == "rotate":
+        query, key = _rotated(query, key, known)
+        if moments is not None:
+            projection.key.bias = nn.Parameter((-(key @ known.mean).flatten()).to(projection.key.weight))
+    projection.query.weight.copy_(query.flatten(0, 1))
+    projection.key.weight.copy_(key.flatten(0, 1))
+    return _far_errors(around, swapped, known)
 
 
-def _rotate(
-    around: Surroundings, swapped: SwappedAttention, query: Tensor, key: Tensor, known: InputMoments, *, centred: bool
-) -> None:
-    attention = swapped.attention
-    if not isinstance(attention, MLRAttention) or not isinstance(attention.projection, LowRankProjection):
-        raise UserError("rotate is for mlr, whose far pairs keep the first components: copy, project or fresh")
-    if isinstance(attention.rotary, PairRotation):
-        order = _pair_energies(around, query, key, known).argsort(-1, descending=True)
-        attention.rotary.order.copy_(order)
-        query, key = _paired(query, order), _paired(key, order)
-    else:
-        squares = query @ known.second @ query.mT
-        to_query = _root(squares, squares)
-        to_key = _root(key @ known.covariance @ key.mT, key @ known.second @ key.mT)
-        left, sizes, right = torch.linalg.svd(to_query.mT @ to_key)
-        scale = sizes.sqrt()[:, :, None]
-        # a direction that no score has stays as it is drawn by the decomposition, with both sides near zero
-        query = scale * (left.mT @ torch.linalg.solve_triangular(to_query, query, upper=False))
-        key = scale * (right @ torch.linalg.solve_triangular(to_key, key, upper=False))
-        if centred:
-            layer = attention.projection.key
-            layer.bias = nn.Parameter((-(key @ known.mean).flatten()).to(layer.weight))
-    attention.projection.query.weight.copy_(query.flatten(0, 1))
-    attention.projection.key.weight.copy_(key.flatten(0, 1))
+def _rotated(query: Tensor, key: Tensor, known: InputMoments) -> tuple[Tensor, Tensor]:
+    """Queries and keys `(H, r, D)` in the basis of the module's docstring."""
+    squares = query @ known.second @ query.mT
+    to_query = _root(squares, squares)
+    to_key = _root(key @ known.covariance @ key.mT, key @ known.second @ key.mT)
+    left, sizes, right = torch.linalg.svd(to_query.mT @ to_key)
+    scale = sizes.sqrt()[:, :, None]
+    # a direction that no score has stays as it is drawn by the decomposition, with both sides near zero
+    query = scale * (left.mT @ torch.linalg.solve_triangular(to_query, query, upper=False))
+    return query, scale * (right @ torch.linalg.solve_triangular(to_key, key, upper=False))
 
 
 def _root(moments: Tensor, squares: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from tsattn.attention.caches import Cache
 from tsattn.chronos.families import TokenLayout
 from tsattn.errors import UserError
 
-__all__ = ["OwnCacheLayer", "mark_adapted", "own_layer"]
+__all__ = ["mark_adapted", "own_cache"]
 
 _ENCODE = inspect.signature(Chronos2Model.encode)
 
@@ -28,11 +28,10 @@ class _Adapted:
     token_layout: TokenLayout  # shared with the swapped attentions
 
     def get_input_embeddings(self) -> Any:
-        """The embeddings of special tokens, which peft asks for."""
+        # of special tokens; peft asks for them
         return self.shared  # type: ignore[attr-defined]
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse: the plain format cannot hold the swap."""
         raise UserError("an adapted model is saved by AdaptedChronos.save(folder), which records its attention")
 
 
@@ -46,7 +45,7 @@ class _Bolt(_Adapted, ChronosBoltModelForForecasting):  # type: ignore[misc]
 
 class _Chronos2(_Adapted, Chronos2Model):  # type: ignore[misc]
     def encode(self, *args: Any, **kwargs: Any) -> Any:
-        """Call `Chronos2Model.encode`, and note how many tokens of the future follow the context."""
+        # how many tokens of the future follow the context
         given = _ENCODE.bind(self, *args, **kwargs)
         given.apply_defaults()
         reg = int(self.chronos_config.use_reg_token)
@@ -78,7 +77,7 @@ def mark_adapted(model: Any, layout: TokenLayout) -> None:
     model.token_layout = layout
 
 
-class OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class _OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """A layer of a `DynamicCache` with a cache of `attention`, in which a level keeps only its own keys."""
 
     is_croppable = False
@@ -90,43 +89,35 @@ class OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.held: Cache = attention.new_cache(batch_size)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Do nothing: tokens take their storage when they come."""
+        pass  # tokens take their storage when they come
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: `Attention.forward` fills the cache."""
         raise UserError("this layer holds what its own attention keeps; another cannot use it")
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Tokens with the next `query_length` ones, and where the first stands."""
         return self.held.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        """Tokens seen."""
         return self.held.length
 
     def get_max_length(self) -> int:
-        """Unlimited."""
         return -1
 
     def reset(self) -> None:
-        """Forget every token."""
         self.held = self.attention.new_cache(self.held.batch_size)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Put sequence `beam_idx[i]` in place i."""
         self.held.reorder(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat every sequence."""
         self.held.reorder(torch.arange(self.held.batch_size).repeat_interleave(repeats))
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these sequences."""
         self.held.reorder(torch.arange(self.held.batch_size)[indices.cpu()])
 
 
-def own_layer(cache: Any, layer: int, attention: Attention, batch_size: int) -> OwnCacheLayer:
-    """Find the layer of a cache of transformers that holds this attention's own, or make it in a new cache.
+def own_cache(cache: Any, layer: int, attention: Attention, batch_size: int) -> Cache:
+    """Find this attention's own cache in a layer of a cache of transformers, or make it in a new one.
 
     Raises:
         UserError: for a cache of fixed size, or one that was filled by another attention.
@@ -136,9 +127,9 @@ def own_layer(cache: Any, layer: int, attention: Attention, batch_size: int) -> 
     while len(cache.layers) <= layer and cache.layer_class_to_replicate is not None:
         cache.layers.append(cache.layer_class_to_replicate())
     held: Any = cache.layers[layer]
-    if not isinstance(held, OwnCacheLayer):
+    if not isinstance(held, _OwnCacheLayer):
         if held.get_seq_length():
             raise UserError("this cache was filled by another attention: decoding starts with a new one")
-        held = cache.layers[layer] = OwnCacheLayer(attention, batch_size)
-    own: OwnCacheLayer = held
+        held = cache.layers[layer] = _OwnCacheLayer(attention, batch_size)
+    own: Cache = held.held
     return own

@@ -99,7 +99,6 @@ class ChronosFamily(OpenModel):
         sampling: of its paths, if it draws any.
 
     Attributes:
-        name: ``t5``, ``bolt`` or ``chronos2``.
         attentions: the path of each stack's modules, with ``{}`` for the layer; those over time come first.
         depends_on_level: whether the same changes at another level have another forecast.
         longest: the most tokens of the encoder, of a context and special ones.
@@ -143,10 +142,10 @@ class ChronosFamily(OpenModel):
         Raises:
             ValueError: if the configuration names an implementation that transformers would download and run.
         """
-        model_class = cls.model_class()
-        made = model_class.config_class.from_dict(dict(config), attn_implementation=implementation)
+        model = cls.model_class()
+        made = model.config_class.from_dict(dict(config), attn_implementation=implementation)
         check_implementations(made)
-        return cls.pipeline_of(model_class(made))
+        return cls.pipeline_of(model(made))
 
     @property
     @override
@@ -294,7 +293,8 @@ class T5(ChronosFamily):
         paths = self._paths_of(rows, horizon, self.sampling).flatten(0, 1)
         at = torch.tensor(levels, dtype=paths.dtype)
         # a row at a time, since torch.quantile takes 2^24 numbers
-        return torch.stack([torch.quantile(row, at, dim=-1).T for row in paths]).unflatten(0, rows.past.shape[:2])
+        found = torch.stack([torch.quantile(row, at, dim=-1).T for row in paths])
+        return found.reshape(*rows.past.shape[:2], horizon, len(levels))
 
     @override
     @torch.no_grad()
@@ -536,13 +536,7 @@ class _SameDraws(TorchFunctionMode):
         self.generator = torch.Generator(device).manual_seed(sampling.seed)
 
     @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return (self._drawn if func is torch.multinomial else func)(*args, **(kwargs or {}))
 
     def _drawn(self, probabilities: Tensor, num_samples: int) -> Tensor:

@@ -28,6 +28,7 @@ from tsattn.chronos.bolt.bolt_file import load_bolt, read_model
 from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
 from tsattn.constants import EXACT
 from tsattn.errors import UserError
+from tsattn.task import MEDIAN
 
 __all__ = ["AS_THE_MODEL_SAYS", "ChannelRows", "OpenModel", "OwnBolt", "Sampling", "at_levels", "is_constant"]
 
@@ -54,7 +55,7 @@ class OpenModel(ABC):
     Args:
         context_length: the most past steps that it reads; of a longer context it reads the last ones.
         steps_at_once: the longest horizon of one pass; longer ones continue from the forecasts.
-        levels: its quantile levels, between which others are interpolated; None for a model that draws samples.
+        levels: its quantile levels, between which others are interpolated; None for a model that draws paths.
 
     Attributes:
         token: what a token of its attention is, in one word.
@@ -84,16 +85,17 @@ class OpenModel(ABC):
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
         """`(B, horizon, C, Q)` on the scale of the batch, rising with the levels."""
 
+    def forecast(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
+        """The `quantiles`, or without any level the median `(B, horizon, C)`."""
+        found = self.quantiles(batch, horizon, levels or (MEDIAN,))
+        return found if levels else found[..., 0]
+
     def paths(self, batch: Batch, horizon: int, sampling: Sampling) -> Tensor:
         """Paths `(B, horizon, C, N)` on the scale of the batch, if the model draws any."""
         raise NotImplementedError(f"{type(self).__name__} draws no paths")
 
     def check_levels(self, asked: Sequence[float], name: str) -> None:
-        """Refuse levels beyond the outermost of the model `name`.
-
-        Raises:
-            UserError: naming the first.
-        """
+        """Refuse levels beyond the outermost of the model `name`."""
         own = self.levels
         for level in asked if own is not None else ():
             if own is not None and not own[0] <= level <= own[-1]:
@@ -110,7 +112,7 @@ class OwnBolt(OpenModel):
         self.own_levels = model.quantiles
 
     @cached_property
-    def network(self) -> ChronosBolt:  # type: ignore[override]
+    def network(self) -> ChronosBolt:
         """Loaded once."""
         return load_bolt(self.path)
 
@@ -160,13 +162,9 @@ class ChannelRows:
 
     @classmethod
     def of(cls, batch: Batch, most: int, *, covariates: bool, level: bool) -> ChannelRows:
-        """Take the series of a batch, without steps at the front in which nothing was observed.
+        """Take the series of a batch, at most `most` steps, without those at the front with nothing observed.
 
-        Args:
-            batch: the windows.
-            most: the longest context of use.
-            covariates: whether to take them, too.
-            level: whether forecasts depend on the level, so that channels are given in original units.
+        Forecasts of some models depend on the `level`; they are given channels in original units.
         """
         L = batch.past.shape[1]
         start = max(0, L - most)

@@ -8,8 +8,6 @@ Shape letters as in `tsattn.attention.base`.
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -68,7 +66,8 @@ class SwappedAttention(nn.Module):
 
     def values(self, x: Tensor) -> Tensor:
         """`(B, G, S, e)`."""
-        return rearrange(self.attention.value(x), "B S (G e) -> B G S e", G=self.attention.num_kv_heads)
+        values: Tensor = rearrange(self.attention.value(x), "B S (G e) -> B G S e", G=self.attention.num_kv_heads)
+        return values
 
 
 class SwappedT5Attention(SwappedAttention):
@@ -83,14 +82,10 @@ class SwappedT5Attention(SwappedAttention):
     def forward(
         self, hidden_states: Tensor, mask: Tensor | None = None, position_bias: Tensor | None = None, **given: Any
     ) -> tuple[Tensor, Tensor | None, None]:
-        """Call as `T5Attention`: the output `(B, N, D)`, the bias for later layers, and no weights.
-
-        Raises:
-            UserError: for a cache that it cannot decode with, or if weights are asked for.
-        """
+        """Call as `T5Attention`: the output `(B, N, D)`, the bias for later layers, and no weights."""
         if given.get("output_attentions"):
             raise UserError(_NO_WEIGHTS)
-        past_key_values = given.get("past_key_values")
+        past_key_values: Any = given.get("past_key_values")
         cache = getattr(past_key_values, "self_attention_cache", past_key_values)
         seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
         count = hidden_states.shape[1]
@@ -108,10 +103,10 @@ class SwappedT5Attention(SwappedAttention):
         """The next tokens `x (B, n, D)` of a decoder with its cache: all keys and values if every pair is scored."""
         attention = self.attention
         if type(attention.pattern) is not FullPattern:
-            from tsattn.chronos.extra_classes import own_layer
+            from tsattn.chronos.extra_classes import own_cache
 
-            own: Tensor = attention(x, cache=own_layer(cache, self.layer, attention, len(x)).held, bias=bias)
-            return own
+            out: Tensor = attention(x, cache=own_cache(cache, self.layer, attention, len(x)), bias=bias)
+            return out
         q, k = attention.projection(x, x)
         k, v = cache.update(k, self.values(x), self.layer)
         at = torch.arange(seen, seen + x.shape[1], device=x.device)[None]
@@ -134,7 +129,8 @@ class SwappedCrossAttention(SwappedAttention):
 
         A cache keeps keys and values of the encoder's states `(B, S, D)` for all steps of the decoder.
         """
-        attention, states, past_key_values = self.attention, given["key_value_states"], given.get("past_key_values")
+        attention, states = self.attention, given["key_value_states"]
+        past_key_values: Any = given.get("past_key_values")
         cache = getattr(past_key_values, "cross_attention_cache", None)
         if cache is not None and past_key_values.is_updated.get(self.layer):
             q, _ = attention.projection(hidden_states, hidden_states[:, :0])
@@ -148,44 +144,22 @@ class SwappedCrossAttention(SwappedAttention):
         return self.mix(attention.query_norm(q), k, v, merged(position_bias, mask, hidden_states)), position_bias, None
 
 
-class _SwappedMHA(SwappedAttention):
-    """Replaces an `MHA` of Chronos-2."""
+class SwappedMHA(SwappedAttention):
+    """Replaces an `MHA` of Chronos-2: over time, or without a layout among B series at each of P places `(P, B, D)`."""
 
     @override
     def forward(self, hidden_states: Tensor, mask: Tensor, output_attentions: bool = False, **given: Any) -> Any:
-        """Call as `MHA`; positions are those of the order.
-
-        Raises:
-            UserError: if weights are asked for.
-        """
+        """Call as `MHA` with a mask `(B, 1, N, N)` that is added to scores; positions are those of the order."""
         from chronos.chronos2.layers import AttentionOutput
 
         if output_attentions:
             raise UserError(_NO_WEIGHTS)
-        return AttentionOutput(hidden_states=self.seen(hidden_states, mask))
-
-    @abstractmethod
-    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
-        """What tokens `x (B, N, D)` see by a mask `(B, 1, N, N)` that is added to scores."""
-
-
-class SwappedTimeAttention(_SwappedMHA):
-    """Replaces the `MHA` of Chronos-2 over time."""
-
-    @override
-    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
-        key_mask, bias = real_keys(mask), None
-        if key_mask is None or self.as_original or bool(key_mask.all()):
-            key_mask, bias = None, mask if self.as_original else None
-        return self.attend(x, key_mask=key_mask, bias=bias)
-
-
-class SwappedGroupAttention(_SwappedMHA):
-    """Replaces the `MHA` of Chronos-2 among the B series of a group, at each of P places: tokens `(P, B, D)`."""
-
-    @override
-    def seen(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.attend(x, key_mask=None, bias=mask)
+        key_mask: Tensor | None = None
+        bias: Tensor | None = mask
+        if self.layout is not None and not self.as_original:
+            key_mask, bias = real_keys(mask), None
+            key_mask = None if key_mask is None or bool(key_mask.all()) else key_mask
+        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=key_mask, bias=bias))
 
 
 class RelativeBias(nn.Module):
@@ -261,48 +235,28 @@ def real_keys(mask: Tensor | None) -> Tensor | None:
     return row if row.dtype == torch.bool else row == 0
 
 
-@dataclass(frozen=True)
 class Surroundings:
     """What a model decides about the attention at a site.
 
     Attributes:
-        site: where it lies.
-        original: the module there.
+        original: the module there, with `num_heads` heads of `head_dim` components.
         layout: the tokens of the encoder, None for a site that is not in its self-attention.
         max_tokens: the most tokens that it sees; among series, where there is no limit, as many as of a series.
         rope_base: of rotary positions, None without.
         implementation: how the original computes attention, ``sdpa`` or ``eager``.
     """
 
-    site: AttentionSite
-    original: Any
-    layout: TokenLayout | None
-    max_tokens: int
-    rope_base: float | None
-    implementation: str
-
-    @classmethod
-    def of(cls, family: ChronosFamily, site: AttentionSite, layout: TokenLayout) -> Surroundings:
-        """Read those of a site of a model, whose encoder shares a layout."""
-        longest = family.longest
-        return cls(
-            site,
-            family.network.get_submodule(site.path),
-            layout if site.stack == "encoder" else None,
-            family.decoder_tokens if site.stack == "decoder" else longest.context_tokens + longest.special_tokens,
-            family.rope_base if site.is_over_time else None,
-            family.network.config._attn_implementation,
-        )
-
-    @property
-    def num_heads(self) -> int:
-        """H."""
-        return int(self.original.n_heads)
-
-    @property
-    def head_dim(self) -> int:
-        """r, the components of a query, key or value head."""
-        return int(self.original.q.out_features // self.original.n_heads)
+    def __init__(self, family: ChronosFamily, site: AttentionSite, layout: TokenLayout) -> None:
+        self.family, self.site, longest = family.name, site, family.longest
+        self.original: Any = family.network.get_submodule(site.path)
+        self.num_heads = int(self.original.n_heads)
+        self.head_dim = int(self.original.q.out_features // self.original.n_heads)
+        self.layout = layout if site.stack == "encoder" else None
+        self.max_tokens = longest.context_tokens + longest.special_tokens
+        if site.stack == "decoder":
+            self.max_tokens = family.decoder_tokens
+        self.rope_base = family.rope_base if site.is_over_time else None
+        self.implementation: str = family.network.config._attn_implementation
 
 
 def build_swapped(description: Description, around: Surroundings, convert: str) -> SwappedAttention:
@@ -310,9 +264,6 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
 
     Scores are not scaled, as the original's are not, and queries, keys and values have no biases and no norms; `fresh`
     attention is as its description says, and `project` leaves rotary positions out.
-
-    Raises:
-        UserError: for a description that does not go with the model.
     """
     fresh = convert == "fresh"
     kind, chosen = _completed(description, around, fresh)
@@ -354,12 +305,10 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
             attention.impl = {"sdpa": "sdpa", "eager": "reference"}[around.implementation]
     weight = around.original.q.weight
     attention.to(device=weight.device, dtype=weight.dtype)
-    if around.site.stack == "group":
-        return SwappedGroupAttention(attention, None, as_original=is_full)
     if around.site.stack == "cross":
         return SwappedCrossAttention(attention, as_original=is_full, layer=around.original.layer_idx)
-    if around.rope_base is not None:
-        return SwappedTimeAttention(attention, around.layout, as_original=is_full)
+    if around.family == "chronos2":
+        return SwappedMHA(attention, around.layout, as_original=is_full)
     return SwappedT5Attention(attention, around.layout, as_original=is_full, original=around.original)
 
 

@@ -20,7 +20,6 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from scipy import special
 from torch import Tensor, distributions, nn
 from typing_extensions import override
 
@@ -210,12 +209,16 @@ class StudentTOutput(OutputDistribution):
 
     @override
     def quantiles(self, parameters: Tensor, levels: Tensor, batch: Batch) -> Tensor:
+        from scipy import special  # which a forecast without a distribution need not import
+
         location, scale, freedom = parameters.detach().to(EXACT)[..., None].unbind(-2)
         standard = special.stdtrit(freedom.cpu().numpy(), levels.cpu().numpy())
         return location + scale * torch.as_tensor(standard, dtype=EXACT).to(location.device)
 
     @override
     def cdf(self, parameters: Tensor, target: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        from scipy import special
+
         location, scale, freedom = parameters.detach().to(EXACT).unbind(-1)
         standard = ((target.to(EXACT) - location) / scale).cpu().numpy()
         below = torch.as_tensor(special.stdtr(freedom.cpu().numpy(), standard), dtype=EXACT).to(location.device)

@@ -14,6 +14,7 @@ from tsattn.backbones import Backbone, backbone_class, complete_backbone, networ
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
+from tsattn.layers import distribution
 from tsattn.predictors.base import Attending, Predictor, last_context
 from tsattn.task import Output, Task
 from tsattn.training.execution import own_random_state
@@ -85,12 +86,12 @@ class NetworkPredictor(Predictor):
     @property
     def has_distribution(self) -> bool:
         """Whether it forecasts a distribution, once built."""
-        return self.network.family is not None
+        return self.output.distribution is not None
 
     @property
     @override
     def forecasts_counts(self) -> bool:
-        family = self.network.family
+        family = distribution(self.output)
         return family is not None and family.are_counts and bool(self.output.quantiles)
 
     @property

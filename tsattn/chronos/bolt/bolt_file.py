@@ -42,15 +42,7 @@ _SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class BoltModel(PlainData):
-    """The description of a model that its file holds.
-
-    Attributes:
-        description: of the backbone.
-        context_length: the most past steps that it reads.
-        prediction_length: steps that it forecasts at once.
-        quantiles: the levels that it forecasts.
-        trained_on: the public data sets whose training parts it has seen.
-    """
+    """The description of a model in its file: of the backbone, its sizes, its levels, and the data sets it has seen."""
 
     description: dict[str, Any]
     context_length: int
@@ -121,13 +113,7 @@ def load_bolt(path: Path) -> ChronosBolt:
 
 
 def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a file that `load_bolt` reads.
-
-    Args:
-        path: of the file, ``NAME.safetensors``.
-        model: the description of the network.
-        state: the weights.
-        dtype: that they are rounded to; they are computed with in float32.
+    """Write a file ``NAME.safetensors`` that `load_bolt` reads, its weights rounded to `dtype`.
 
     Raises:
         UserError: for another suffix, or if it cannot be written.
@@ -163,12 +149,6 @@ def bolt_config(
     description: Mapping[str, Any], context_length: int, prediction_length: int, quantiles: Sequence[float]
 ) -> dict[str, Any]:
     """Write the configuration that chronos-forecasting builds the same network from.
-
-    Args:
-        description: of a `chronos_bolt`, all arguments written out.
-        context_length: the most past steps that it reads.
-        prediction_length: steps that it forecasts at once.
-        quantiles: the levels that it forecasts.
 
     Raises:
         UserError: for a stride that means other patches there.
@@ -207,11 +187,8 @@ def bolt_config(
 def to_chronos_bolt(state: Mapping[str, T]) -> dict[str, T]:
     """Rename the weights of a `ChronosBolt` to those of `ChronosBoltModelForForecasting`.
 
-    Args:
-        state: of a network whose attention has queries and keys by linear maps, as `UNSCALED` has.
-
     Raises:
-        KeyError: for a weight of another attention.
+        KeyError: for a weight of an attention without linear maps of queries and keys.
     """
     is_gated = any(name.endswith("network.gate.weight") for name in state)
     theirs = {_their_name(name, is_gated): part for name, part in state.items()}

@@ -170,7 +170,7 @@ class ChronosBolt(Backbone):
             mask = None if mask is None else F.pad(mask, (0, 1), value=True)
             positions = torch.cat([positions, positions[-1:]])
             global_tokens = torch.arange(N + 1, device=tokens.device) == N
-        encoded = self.encoder(tokens, mask, positions, global_tokens)
+        encoded = self.encoder(tokens, attention_mask=mask, positions=positions, global_tokens=global_tokens)
         start = self.special.weight[_START].expand(R, 1, -1).to(tokens.dtype)
         decoded = self.decoder(start, context=encoded, context_mask=mask)
         return scale.restore(self.head(decoded[:, 0]).unflatten(-1, (self.num_outputs, self.num_steps)))

@@ -6,7 +6,7 @@ Source: Raffel et al., *Exploring the Limits of Transfer Learning with a Unified
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -45,16 +45,10 @@ class ResidualMLP(nn.Module):
     """
 
     def __init__(
-        self,
-        num_inputs: int,
-        d_ff: int,
-        num_outputs: int,
-        feed_forward: str,
-        dropout: float,
-        mup_roles: Mapping[str, str],
+        self, num_inputs: int, d_ff: int, num_outputs: int, feed_forward: str, dropout: float, mup_roles: dict[str, str]
     ) -> None:
         super().__init__()
-        self.mup_roles = dict(mup_roles)
+        self.mup_roles = mup_roles
         self.hidden = nn.Linear(num_inputs, d_ff)
         self.output = nn.Linear(d_ff, num_outputs)
         self.skip = nn.Linear(num_inputs, num_outputs)
@@ -150,12 +144,8 @@ def distance_buckets(ahead: Tensor, num_buckets: int, max_distance: int, *, both
 class WindowScale:
     """The mean and standard deviation of the observed steps of each window, as the Chronos models have them.
 
-    Unlike `InstanceNorm` nothing is added to the variance, and missing steps keep their place.
-
-    Args:
-        context: `(R, L)` one series a row; values at missing steps are not read.
-        observed: `(R, L)` bool; None if all is observed.
-        arcsinh: whether the arcsinh of standardised values is taken, as in Chronos-2.
+    Unlike `InstanceNorm` nothing is added to the variance, and missing steps keep their place; their values are not
+    read. With `arcsinh`, as in Chronos-2, the arcsinh of standardised values is taken.
 
     Attributes:
         mean: `(R, 1)`; 0 without an observed step.
@@ -217,17 +207,9 @@ class T5Block(nn.Module):
 
     @override
     def forward(
-        self,
-        x: Tensor,
-        bias: Tensor,
-        mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        global_tokens: Tensor | None = None,
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, x: Tensor, tokens: dict[str, Tensor | None], context: Tensor | None, context_mask: Tensor | None
     ) -> Tensor:
-        """Map `(B, N, D)` to `(B, N, D)` with a bias `(1, H, N, N)` of the logits; see `T5Stack.forward`."""
-        tokens = {"attention_mask": mask, "bias": bias, "positions": positions, "global_tokens": global_tokens}
+        """Map `(B, N, D)` to `(B, N, D)`; `tokens` are arguments of the attention among them."""
         x = self.dropout(self.attention(self.attention_norm(x), **tokens), x)
         if self.across is not None and self.across_norm is not None:
             x = self.dropout(self.across(self.across_norm(x), context, attention_mask=context_mask), x)
@@ -236,15 +218,9 @@ class T5Block(nn.Module):
 
 
 class T5Stack(BlockStack):
-    """A block for each attention, with a relative bias that all share, and a final normalisation.
+    """A block for each attention, with a relative bias of the logits that all share, and a final normalisation.
 
-    Args:
-        attentions: of the tokens among themselves, first layer first.
-        across: of the tokens to those of the encoder, as many; none in an encoder.
-        d_ff: hidden width of the networks.
-        feed_forward: their function, ``relu`` or another of `TokenNetwork`.
-        dropout: probability of dropping a number of the tokens at either end, or of a branch, in training.
-        relative_bias: of the logits.
+    In a decoder, `across` are as many attentions to the tokens of the encoder; in an encoder there are none.
     """
 
     def __init__(
@@ -266,27 +242,19 @@ class T5Stack(BlockStack):
 
     @override
     def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None = None,
-        positions: Tensor | None = None,
-        global_tokens: Tensor | None = None,
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, x: Tensor, *, context: Tensor | None = None, context_mask: Tensor | None = None, **tokens: Tensor | None
     ) -> Tensor:
         """Map `(B, N, D)` to `(B, N, D)`.
 
         Args:
             x: the tokens.
-            mask: `(B, N)` bool, True at real tokens.
-            positions: `(N,)` whole numbers, which windows and blocks come from.
-            global_tokens: `(N,)` bool, tokens inside every window and block.
             context: `(B, S, D)` the tokens of the encoder, for a decoder.
             context_mask: `(B, S)` bool, which of these are real.
+            **tokens: `attention_mask`, `positions` and `global_tokens` of `x`, see `tsattn.attention.Attention`.
         """
-        known = (self.relative_bias(x.shape[1]), mask, positions, global_tokens, context, context_mask)
+        tokens["bias"] = self.relative_bias(x.shape[1])
         x = self.dropout(x)
         for block in self.blocks:
-            x = self.run(block, x, *known)
+            x = self.run(block, x, tokens, context, context_mask)  # type: ignore[arg-type]
         out: Tensor = self.dropout(self.norm(x))
         return out
