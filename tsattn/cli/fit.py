@@ -84,10 +84,10 @@ def _say_result(result: Result, *, detail: bool) -> None:
     if result.refitted is not None:
         _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
     assert result.errors is not None
-    predictor, task = result.fitted.predictor, result.data.task
+    predictor = result.fitted.predictor
     tables = labelled(result.tables, predictor)
     _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables, detail=detail)}")
-    seen = predictor.context_length if predictor.context_length == task.context_length else None
+    seen = predictor.context_length if predictor.context_length == predictor.task.context_length else None
     if sentences := verdict(tables, seen):
         _say("\n" + "\n".join(sentences))
     if result.folder is not None:
