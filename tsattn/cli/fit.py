@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
@@ -22,11 +21,15 @@ from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.training.callbacks import Progress
+from tsattn.training.execution import is_first_process
 from tsattn.training.train import all_fits
 
 __all__ = ["fit"]
 
-_say = rank_zero_only(say)
+
+def _say(line: str) -> None:
+    if is_first_process():
+        say(line)
 
 
 def fit(words: Sequence[str], typed: Sequence[str]) -> int:

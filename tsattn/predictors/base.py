@@ -231,8 +231,7 @@ class Predictor(nn.Module, ABC):
 
         A predictor that is not trained by gradients computes on the host in full precision.
         """
-        where = execution if self.is_trained else type(execution).exact(execution.options)
-        return where.forecaster(self, forecast)
+        return execution.forecaster(self, forecast, exact=not self.is_trained)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:

@@ -161,6 +161,11 @@ class ForecastingModule(LightningModule):
         return self.network.backbone
 
     @property
+    def task(self) -> Task:
+        """Sizes and columns of the network, once built."""
+        return self.network.task
+
+    @property
     def is_built(self) -> bool:
         """Whether there is a network."""
         return hasattr(self, "network")

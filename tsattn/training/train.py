@@ -256,12 +256,11 @@ def _keep(
     progress = None if files is None else SaveProgress(files.last)
     stopping = [StopEarly(metric, module.min_delta, plan.patience)] if plan.patience and has_validation else []
     ending = [] if training.lengths is None else [stop_at(training.lengths[training.member])]
-    trainer.callbacks += [  # type: ignore[attr-defined]
-        *(*stopping, *ending, ExactResume()),
-        *(one for one in (progress, kept) if one is not None),
-    ]
-    # what is saved has counted the validation that it follows
-    trainer.callbacks.sort(key=lambda one: isinstance(one, Checkpoint))  # type: ignore[attr-defined]
+    watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    watching += [*stopping, *ending, *(one for one in (progress, kept) if one is not None)]
+    if training.checkpoint is not None or any(isinstance(one, Checkpoint) for one in watching):
+        watching.append(ExactResume())
+    watching.sort(key=lambda one: isinstance(one, Checkpoint))  # what is saved has counted the validation before it
     return kept, progress
 
 
