@@ -76,7 +76,9 @@ def test_weights_that_are_not_finite_are_refused(run: Path, capsys: pytest.Captu
     spoil(run)
     assert main(["predict", "--run", str(run)]) == 2
     assert "its weight network.backbone.head.flat.weight holds numbers that are not finite" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"its weight network\.backbone\.head\.flat\.weight holds numbers that are not finite"):
+    with pytest.raises(
+        UserError, match=r"its weight network\.backbone\.head\.flat\.weight holds numbers that are not finite"
+    ):
         tsattn.load(run)
 
 

@@ -60,11 +60,11 @@ class Ridge(Predictor):
 
     Args:
         alpha: penalty on the squared coefficients, on the scale of the data; or several, of which one is chosen.
-        context_length: L, that of the task by default; or several, of which one is chosen. It looks at the longest of
+        context_length: L, by default the task's; or several, of which one is chosen. It looks at the longest of
             them, whichever is chosen.
         select: how one of several is chosen, by mean squared error: ``validation``, on the validation windows; or
-            ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. What is chosen is fitted
-            as it would be if it had been the only one.
+            ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. The chosen one is
+            fitted as if it had been the only one.
 
     Raises:
         UserError: for a penalty that is not above 0, a context of no step, or a `select` that is unknown or has nothing

@@ -52,7 +52,7 @@ class ForecastingModule(LightningModule):
     """Lightning module that trains and measures a backbone.
 
     The network is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
-    is loaded: task, scaler, output and description travel inside the checkpoint as plain data.
+    is loaded. Task, scaler, output and description travel inside the checkpoint as plain data.
 
     Args:
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.

@@ -64,8 +64,8 @@ class Training:
             keeps the best weights in memory.
         resumes: resume the last checkpoint in the files, if there is one.
         checkpoint: resume this one instead.
-        callbacks: Lightning's, added to those of `trainer`.
-        loggers: Lightning's, or their names, added to those of `trainer`.
+        callbacks: Lightning's, added to the Trainer's.
+        loggers: Lightning's, or their names, added to the Trainer's.
         start: state of a predictor whose weights the training starts from; None starts from scratch.
         bar: shows progress; None shows nothing.
         say: takes lines about progress.
@@ -134,8 +134,8 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
-        UserError: before the first step, for a Trainer that cannot be made, a training of no steps, validation in the
-            middle of a step, or a device that lacks what is asked; later, if it diverges or runs out of memory.
+        UserError: for a Trainer that cannot be made, a training of no steps, or a device that lacks what is asked.
+            Later, if it diverges or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
     has_validation, throughput = "val" in data.parts, Throughput()
