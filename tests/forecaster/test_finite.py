@@ -75,8 +75,10 @@ def test_a_folder_without_checksums_is_read(run: Path) -> None:
 def test_weights_that_are_not_finite_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(run)
     assert main(["predict", "--run", str(run)]) == 2
-    assert "its weight backbone.head.flat.weight holds numbers that are not finite" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"its weight backbone\.head\.flat\.weight holds numbers that are not finite"):
+    assert "its weight network.backbone.head.flat.weight holds numbers that are not finite" in capsys.readouterr().err
+    with pytest.raises(
+        UserError, match=r"its weight network\.backbone\.head\.flat\.weight holds numbers that are not finite"
+    ):
         tsattn.load(run)
 
 

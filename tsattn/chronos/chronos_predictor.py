@@ -113,11 +113,12 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def pretraining(self, data: str) -> str:
         try:
             file = NamedWeights.of(self.options.weights).file
+            known = None if file is None else read_model(file).trained_on
         except UserError:  # a predictor that was saved outlives the file that it began with
-            file = None
-        if file is None:
+            known = None
+        if known is None:
             return "unknown"
-        return "seen" if data in read_model(file).trained_on else "unseen"
+        return "seen" if data in known else "unseen"
 
     @override
     def attending(self) -> dict[str, Attending]:

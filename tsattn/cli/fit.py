@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.pytorch.utilities import rank_zero_only
 
 from tsattn.cli.output import say
 from tsattn.cli.parsing import parse_command
@@ -22,11 +21,15 @@ from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.training.callbacks import Progress
+from tsattn.training.execution import is_first_process
 from tsattn.training.train import all_fits
 
 __all__ = ["fit"]
 
-_say = rank_zero_only(say)
+
+def _say(line: str) -> None:
+    if is_first_process():
+        say(line)
 
 
 def fit(words: Sequence[str], typed: Sequence[str]) -> int:
@@ -84,10 +87,10 @@ def _say_result(result: Result, *, detail: bool) -> None:
     if result.refitted is not None:
         _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
     assert result.errors is not None
-    predictor, task = result.fitted.predictor, result.data.task
+    predictor = result.fitted.predictor
     tables = labelled(result.tables, predictor)
     _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables, detail=detail)}")
-    seen = predictor.context_length if predictor.context_length == task.context_length else None
+    seen = predictor.context_length if predictor.context_length == predictor.task.context_length else None
     if sentences := verdict(tables, seen):
         _say("\n" + "\n".join(sentences))
     if result.folder is not None:

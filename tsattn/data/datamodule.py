@@ -237,11 +237,11 @@ class ForecastDataModule(LightningDataModule):
         return other
 
     def planned(self, trainer: Trainer, batches: int | None = None, scored: int | None = None) -> Self:
-        """Return the same data for one training of a Trainer; all else is shared, as in `with_context`.
+        """Return a copy for one training of a Trainer, which shares its series, splits and scaler.
 
         Args:
             trainer: it says which share of a batch this process sees.
-            batches: that the training loader gives, epoch after epoch; None for those of one epoch.
+            batches: that the training loader gives; None for one epoch.
             scored: validation windows that ``auto`` stands for; None for all.
         """
         other = self.with_context(self.context_length)

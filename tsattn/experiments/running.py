@@ -172,7 +172,8 @@ def fit_experiment(
         if recording is not None:
             recording.check_data(fingerprint(data))
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
-        predictor.check_fit(parts.fit_data, training)
+        if not is_network:  # whose fit checks first, with the Trainer that trains
+            predictor.check_fit(parts.fit_data, training)
         _say_data(data, predictor, hooks.say)
         if not predictor.is_trained:
             hooks.say(predictor.summary)

@@ -46,4 +46,4 @@ def with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
         return shortest
     parts = CalibratedRun.of(data, shortest.model["calibrate"], Output(tuple(shortest.model["quantiles"])))
     best = least(validation_errors(parts.fit_data, possible, _ALPHAS, lambda line: None))
-    return experiment.with_values({"data.context_length": best.context_length})
+    return experiment.with_values({"data.context_length": best["context_length"]})

@@ -45,7 +45,7 @@ PRETRAINED: dict[str, dict[str, Any]] = {"chronos-tiny": {"kind": "chronos", "we
 
 
 def predictor_kinds() -> list[str]:
-    """Return all kinds that a description may name, those of backbones first."""
+    """Return all kinds that a description may name, backbones first."""
     return [*BACKBONES, *PREDICTORS]
 
 
@@ -65,7 +65,7 @@ def build_predictor(description: Description) -> Predictor:
 
 
 def complete_predictor(description: Description) -> dict[str, Any]:
-    """Return the description with all defaults, those of its attention and its members too.
+    """Return the description with all defaults, also of its attention and its members.
 
     Raises:
         UserError: for a wrong kind or argument; the message lists the valid ones.
@@ -101,7 +101,7 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
 
 
 def predictor_arguments(kind: str) -> list[str]:
-    """Return the arguments that a description of this kind may name; those of a network are its backbone's."""
+    """Return the arguments that a description of this kind may name; a network takes its backbone's."""
     from tsattn.predictors.network import NetworkPredictor
 
     _, cls, _ = named_predictor(kind)

@@ -192,7 +192,7 @@ class Predictor(nn.Module, ABC):
         return f"{self.name}: {how}"
 
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        """Refuse what `fit` would refuse before it computes anything; the arguments are those of `fit`.
+        """Refuse what `fit` would refuse before it computes anything, given the arguments of `fit`.
 
         Raises:
             UserError: for data without a window of its context, or weights that it does not use.
@@ -231,8 +231,7 @@ class Predictor(nn.Module, ABC):
 
         A predictor that is not trained by gradients computes on the host in full precision.
         """
-        where = execution if self.is_trained else type(execution).exact(execution.options)
-        return where.forecaster(self, forecast)
+        return execution.forecaster(self, forecast, exact=not self.is_trained)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
@@ -244,12 +243,12 @@ class Predictor(nn.Module, ABC):
 
 
 class AnyHorizon(Predictor):
-    """Predictor of any horizon, which goes on in its own way instead of having forecasts fed back as context."""
+    """Predictor of any horizon, which continues in its own way instead of having forecasts fed back as context."""
 
     @property
     @abstractmethod
     def steps_at_once(self) -> int:
-        """Longest horizon that it forecasts without going on from its own forecasts."""
+        """Longest horizon that it forecasts without using its own forecasts."""
 
     @abstractmethod
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
@@ -294,7 +293,7 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     """Forecast `(B, horizon, C)`, with quantiles `(B, horizon, C, Q)`, on the scale of the batch.
 
     Beyond the T steps that the model was trained for, its own forecast (the median, of quantiles) continues the
-    context: errors add up, and intervals do not widen as they should. An `AnyHorizon` predictor goes on in its own way.
+    context: errors add up, and intervals do not widen as they should. An `AnyHorizon` predictor has its own way.
 
     Args:
         predictor: built for T steps.
@@ -318,7 +317,7 @@ def window_from(batch: Batch, start: int, length: int) -> Batch:
 
 
 def moved_on(batch: Batch, values: Tensor, length: int) -> Batch:
-    """Return windows whose context of L steps goes on with values `(B, T, C)`, past covariates with their last value.
+    """Return windows with `(B, T, C)` values after their context of L steps, and the last value of past covariates.
 
     Time stamps and future covariates stay as they are, see `window_from`.
     """

@@ -149,7 +149,7 @@ class ConformalScores:
     def widening(self, interval: Interval, channels: Sequence[str]) -> Tensor:
         """Return how far the bounds of `base` move out, `(G, T, C)`; below 0 they move in.
 
-        A series with too few scores of its own takes those of all series.
+        A series with too few scores of its own takes the scores of all series.
 
         Raises:
             UserError: if all series together have too few, saying which level they allow.
@@ -212,7 +212,7 @@ def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels:
 class Calibrated(AnyHorizon):
     """Quantiles of a fitted predictor, of points too, moved by conformal scores.
 
-    The median stays. Bounds never cross it, and intervals of a higher level hold those of a lower one. Steps beyond the
+    The median stays. Bounds never cross it, and wider levels have wider intervals. Steps beyond the
     horizon that it was fitted for have the scores of the last one.
 
     Args:
@@ -337,8 +337,8 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
     """Score validation windows: of all series together, and of each that has `OWN_WINDOWS` of them.
 
-    Of very many windows some are taken, spread over all series and their time; where the scores would be too many, no
-    series has its own.
+    Very many windows are thinned over all series and their time. Where the scores would be too many, no series has its
+    own.
     """
     assert data.panel is not None
     levels = predictor.output.quantiles

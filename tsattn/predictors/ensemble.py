@@ -44,9 +44,9 @@ class Ensemble(Predictor):
     cannot, a closed form leaves them unread.
 
     Args:
-        members: descriptions of predictors. Besides the arguments of its kind, one that is trained may have those of
+        members: descriptions of predictors. Besides the arguments of its kind, one that is trained may have
             `TRAINING_OPTIONS`.
-        weights: one a member, at least 0; they are divided by their sum. None weighs all alike.
+        weights: one a member, at least 0; they are divided by their sum. None weighs all equally.
         seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
 
     Attributes:
@@ -344,7 +344,7 @@ class Distilled(Predictor):
         return forecast
 
     def _teacher(self) -> Predictor:
-        """Build a new one for the same task; it is no part of this one, whose state is that of the student."""
+        """Build a new one for the same task; it is no part of this one, whose state is the student's."""
         teacher = build_predictor(self.arguments["teacher"])
         teacher.build(self.task, self.output, empty=True)
         if teacher.context_length > self.context_length:

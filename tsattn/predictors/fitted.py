@@ -204,7 +204,7 @@ def forecast_batches(
 def future_batches(
     predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, series: Series
 ) -> Iterable[Batch]:
-    """Return the windows beyond the end of each series; the arguments are those of `forecast_batches`.
+    """Return the windows beyond the end of each series, given the arguments of `forecast_batches`.
 
     Raises:
         UserError: for values that are no counts, if the predictor forecasts these.

@@ -61,7 +61,7 @@ class SeasonalNaive(RepeatedSteps):
     """The last season of the context for each season of the horizon.
 
     Args:
-        season_length: steps in a season, and of the context that it looks at; those of the task by default.
+        season_length: steps in a season, and of the context that it looks at; by default the task's.
 
     Raises:
         UserError: for a season of no step.
@@ -90,7 +90,7 @@ class WindowMean(_Unfitted):
     """The mean of the observed values of the context for every step.
 
     Args:
-        context_length: L, the steps that are averaged; those of the task by default.
+        context_length: L, the steps that are averaged; by default the task's.
 
     Raises:
         UserError: for a context of no step.

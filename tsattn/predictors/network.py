@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, backbone_class, complete_backbone, network_name
 from tsattn.batch import Batch
+from tsattn.data.counts import check_distribution
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.layers import distribution
@@ -110,16 +111,20 @@ class NetworkPredictor(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        from tsattn.data.counts import check_distribution
+        from tsattn.training.train import check_training  # a network that is only loaded needs no Lightning
 
+        self._check_data(data, training)
+        check_training(self._module(data, training, empty=True), data, training)
+
+    def _check_data(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
         check_distribution(self.output, data)
-        self._module(data, training, empty=True)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        from tsattn.training.train import train  # a network that is only loaded needs no Lightning
+        from tsattn.training.train import train
 
+        self._check_data(data, training)
         with own_random_state(training.seed):
             module = self._module(data, training)
             if training.start is not None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Candidate", "Ridge", "least", "leave_block_out_errors", "ridge_label", "ridge_maps", "validation_errors"]
+__all__ = ["Ridge", "least", "leave_block_out_errors", "ridge_label", "ridge_maps", "validation_errors"]
 
 _SELECTORS = ("validation", "leave_block_out")
 _NUM_BLOCKS = 10
@@ -60,11 +60,11 @@ class Ridge(Predictor):
 
     Args:
         alpha: penalty on the squared coefficients, on the scale of the data; or several, of which one is chosen.
-        context_length: L, that of the task by default; or several, of which one is chosen. It looks at the longest of
+        context_length: L, by default the task's; or several, of which one is chosen. It looks at the longest of
             them, whichever is chosen.
         select: how one of several is chosen, by mean squared error: ``validation``, on the validation windows; or
-            ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. What is chosen is fitted
-            as it would be if it had been the only one.
+            ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. The chosen one is
+            fitted as if it had been the only one.
 
     Raises:
         UserError: for a penalty that is not above 0, a context of no step, or a `select` that is unknown or has nothing
@@ -170,14 +170,19 @@ class Ridge(Predictor):
         if not self.chooses:
             return {"every": self._solve(data, self.context_length, self.alphas[0])}
         member = "" if training is None else training.member
+
+        def say(line: str) -> None:
+            if training is not None:
+                training.say(f"{member}: {line}" if member else line)
+
         facts: dict[str, Any] = {"member": member} if member else {}
         chosen = None if training is None else training.choices.get(member)
         if chosen is None:
             errors = validation_errors if self.select == _SELECTORS[0] else leave_block_out_errors
-            candidates = errors(data, self._lengths, self.alphas, _teller(training, member))
+            candidates = errors(data, self._lengths, self.alphas, say)
             best = least(candidates)
-            chosen = {"context_length": best.context_length, "alpha": best.alpha}
-            facts |= {"chosen": chosen, "candidates": [candidate.facts for candidate in candidates]}
+            chosen = {"context_length": best["context_length"], "alpha": best["alpha"]}
+            facts |= {"chosen": chosen, "candidates": candidates}
         return {"every": self._solve(data, chosen["context_length"], chosen["alpha"]), **facts}
 
     def _solve(self, data: ForecastDataModule, L: int, alpha: float) -> int:
@@ -212,7 +217,8 @@ class Ridge(Predictor):
 
 
 def _several(name: str, given: Any) -> list[Any]:
-    values = list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    plain = _plain(given)
+    values = plain if isinstance(plain, list) else [plain]
     if not values:
         raise UserError(f"{name} must be a number or a list of numbers to choose from, not {given!r}")
     repeated = next((value for place, value in enumerate(values) if value in values[:place]), None)
@@ -225,36 +231,9 @@ def _plain(given: Any) -> Any:
     return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else given
 
 
-def _teller(training: Training | None, member: str) -> Callable[[str], None]:
-    if training is None:
-        return lambda line: None
-    say = training.say
-    return say if not member else lambda line: say(f"{member}: {line}")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Ridge that may be chosen.
-
-    Attributes:
-        context_length: L.
-        alpha: its penalty.
-        mse: its mean squared error on the scale of the data.
-    """
-
-    context_length: int
-    alpha: float
-    mse: float
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"context_length": self.context_length, "alpha": self.alpha, "mse_scaled": self.mse}
-
-
-def least(candidates: Iterable[Candidate]) -> Candidate:
-    """Return the candidate of the least error, the first of several."""
-    return min(candidates, key=lambda candidate: candidate.mse)
+def least(candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the candidate (``context_length``, ``alpha``, ``mse_scaled``) of the least error, the first of several."""
+    return min(candidates, key=itemgetter("mse_scaled"))
 
 
 def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
@@ -275,7 +254,7 @@ def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
 
 def validation_errors(
     data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
-) -> list[Candidate]:
+) -> list[dict[str, Any]]:
     """Fit each context and penalty to its training windows, and measure it on all validation windows.
 
     Args:
@@ -292,7 +271,7 @@ def validation_errors(
             "a ridge of several alphas or contexts is chosen by validation windows, and the data has none; give one of "
             "each, or select: leave_block_out"
         )
-    found: list[Candidate] = []
+    found: list[dict[str, Any]] = []
     for context in contexts:
         equations = normal_equations(data.eval_dataloader("train", context, data.thinning("train", context)))
         # side by side, as one map of A T outputs
@@ -314,7 +293,7 @@ def validation_errors(
 
 def leave_block_out_errors(
     data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
-) -> list[Candidate]:
+) -> list[dict[str, Any]]:
     """Measure each context and penalty on blocks of training windows that are left out in turn.
 
     The windows, in the order of series and time, are cut into ten blocks. Each is forecast by the map of all others but
@@ -347,7 +326,7 @@ def leave_block_out_errors(
                 for context in contexts:
                     blocks[context][place].add(last_context(part, context))
         first += len(batch)
-    found: list[Candidate] = []
+    found: list[dict[str, Any]] = []
     for context in contexts:
         squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0
         for place, block in enumerate(blocks[context]):
@@ -385,8 +364,11 @@ class _Block:
 
 def _candidates(
     context: int, alphas: Sequence[float], errors: Tensor, what: str, say: Callable[[str], None]
-) -> list[Candidate]:
-    found = [Candidate(context, alpha, mse) for alpha, mse in zip(alphas, errors.tolist(), strict=True)]
+) -> list[dict[str, Any]]:
+    found = [
+        {"context_length": context, "alpha": alpha, "mse_scaled": mse}
+        for alpha, mse in zip(alphas, errors.tolist(), strict=True)
+    ]
     best = least(found)
-    say(f"ridge (context {context}): {what} {best.mse:.4g}, with alpha {best.alpha:g}")
+    say(f"ridge (context {context}): {what} {best['mse_scaled']:.4g}, with alpha {best['alpha']:g}")
     return found

@@ -43,7 +43,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Keep the weights of the lowest validation errors, and those of each validation as ``last.ckpt``.
+    """Keep the weights of the lowest validation errors, and after each validation the last as ``last.ckpt``.
 
     Lightning's own keeps the last only if it is among the best, and forgets the best when a run folder is moved.
 
@@ -164,7 +164,7 @@ class SaveProgress(Callback):
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Take over Ctrl-C and SIGTERM, of which Lightning is told, too."""
+        """Take over Ctrl-C and SIGTERM from Lightning."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -255,7 +255,7 @@ class ExactResume(Callback):
 
 
 class StopEarly(EarlyStopping):
-    """Lightning's early stopping, whose patience is that of this training, not of a checkpoint."""
+    """Lightning's early stopping, with the patience of this training, not of a checkpoint."""
 
     def __init__(self, monitor: str, min_delta: float = 0.0, patience: int = 3) -> None:
         super().__init__(monitor, min_delta, patience, check_finite=False, check_on_train_epoch_end=False)
@@ -283,7 +283,7 @@ class FiniteLoss(Callback):
     """Stop a training whose loss is not a number, or has exploded, before its weights are saved.
 
     The loss is watched on its device; the host looks in the steps that are logged, where it waits anyway, and before
-    each validation. A loss above `most` times that of the first step, or above `most`, has exploded.
+    each validation. A loss above `most` times the first, or above `most`, has exploded.
     """
 
     def __init__(self, most: float = 1e4) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import threading
 import warnings
@@ -69,15 +70,8 @@ class Execution:
         device: torch.device = made.strategy.root_device
         return device, made.precision_plugin
 
-    @classmethod
-    def exact(cls, options: TrainerOptions) -> Execution:
-        """Compute on the host, in the precision that the weights have, whatever the options say."""
-        made = cls.__new__(cls)
-        made.options, made.device, made._precision = options, torch.device("cpu"), None
-        return made
-
     def forecaster(
-        self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None
+        self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None, *, exact: bool = False
     ) -> Callable[[Batch], Tensor]:
         """Return a function that forecasts a batch with a module, moved to the device, in eval mode.
 
@@ -86,15 +80,17 @@ class Execution:
         Args:
             module: from a batch to a forecast.
             forecast: calls the module, if another form of call is wanted.
+            exact: compute on the host, in the precision of the weights.
         """
-        precision = self._precision if next(module.parameters(), None) is not None else None
-        module = module.to(self.device)
+        keeps = exact or next(module.parameters(), None) is None
+        device, precision = torch.device("cpu") if exact else self.device, None if keeps else self._precision
+        module = module.to(device)
         module = (module if precision is None else precision.convert_module(module)).eval()
         call = module if forecast is None else forecast
 
         @torch.inference_mode()
         def on_device(batch: Batch) -> Tensor:
-            there = batch.to(self.device, non_blocking=True)
+            there = batch.to(device, non_blocking=True)
             if precision is not None:
                 there = precision.convert_input(there)
             try:
@@ -184,4 +180,5 @@ def is_first_process() -> bool:
     """Return whether this is the one process, of those that train together, that writes and prints."""
     from lightning.pytorch.utilities import rank_zero_only
 
-    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+    # a launcher names the rank, which Lightning asks for when it is imported and when a Trainer is made
+    return os.environ.get("RANK", "0") == "0" and bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]

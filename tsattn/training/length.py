@@ -1,7 +1,7 @@
 """How long to train, how often to validate, and at which learning rates: one rule for all who train.
 
 Small data are seen more often: a series of a hundred rows has three batches an epoch and would never leave the warm-up
-in a few epochs, and a million windows need not all be seen. Nothing here looks at a clock, so that runs repeat.
+in a few epochs. A million windows need not all be seen. Nothing here looks at a clock, so that runs repeat.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TrainingLength:
 
 
 def choose_length(windows: int, windows_a_step: int) -> TrainingLength:
-    """Choose 20 epochs of training windows, at least 400 steps and at most 1000, ending early."""
+    """Choose 20 epochs, within 400 and 1000 steps, which may end early."""
     epochs = _EPOCHS * math.ceil(windows / windows_a_step)
     return TrainingLength(min(_MOST_STEPS, max(_FEWEST_STEPS, epochs)), _PATIENCE)
 
@@ -158,7 +158,7 @@ def train_as_one_epoch(
 
 @dataclass(frozen=True)
 class Optimization:
-    """Choices of a training by AdamW; the arguments are those of `ForecastingModule`.
+    """Choices of a training by AdamW; `ForecastingModule` explains the arguments.
 
     Raises:
         UserError: for one out of its range.

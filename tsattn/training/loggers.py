@@ -75,7 +75,7 @@ def attached_loggers(
 
 
 def keep_curve(loggers: Iterable[Logger], path: Path, step: int) -> None:
-    """Let the CSV logger continue the curve of a run up to a step, since Lightning's begins its file anew."""
+    """Let the CSV logger continue the curve of a run up to a step; Lightning's would begin a new file."""
     if not path.exists():
         return
     with path.open(newline="") as file:

@@ -87,7 +87,7 @@ def masked_loss(
 
 
 def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
-    """Return half the absolute error of each step plus half that of its window's frequencies.
+    """Return half the absolute error of each step plus half the error of its window's frequencies.
 
     Steps of a window depend on each other, so a loss step by step counts one error many times; frequencies nearly do
     not (Wang et al., *FreDF: Learning to Forecast in the Frequency Domain*, ICLR 2025). Their part is the mean modulus

@@ -31,14 +31,7 @@ from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
 from tsattn.training.length import Optimization
 from tsattn.training.losses import batch_loss, choose_loss
-from tsattn.training.network import (
-    CheckpointContent,
-    Network,
-    check_same,
-    check_weights,
-    load_checkpoint,
-    read_content,
-)
+from tsattn.training.network import CheckpointContent, Network, check_same, check_weights, load_checkpoint, read_content
 
 __all__ = [
     *("COMPILE_MODES", "ForecastingModule", "check_compile_device", "compiler_errors", "hold_gradients"),
@@ -59,7 +52,7 @@ class ForecastingModule(LightningModule):
     """Lightning module that trains and measures a backbone.
 
     The network is built for the task of the datamodule when training starts, and for the saved task when a checkpoint
-    is loaded: task, scaler, output and description travel inside the checkpoint as plain data.
+    is loaded. Task, scaler, output and description travel inside the checkpoint as plain data.
 
     Args:
         backbone: description of the backbone: its kind, or ``{kind: transformer, attention: mlr, ...}``.
@@ -166,6 +159,11 @@ class ForecastingModule(LightningModule):
     def backbone(self) -> Backbone:
         """Backbone of the network, once built."""
         return self.network.backbone
+
+    @property
+    def task(self) -> Task:
+        """Sizes and columns of the network, once built."""
+        return self.network.task
 
     @property
     def is_built(self) -> bool:

@@ -143,7 +143,7 @@ def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
     """Refuse weights that are not finite.
 
     Raises:
-        UserError: naming the first such weight.
+        UserError: naming the first of them.
     """
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):

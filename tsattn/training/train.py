@@ -37,7 +37,7 @@ from tsattn.training.module import ForecastingModule, check_compile_device
 from tsattn.training.network import load_checkpoint
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
 
-__all__ = ["Training", "TrainingFiles", "all_fits", "chosen_lengths", "plan_training", "train"]
+__all__ = ["Training", "TrainingFiles", "all_fits", "check_training", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -64,8 +64,8 @@ class Training:
             keeps the best weights in memory.
         resumes: resume the last checkpoint in the files, if there is one.
         checkpoint: resume this one instead.
-        callbacks: Lightning's, added to those of `trainer`.
-        loggers: Lightning's, or their names, added to those of `trainer`.
+        callbacks: Lightning's, added to the Trainer's.
+        loggers: Lightning's, or their names, added to the Trainer's.
         start: state of a predictor whose weights the training starts from; None starts from scratch.
         bar: shows progress; None shows nothing.
         say: takes lines about progress.
@@ -134,16 +134,13 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
-        UserError: before the first step, for a Trainer that cannot be made, a training of no steps, validation in the
-            middle of a step, or a device that lacks what is asked; later, if it diverges or runs out of memory.
+        UserError: for a Trainer that cannot be made, a training of no steps, or a device that lacks what is asked.
+            Later, if it diverges or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
     has_validation, throughput = "val" in data.parts, Throughput()
     with quiet_lightning():
-        trainer = _trainer(training, data, FiniteLoss(), throughput)
-        plan, planned = _planned(trainer, data, training)
-        plan = plan if module.patience is None else replace(plan, patience=module.patience)
-        _check(module, trainer, training, has_validation)
+        trainer, plan, planned = _begun(module, data, training, FiniteLoss(), throughput)
         parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
         _say_plan(module, trainer, training, plan, parameters)
         checkpoint, files = training.checkpoint, None
@@ -186,6 +183,12 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     }
 
 
+def check_training(module: ForecastingModule, data: ForecastDataModule, training: Training) -> None:
+    """Refuse what `train` refuses before its first step."""
+    with quiet_lightning():
+        _begun(module, data, training)
+
+
 def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
     """Return how long a training would be, and how often validated, for networks that others train.
 
@@ -219,13 +222,20 @@ def _planned(trainer: Trainer, data: ForecastDataModule, training: Training) -> 
     )
 
 
-def _check(module: ForecastingModule, trainer: Trainer, training: Training, has_validation: bool) -> None:
-    if module.patience is not None and not has_validation and training.lengths is None:
-        raise UserError(
-            "patience ends a training by its validation error, and no series has the rows to hold a part out for "
-            "validation: leave patience out, or give longer series"
-        )
+def _begun(
+    module: ForecastingModule, data: ForecastDataModule, training: Training, *watching: Callback
+) -> tuple[Trainer, TrainingPlan, ForecastDataModule]:
+    trainer = _trainer(training, data, *watching)
+    plan, planned = _planned(trainer, data, training)
+    if module.patience is not None:
+        if "val" not in data.parts and training.lengths is None:
+            raise UserError(
+                "patience ends a training by its validation error, and no series has the rows to hold a part out for "
+                "validation: leave patience out, or give longer series"
+            )
+        plan = replace(plan, patience=module.patience)
     check_compile_device(module.compile_mode, trainer.strategy.root_device)
+    return trainer, plan, planned
 
 
 def _keep(
@@ -246,12 +256,11 @@ def _keep(
     progress = None if files is None else SaveProgress(files.last)
     stopping = [StopEarly(metric, module.min_delta, plan.patience)] if plan.patience and has_validation else []
     ending = [] if training.lengths is None else [stop_at(training.lengths[training.member])]
-    trainer.callbacks += [  # type: ignore[attr-defined]
-        *(*stopping, *ending, ExactResume()),
-        *(one for one in (progress, kept) if one is not None),
-    ]
-    # what is saved has counted the validation that it follows
-    trainer.callbacks.sort(key=lambda one: isinstance(one, Checkpoint))  # type: ignore[attr-defined]
+    watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    watching += [*stopping, *ending, *(one for one in (progress, kept) if one is not None)]
+    if training.checkpoint is not None or any(isinstance(one, Checkpoint) for one in watching):
+        watching.append(ExactResume())
+    watching.sort(key=lambda one: isinstance(one, Checkpoint))  # what is saved has counted the validation before it
     return kept, progress
 
 

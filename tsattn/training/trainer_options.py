@@ -144,7 +144,7 @@ def _seconds(time: Any) -> float:
 
 
 def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
-    """Return the precision that is given, or that of the devices; None where a plugin has its own."""
+    """Return the given precision, or by default the devices'; None where a plugin has its own."""
 
     def kind(plugin: Any) -> object:
         path = plugin.get("class_path") if isinstance(plugin, Mapping) else getattr(plugin, "class_path", None)
@@ -160,7 +160,7 @@ def default_precision(accelerator: Any, devices: Any) -> Literal["32-true", "bf1
     """Return ``bf16-mixed`` where every device is a CUDA device of Hopper or newer, else ``32-true``.
 
     bfloat16 has the range of float32, so that no loss is scaled. Weights, sums and metrics stay as they are. The
-    arguments are those of Lightning's Trainer; an accelerator of the user's gets ``32-true``.
+    arguments go to Lightning's Trainer; an accelerator of the user's gets ``32-true``.
     """
     if accelerator not in ("auto", "gpu", "cuda") or not torch.cuda.is_available():
         return FULL_PRECISION
