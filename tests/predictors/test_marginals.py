@@ -47,6 +47,7 @@ def test_scores_of_draws_of_a_distribution_are_normal(name: str) -> None:
     for _ in range(100):
         drawn = torch.from_numpy(of_scipy(name, parameters).rvs(random_state=rng).astype(float))
         if family.are_counts:
+            assert batch.units is not None
             drawn = batch.units.normalise(drawn[..., None])[..., 0]
         uniform = torch.from_numpy(rng.random(drawn.shape))
         scores.append(FamilyMarginals(family, parameters, batch).scores(drawn, uniform))

@@ -32,6 +32,13 @@ def test_it_is_the_correlation_of_the_ranks_whatever_scale_they_come_on() -> Non
     np.testing.assert_allclose(shuffled.correlation, copula.correlation, atol=1e-9)
 
 
+def test_what_is_missing_is_left_out() -> None:
+    scores = drawn(6000)
+    scores[np.random.default_rng(1).random(scores.shape) < 0.3] = np.nan
+    scores[0] = np.nan
+    np.testing.assert_allclose(StepCopula.of(scores).correlation, WANTED, atol=0.08)
+
+
 def test_few_windows_say_little() -> None:
     np.testing.assert_allclose(StepCopula.of(drawn(1)).correlation, np.eye(T))
     few, many = (np.abs(StepCopula.of(drawn(count)).correlation - np.eye(T)).sum() for count in (4, 400))
@@ -41,7 +48,22 @@ def test_few_windows_say_little() -> None:
     np.linalg.cholesky(constant.correlation)
 
 
-@pytest.mark.parametrize("paths", [1, 5, 100])
+def test_each_path_has_a_share_of_its_own_of_every_step() -> None:
+    levels = StepCopula(WANTED).levels(generators(3), T, 2, 100)
+    assert levels.shape == (3, T, 2, 100)
+    places = (levels.sort(-1).values * 100).floor()
+    assert bool((places == places.new_tensor(range(100))).all())  # one in each 100th: exact quantiles
+
+
+def test_paths_hang_together_as_the_copula_says() -> None:
+    levels = StepCopula(WANTED).levels(generators(1), T, 1, 5000)[0, :, 0]
+    np.testing.assert_allclose(np.corrcoef(special.ndtri(levels.numpy())), WANTED, atol=0.04)
+    alone = StepCopula(np.eye(T)).levels(generators(1), T, 1, 5000)[0, :, 0]
+    np.testing.assert_allclose(np.corrcoef(alone), np.eye(T), atol=0.06)
+    assert stats.spearmanr(levels[0], levels[1]).statistic > 0.7
+
+
+@pytest.mark.parametrize("paths", [1, 2, 5, 99, 100])
 def test_few_paths_hang_together_as_many_do(paths: int) -> None:
     count = 8000 // paths
     levels = StepCopula(WANTED).levels(generators(count), T, 1, paths)[:, :, 0]

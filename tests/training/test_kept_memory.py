@@ -15,6 +15,7 @@ import torch
 
 import tsattn
 from tests.experiments.golden import NETWORK, described
+from tsattn.training import kept_memory
 from tsattn.training.kept_memory import memory_kept
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another library of C than glibc")
@@ -55,6 +56,15 @@ def test_at_the_end_what_is_free_goes_to_the_system() -> None:
         del parts
         within = resident()
     assert resident() < within - 300 * 2**20
+
+
+@needs_glibc
+@pytest.mark.parametrize("said", ["MALLOC_TRIM_THRESHOLD_=0", "GLIBC_TUNABLES=glibc.malloc.perturb=1"])
+def test_what_the_environment_says_stays(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(*said.split("=", 1))
+    monkeypatch.setattr(kept_memory, "_glibc", lambda: pytest.fail("looked for"))
+    with memory_kept():
+        pass
 
 
 def test_without_glibc_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
