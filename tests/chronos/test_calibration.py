@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tsattn.data.pretraining.seasonal_series import seasonal_series
+from tsattn.data.pretraining import seasonal_series
 
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import series, tiny_pipeline

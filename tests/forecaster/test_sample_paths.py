@@ -104,27 +104,6 @@ def test_a_saved_model_draws_the_same(walker: Forecaster, tmp_path: Path, caplog
     assert len(again) == len(drawn)
 
 
-def test_too_few_windows_are_said_where_they_are_drawn_by(
-    walker: Forecaster, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    few = "7 steps of a path hang together is found in 2 windows, and takes 20 or more"
-    forecaster = Forecaster("nlinear", **SIZES, quantiles=LEVELS, max_steps=2)
-    forecaster.fit(wandering(70)).save(tmp_path / "model")
-    loaded = tsattn.load(tmp_path / "model")
-    for one in (forecaster, loaded):
-        caplog.clear()
-        one.sample(num_samples=2)
-        assert few in caplog.text
-    # folders of before hold the ends of series alone, in which there is one window each
-    loaded.copula = None
-    caplog.clear()
-    loaded.sample(num_samples=2)
-    assert few in caplog.text
-    caplog.clear()
-    walker.sample(num_samples=2)
-    assert "hang together" not in caplog.text
-
-
 @pytest.mark.parametrize("name", ["student_t", "negative_binomial"])
 def test_paths_of_distributions(name: str) -> None:
     forecaster = Forecaster("dlinear", **SIZES, distribution=name, quantiles=[0.1, 0.5, 0.9], max_steps=20)

@@ -9,7 +9,6 @@ import torch
 from benchmarks.paper.thinned_windows import ThinnedDataModule
 from tsattn.data import ForecastDataModule
 from tsattn.data.public import public_data
-from tsattn.experiments import Experiment
 
 pytestmark = pytest.mark.real_data
 
@@ -39,13 +38,3 @@ def test_every_third_window_is_scored_and_all_are_trained_on() -> None:
     assert scored == len(thinned.windows("test"))
     longer = thinned.with_context(48)
     assert len(longer.windows("test")) == len(thinned.windows("test"))
-
-
-def test_runs_of_other_strides_are_other_experiments() -> None:
-    def key(data: str, **options: int) -> str:
-        described = {"class_path": data, "init_args": {"name": "ETTh1", **options, **SIZES}}
-        return Experiment.of({"data": described, "model": {"backbone": "seasonal_naive"}}).key
-
-    whole = "tsattn.data.public.public_data.PublicDataModule"
-    thinned = "benchmarks.paper.thinned_windows.ThinnedDataModule"
-    assert len({key(whole), key(thinned, every=1), key(thinned, every=4), key(thinned, every=8)}) == 4
