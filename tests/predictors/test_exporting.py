@@ -24,8 +24,7 @@ from tsattn.predictors.conformal import intervals_of
 from tsattn.predictors.exporting import FACTS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.raw_forecast import RawForecast, _imputed
-from tsattn.scaler import Scaler
-from tsattn.target_transform import TargetTransform, transformed, transformed_tensor
+from tsattn.scaler import Scaler, TargetTransform, transformed, transformed_tensor
 from tsattn.task import Output, Task
 
 L, T = 24, 4

@@ -15,7 +15,7 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import config_names, find_config
 from tsattn.tuning import HeldData, check_search, comparable, read_search
-from tsattn.tuning import storage as storages
+from tsattn.tuning import study as storages
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,12 @@ def test_a_right_space_is_taken(made: Toy) -> None:
             r"kind cannot be 'mrl': unknown attention 'mrl' .did you mean mlr.*valid: .*mlr",
         ),
         ({"model.learning_rate": ["fast"]}, r"cannot be 'fast': .*must be a number"),
-        ({"trainer.max_steps": {"type": "float", "low": 1, "high": 2}}, r"max_steps cannot be 1.5: .*whole number"),
+        (
+            {"trainer.max_steps": {"type": "float", "low": 1, "high": 2}},
+            r"max_steps cannot be 1.0: .*whole number, not 1.0",
+        ),
         ({"model.backbone.num_layers": ["two"]}, r"num_layers must be a whole number, not 'two'"),
-        ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, r"dropout cannot be 2: .*dropout"),
+        ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, r"dropout cannot be 2.0: .*dropout"),
         ({"attention.ranks": [[5, 5]]}, r"ranks cannot be '\[5, 5\]'"),
         ({"data.context_length": [24, 4000]}, r"context_length cannot be 4000"),
         ({"data.prediction_length": [6, 12]}, r"decides what is scored"),

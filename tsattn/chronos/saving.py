@@ -19,14 +19,13 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from tsattn.checks import folder_path
-from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.chronos.adapted_chronos import AdaptedChronos, Swap
 from tsattn.chronos.models.families import FAMILIES, IMPLEMENTATIONS
 from tsattn.chronos.models.named_weights import RECORD
 from tsattn.chronos.models.pipelines import check_extra
 from tsattn.data.files import first_line
 from tsattn.errors import UserError, shown
-from tsattn.saved_folders import restore_folder, whole_folder
+from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
 __all__ = ["add_biases", "load_adapted", "plain_record", "rebuilt", "save_adapted"]
 

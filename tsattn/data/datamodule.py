@@ -32,8 +32,7 @@ from tsattn.data.time_numbers import kept_zone
 from tsattn.data.window_loaders import HOST, WindowLoaders
 from tsattn.data.windows import Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler
-from tsattn.target_transform import check_transform
+from tsattn.scaler import Scaler, check_transform
 from tsattn.task import Task
 
 __all__ = ["ForecastDataModule"]

@@ -19,8 +19,7 @@ from torch.utils.data import Dataset
 from tsattn.batch import Batch, LastSeason, WindowUnits
 from tsattn.data.row_ranges import last_known_rows
 from tsattn.errors import UserError
-from tsattn.scaler import Units
-from tsattn.target_transform import SeriesTransform
+from tsattn.scaler import SeriesTransform, Units
 
 __all__ = ["Series", "WindowDataset"]
 

@@ -22,9 +22,9 @@ from typing import Any, Self, TypeAlias
 import torch
 from torch import Tensor
 
+from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
 from tsattn.evaluation.window_errors import central_intervals
-from tsattn.plain_data import typed
 from tsattn.scaler import SeriesId
 from tsattn.task import MEDIAN, rounded_level
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from typing_extensions import override
 
 from tsattn.errors import UserError
+from tsattn.saved_folders import atomic_write
 
 __all__ = ["AtomicCheckpointIO", "load_checkpoint"]
 
@@ -30,16 +30,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             UserError: if it cannot be written; what was there before is intact.
         """
         path = Path(path)
-        partial = path.with_name(f"{path.name}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as file:
+            with atomic_write(path) as file:
                 torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
         except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError
-            partial.unlink(missing_ok=True)
             before = "; the checkpoint before it is intact" if path.exists() else ""
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise UserError(f"the checkpoint {path} cannot be written: {reason}{before}") from error

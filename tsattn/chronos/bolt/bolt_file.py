@@ -17,8 +17,8 @@ from torch import Tensor
 from tsattn.backbones import build_backbone
 from tsattn.checks import folder_path
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
+from tsattn.descriptions import PlainData
 from tsattn.errors import UserError, one_of
-from tsattn.plain_data import PlainData
 from tsattn.task import Output, Task
 
 __all__ = ["BoltModel", "find_weights", "load_bolt", "named_file", "read_model", "save_bolt", "shipped_names"]

@@ -17,8 +17,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from tsattn.batch import Batch, WindowUnits
-from tsattn.constants import EXACT
+from tsattn.batch import EXACT, Batch, WindowUnits
 
 __all__ = ["ChannelRows", "first_seen", "is_constant"]
 

@@ -23,7 +23,7 @@ from tsattn.data.row_ranges import last_row_of_places
 from tsattn.data.single_precision import EMPTY_IT, LARGEST, cell_words, warn_of_far
 from tsattn.data.windows import Series
 from tsattn.errors import UserError
-from tsattn.target_transform import SeriesTransform
+from tsattn.scaler import SeriesTransform
 
 __all__ = ["MappedSeries"]
 
