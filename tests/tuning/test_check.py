@@ -15,7 +15,6 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import config_names, find_config
 from tsattn.tuning import HeldData, check_search, comparable, read_search
-from tsattn.tuning import study as storages
 
 
 @pytest.fixture(scope="module")
@@ -137,27 +136,6 @@ def test_tune_refuses_before_the_first_trial(
         assert captured.err.count("\n") == 1
         assert captured.out == ""
     assert not made.study.exists()
-
-
-@pytest.mark.parametrize("url", ["postgresql://nobody:secret@127.0.0.1:1/none", "nonsense", "nosql://host/base"])
-def test_a_storage_that_cannot_be_reached(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(storages, "_ATTEMPTS", 2)
-    assert toy(tmp_path).tune("--storage", url) == 2
-    said = capsys.readouterr().err
-    assert "cannot be reached" in said or "is not the URL of a storage" in said
-    assert "secret" not in said
-    assert said.count("\n") == 1 + ("secret" in url)  # a word on passwords on a command line
-
-
-def test_tune_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["tune", "--help"])
-    assert end.value.code == 0
-    said = capsys.readouterr().out
-    assert "--search" in said
-    assert "never on the test set" in said
 
 
 @pytest.mark.real_data

@@ -100,7 +100,6 @@ def test_the_message_at_ctrl_c_holds_no_password(
     assert leaks(tmp_path, capfd) == []
 
 
-@pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -124,7 +123,6 @@ def test_the_message_at_ctrl_c_holds_no_password(
 def test_no_mistake_shows_a_password(
     words: list[str],
     message: str,
-    debug: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -133,6 +131,7 @@ def test_no_mistake_shows_a_password(
     monkeypatch.setattr("tsattn.cli.study_run.check_search", lambda *_: None)  # sees no storage
     monkeypatch.chdir(tmp_path)
     made = toy(tmp_path, RATES)
+    debug = "cannot be reached" in message  # a traceback of the database may name all that it was given
     assert made.tune("--trials", "1", *words, *(["--debug"] if debug else [])) == 2
     err = capfd.readouterr().err
     assert message in err

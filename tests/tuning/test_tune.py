@@ -52,12 +52,6 @@ def test_the_best_is_what_fit_takes_and_finds_again(done: Toy, tmp_path: Path) -
     assert metrics["parameters"] == summary["best"]["parameters"]
 
 
-def test_only_validation_is_reported(done: Toy) -> None:
-    for file in ("study.json", "trials.csv", "study.db"):
-        content = (done.study / file).read_bytes()
-        assert not any(name.encode() in content for name in ("test_mse", "test_mae", "test_windows", "test_crps"))
-
-
 def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = toy(tmp_path)
     assert made.tune("--trials", "2") == 0
