@@ -36,10 +36,9 @@ from conversion.summary import summary
 from measuring import describe, this_command
 from random_chronos import save_random
 
-from tsattn.checksums import sha256
 from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION
-from tsattn.saved_folders import write_text
+from tsattn.saved_folders import sha256, write_text
 
 FOLDER = Path(__file__).parent / "results" / "chronos"
 PARTS = ("flops", "structures", "zero_shot", "fine_tuned")

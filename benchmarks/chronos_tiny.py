@@ -30,7 +30,6 @@ import torch
 import yaml
 from measuring import describe, this_command
 
-from tsattn.checksums import sha256
 from tsattn.chronos.bolt.bolt_file import BoltModel, read_model, save_bolt, shipped_names
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
 from tsattn.chronos.opening import NamedWeights
@@ -40,7 +39,7 @@ from tsattn.experiments.measuring import measured
 from tsattn.experiments.reopened import fitted_in
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.saved_folders import write_text
+from tsattn.saved_folders import sha256, write_text
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tsattn.attention import build_attention
-from tsattn.constants import ModuleWithConstants
+from tsattn.batch import ModuleWithConstants
 from tsattn.layers import QuantileFan
 from tsattn.scaler import Units
 

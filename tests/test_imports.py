@@ -11,19 +11,8 @@ PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
 GROUND = {
-    *(
-        "errors",
-        "batch",
-        "plain_data",
-        "task",
-        "scaler",
-        "target_transform",
-        "descriptions",
-        "constants",
-        "passwords",
-        "checksums",
-    ),
-    *("checks", "saved_folders", "ray_cluster", "yaml_text"),
+    *("errors", "batch", "task", "scaler", "descriptions"),
+    *("checks", "saved_folders", "ray_cluster"),
 }
 LAYERS = [
     *(

@@ -11,8 +11,7 @@ import torch
 from scipy import special
 
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler, Units
-from tsattn.target_transform import SeriesTransform, TargetTransform, check_transform, restored, transformed
+from tsattn.scaler import Scaler, SeriesTransform, TargetTransform, Units, check_transform, restored, transformed
 
 FITTED = TargetTransform(
     "box_cox", (0.5,), (7.0,), (2.0,), ((0.0,), (1.3,)), series_mean=((5.0,), (9.0,)), series_scale=((1.0,), (3.0,))

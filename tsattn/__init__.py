@@ -26,68 +26,34 @@ if TYPE_CHECKING:
     __version__: str
 
 _HOMES = {
-    "Attention": "tsattn.attention",
-    "Backbone": "tsattn.backbones",
-    "Batch": "tsattn.batch",
-    "CO2DataModule": "tsattn.data",
-    "CSVDataModule": "tsattn.data",
-    "Experiment": "tsattn.experiments",
-    "ForecastDataModule": "tsattn.data",
-    "Forecaster": "tsattn.forecaster",
-    "ForecastingModule": "tsattn.training",
-    "FrameDataModule": "tsattn.data",
-    "Output": "tsattn.task",
-    "Predictor": "tsattn.predictors",
-    "PublicDataModule": "tsattn.data",
-    "Result": "tsattn.experiments",
-    "Scaler": "tsattn.scaler",
-    "Task": "tsattn.task",
-    "UserError": "tsattn.errors",
-    "build_attention": "tsattn.attention",
-    "build_backbone": "tsattn.backbones",
-    "build_predictor": "tsattn.predictors",
-    "compare": "tsattn.leaderboard.compare",
-    "diagnose": "tsattn.diagnosis",
-    "load": "tsattn.forecaster",
-    "resume": "tsattn.experiments",
-    "run": "tsattn.experiments",
+    "tsattn.attention": ("Attention", "build_attention"),
+    "tsattn.backbones": ("Backbone", "build_backbone"),
+    "tsattn.batch": ("Batch",),
+    "tsattn.data": ("CO2DataModule", "CSVDataModule", "ForecastDataModule", "FrameDataModule", "PublicDataModule"),
+    "tsattn.experiments": ("Experiment", "Result", "resume", "run"),
+    "tsattn.forecaster": ("Forecaster", "load"),
+    "tsattn.training": ("ForecastingModule",),
+    "tsattn.task": ("Output", "Task"),
+    "tsattn.predictors": ("Predictor", "build_predictor"),
+    "tsattn.scaler": ("Scaler",),
+    "tsattn.errors": ("UserError",),
+    "tsattn.leaderboard.compare": ("compare",),
+    "tsattn.diagnosis": ("diagnose",),
 }
 
-__all__ = [
-    "Attention",
-    "Backbone",
-    "Batch",
-    "CO2DataModule",
-    "CSVDataModule",
-    "Experiment",
-    "ForecastDataModule",
-    "Forecaster",
-    "ForecastingModule",
-    "FrameDataModule",
-    "Output",
-    "Predictor",
-    "PublicDataModule",
-    "Result",
-    "Scaler",
-    "Task",
-    "UserError",
-    "build_attention",
-    "build_backbone",
-    "build_predictor",
-    "compare",
-    "diagnose",
-    "load",
-    "resume",
-    "run",
-]
+__all__ = ["Attention", "Backbone", "Batch", "CO2DataModule", "CSVDataModule", "Experiment", "ForecastDataModule"]
+__all__ += ["Forecaster", "ForecastingModule", "FrameDataModule", "Output", "Predictor", "PublicDataModule", "Result"]
+__all__ += ["Scaler", "Task", "UserError", "build_attention", "build_backbone", "build_predictor", "compare"]
+__all__ += ["diagnose", "load", "resume", "run"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":  # the one in pyproject.toml
         return importlib.import_module("importlib.metadata").version("tsattn")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tsattn' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'tsattn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Descriptions: plain data that names a kind and its arguments, checked against a table of kinds.
+"""Plain data: descriptions that name a kind and its arguments, records that are saved, and YAML.
 
 A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. Being plain data, it can stand in
 YAML, on the command line, in a notebook and in a checkpoint that is loaded without unpickling code.
@@ -11,30 +11,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from types import UnionType
-from typing import Any, TypeAlias, Union, get_args, get_origin
+from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+import yaml
 
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
-__all__ = [
-    "DEFAULT_BACKBONE",
-    "Bases",
-    "Description",
-    "check_names",
-    "check_types",
-    "class_at",
-    "class_of",
-    "defaults",
-    "difference",
-    "import_path",
-    "imported",
-    "keyword_arguments",
-    "named",
-    "parse",
-    "refuse_imports",
-]
+__all__ = ["DEFAULT_BACKBONE", "Bases", "Description", "PlainData", "check_names", "check_types", "class_at"]
+__all__ += ["class_of", "defaults", "difference", "import_path", "imported", "keyword_arguments", "named", "parse"]
+__all__ += ["parsed", "refuse_imports", "typed"]
 
 Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
@@ -116,10 +106,6 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
 def class_at(path: str, what: str) -> type[Any] | None:
     """The class that an import path names; None where there is no such module, or no class of that name in it.
 
-    Args:
-        path: ``package.module.Name``.
-        what: the word for it in messages.
-
     Raises:
         UserError: for a module that raises an error while it is imported, which is the cause.
     """
@@ -141,12 +127,8 @@ def refuse_imports(description: object, source: str) -> None:
 
     A text with a dot counts as an import path, wherever it stands. A class that is imported already is no danger.
 
-    Args:
-        description: plain data.
-        source: the file that it is from, for the message.
-
     Raises:
-        UserError: naming the module.
+        UserError: naming the module, and the source, the file of the description.
     """
     if isinstance(description, Mapping | list | tuple):
         for part in description.values() if isinstance(description, Mapping) else description:
@@ -162,12 +144,7 @@ def refuse_imports(description: object, source: str) -> None:
 
 
 def imported(path: str) -> Any:
-    """What an import path names, ``package.module.Name``.
-
-    Raises:
-        ImportError: if there is no such module, or no module in the path.
-        AttributeError: if the module has no such name.
-    """
+    """What an import path names, ``package.module.Name``."""
     module, _, name = path.rpartition(".")
     if not module:
         raise ImportError(f"{path!r} is no import path, package.module.Name")
@@ -180,15 +157,10 @@ def import_path(cls: type[Any]) -> str:
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
-    """Refuse an argument that is not one of the valid ones.
-
-    Args:
-        chosen: the names of arguments of a description.
-        valid: those that it may have.
-        what: what is described, for the message.
+    """Refuse a name of an argument that is not one of the valid ones.
 
     Raises:
-        UserError: naming the first wrong one, and the valid ones.
+        UserError: naming what is described, the first wrong one, and the valid ones.
     """
     for name in chosen:
         if name not in valid:
@@ -205,24 +177,19 @@ def keyword_arguments(function: Callable[..., object]) -> list[str]:
 
 def defaults(function: Callable[..., object]) -> dict[str, Any]:
     """The default values of the keyword-only parameters that have one."""
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(function).parameters
     return {
-        parameter.name: parameter.default
-        for parameter in parameters
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not inspect.Parameter.empty
+        name: parameters[name].default
+        for name in keyword_arguments(function)
+        if parameters[name].default is not inspect.Parameter.empty
     }
 
 
 def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
-    """Refuse a chosen value that does not fit the annotation of its argument.
-
-    Args:
-        chosen: arguments of a description.
-        types: the annotation of each argument, as `typing.get_type_hints` gives it; one without takes any value.
-        what: what is described, for the message.
+    """Refuse a chosen value that does not fit its annotation, as `typing.get_type_hints` gives it.
 
     Raises:
-        UserError: naming the argument and what it must be.
+        UserError: naming what is described, the argument and what it must be.
     """
     for name, value in chosen.items():
         if not _fits(value, types.get(name, Any)):
@@ -248,6 +215,8 @@ def _fits(value: object, hint: Any) -> bool:
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
     if origin is not bool and isinstance(value, bool):
         return False
     if origin is float:  # a whole number may be beyond the largest one
@@ -262,6 +231,8 @@ def _fits(value: object, hint: Any) -> bool:
 def _readable(hint: Any) -> str:
     if get_origin(hint) in (Union, UnionType):
         return " or ".join(dict.fromkeys(_readable(part) for part in get_args(hint)))
+    if get_origin(hint) is Literal:
+        return f"one of {one_of(get_args(hint))}"
     word = _WORDS.get(get_origin(hint) or hint, "another kind of value")
     inner = get_args(hint)
     return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner != (Any,) else word
@@ -276,3 +247,81 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
         if one != other:
             return f"its {name}.{key} is {one}, but {other} is asked for"
     return f"its {name} is {saved}, but {asked} is asked for"
+
+
+@dataclass(frozen=True)
+class PlainData:
+    """A record of numbers, texts and tuples of these, however deep; tuples are lists where it is saved.
+
+    A record within it is saved as its own plain data, which `from_dict` of the outer one has to read.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data (str, int, float, list), as checkpoints and JSON store it."""
+        return {field.name: _lists(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; see `typed`."""
+        return cls(**typed(data, get_type_hints(cls), cls.__name__))
+
+
+def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Plain data that was saved, by name, with tuples for lists.
+
+    Raises:
+        TypeError: for anything but these names, each of them.
+        UserError: for a value of another type.
+    """
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{what} must be a mapping, not {shown(repr(data))}")
+    for name in {**types, **data}:
+        if name not in types or name not in data:
+            raise TypeError(f"{what} {'lacks' if name in types else 'has no'} {shown(repr(name))}")
+    values = {name: _tuples(data[name]) for name in types}
+    check_types(values, types, what)
+    return values
+
+
+def _lists(value: Any) -> Any:
+    if isinstance(value, PlainData):
+        return value.to_dict()
+    return [_lists(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, and reads ``1e-3`` as a number, which YAML 1.1 takes for text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+_Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint have it
+    first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+def parsed(text: str) -> Any:
+    """The plain data in a text.
+
+    Raises:
+        yaml.YAMLError: for what is no YAML, or has a key twice in one mapping.
+    """
+    return yaml.load(text, Loader=_Loader)

@@ -1,12 +1,13 @@
-"""Files and folders that are whole or not there, whenever the process that writes them ends."""
+"""Files and folders that are whole or not there, whenever the process that writes them ends; and their checksums."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,40 +15,45 @@ from safetensors import SafetensorError
 
 from tsattn.errors import UserError
 
-__all__ = ["put_folder", "restore_folder", "whole_folder", "write_text", "write_whole"]
+__all__ = ["CHECKSUMS", "check_checksums", "put_folder", "restore_folder", "sha256", "whole_folder"]
+__all__ += ["write_checksums", "write_text", "write_whole"]
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside its place, which is moved there when it is whole; its folder is made.
+
+    Raises:
+        OSError: if it cannot be written; what was there before is intact.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        with contextlib.suppress(OSError):  # on a read-only disk it is not there
+            partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file beside its place and move it there when it is whole; its folder is made.
-
-    Args:
-        path: the file.
-        write: writes its content.
+    """Write a file whole or not at all; see `atomic_write`.
 
     Raises:
         UserError: if it cannot be written; what was there before is intact.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with atomic_write(path) as file:
+            write(file)
     except OSError as error:
         raise _unwritten(path, error) from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of text, whole or not at all; see `write_whole`.
-
-    Raises:
-        UserError: if it cannot be written; what was there before is intact.
-    """
+    """Write a file of text, whole or not at all; see `write_whole`."""
     write_whole(path, lambda file: file.write(text.encode()))
 
 
@@ -61,12 +67,7 @@ def _aside(folder: Path) -> Path:
 
 
 def restore_folder(folder: Path, record: str) -> None:
-    """Move an old folder back whose replacement was killed before the new one was there.
-
-    Args:
-        folder: its place.
-        record: the file by which a folder of this kind is known.
-    """
+    """Move an old folder back whose replacement was killed before the new one, known by its record, was there."""
     with contextlib.suppress(OSError):  # a reader may lack the right to move it: it then finds nothing
         if not folder.exists() and (_aside(folder) / record).exists():
             _aside(folder).rename(folder)
@@ -141,3 +142,43 @@ def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> It
         raise _unwritten(folder, error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+CHECKSUMS = "SHA256SUMS"  # as `sha256sum --check` reads it, too
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_checksums(folder: Path, files: Iterable[Path]) -> None:
+    """Write the sha256 of some files in a folder into its file of checksums, all or nothing."""
+    lines = [f"{sha256(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
+    write_text(folder / CHECKSUMS, "".join(lines))
+
+
+def check_checksums(folder: Path) -> list[str]:
+    """Compare the files of a folder with their checksums; a folder without any is taken as it is.
+
+    Returns:
+        the names of the files that have one.
+
+    Raises:
+        UserError: naming the file that is another, or is not there.
+    """
+    sums = folder / CHECKSUMS
+    if not sums.exists():
+        return []
+    try:
+        lines = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines()]
+        if not lines:
+            raise ValueError("no checksum")
+        names = {name: digest for digest, name in lines}
+        wrong = [name for name in names if not (folder / name).is_file() or sha256(folder / name) != names[name]]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is damaged: {CHECKSUMS} cannot be read") from error
+    if wrong:
+        raise UserError(f"{folder} is damaged: {wrong[0]} is not the file that was written")
+    return [*names]

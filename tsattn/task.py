@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from tsattn.descriptions import PlainData
 from tsattn.errors import UserError, one_of, shown, whole_number
-from tsattn.plain_data import PlainData
 
 __all__ = ["DISTRIBUTIONS", "MEDIAN", "UNKNOWN_ZONE", "Output", "Task", "check_quantiles", "rounded_level"]
 

@@ -17,7 +17,7 @@ from tsattn.descriptions import imported
 from tsattn.experiments.configs import config_names, find_config
 from tsattn.experiments.schema import ExperimentParser, add_experiment
 from tsattn.leaderboard import suite
-from tsattn.tuning import search_file, search_keys
+from tsattn.tuning import search as searches
 
 __all__ = ["configuration_page", "search_page", "suite_page"]
 
@@ -62,6 +62,23 @@ A search space lists the values that `tsattn tune --config NAME --search FILE` t
 included search space by its name.
 """
 
+_SEARCH_KEYS = {
+    "parameters": "what is searched for: a mapping of a configuration's dotted paths to what each may be",
+    "objectives": "`[error]` by default; beside it `flops`, `parameters`, `seconds` or `memory`, for a Pareto front",
+    "constraints": "the most of `parameters`, `flops` or `memory` that a trial may have: `{memory: 2 GB}`",
+    "sampler": "`tpe` by default, `random`, or `grid`, which tries every combination",
+    "pruner": "`median` by default, which ends trials that fall behind, or `none`",
+}
+_PARAMETER_KEYS = {
+    "type": "`float`, `int` or `categorical`",
+    "low": "the least value of a number",
+    "high": "the greatest, included",
+    "log": "whether a number is drawn evenly on a logarithmic scale; `false` by default",
+    "step": "the distance of the values of a number",
+    "choices": "of a categorical one: a list of values, or a mapping of names to values",
+    "when": "values of other parameters for which this one is there: `{attention.kind: mlr}`",
+}
+
 
 def configuration_page() -> str:
     """Every key of a configuration, with type, default and meaning."""
@@ -97,8 +114,8 @@ def suite_page() -> str:
 
 def search_page() -> str:
     """Every key of a search space."""
-    parts = [_SEARCH, _example(search_file), "## Keys\n", _keys(search_keys.SEARCH)]
-    parts += ["## A parameter\n", "A list of choices, or a mapping with these keys:\n", _keys(search_keys.PARAMETER)]
+    parts = [_SEARCH, _example(searches), "## Keys\n", _keys(_SEARCH_KEYS)]
+    parts += ["## A parameter\n", "A list of choices, or a mapping with these keys:\n", _keys(_PARAMETER_KEYS)]
     parts += ["## Included search spaces\n", _listed("search/*.yaml", "search space")]
     return "\n".join(parts)
 

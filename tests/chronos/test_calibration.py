@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tsattn.data.pretraining import seasonal_series
 
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import series, tiny_pipeline
@@ -17,6 +16,7 @@ from tsattn import Forecaster
 from tsattn.chronos import AdaptedChronos, adapt, open_pipeline
 from tsattn.chronos.calibration import ContextWindows
 from tsattn.chronos.families import family_of
+from tsattn.data.pretraining import seasonal_series
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {

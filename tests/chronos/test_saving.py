@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
-from tsattn.checksums import write_checksums
 from tsattn.chronos import adapt, load_adapted, open_pipeline
 from tsattn.errors import UserError
+from tsattn.saved_folders import write_checksums
 
 KINDS: dict[str, tuple[Any, str]] = {
     "swa": ({"kind": "swa", "window_size": 3}, "copy"),

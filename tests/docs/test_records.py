@@ -14,13 +14,13 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tsattn.attention.cost import attention_cost
-from tsattn.checksums import sha256
 from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.opening import NamedWeights
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.page import MARKDOWN, readme_part, with_part, write_report
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
+from tsattn.saved_folders import sha256
 
 DOCS, RECORDS = ROOT / "docs", ROOT / "benchmarks" / "results"
 CHRONOS = (DOCS / "how-to" / "chronos.md").read_text("utf-8")

@@ -120,7 +120,9 @@ def test_the_loss_follows_from_what_is_forecast() -> None:
     assert ForecastingModule(SMALL, quantiles=LEVELS).loss == "pinball"
     assert ForecastingModule(SMALL, quantiles=LEVELS, loss="pinball").loss == "pinball"
     for name in ("mse", "mae", "huber"):
-        with pytest.raises(UserError, match=f"loss {name} trains a point forecast: with quantiles the loss is pinball"):
+        with pytest.raises(
+            UserError, match=f"loss {name} trains a point forecast, not quantiles: give `--model.loss pinball` .Python"
+        ):
             ForecastingModule(SMALL, loss=name, quantiles=LEVELS)
     with pytest.raises(UserError, match="loss pinball needs quantiles; without them the loss is one of mse, mae"):
         ForecastingModule(SMALL, loss="pinball")

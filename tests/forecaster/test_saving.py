@@ -23,9 +23,9 @@ from safetensors.torch import save_file
 
 import tsattn
 from tests.forecaster.toys import SMALL, L, T, frame_of, seal, set_in_json
-from tsattn.checksums import write_checksums
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
+from tsattn.saved_folders import write_checksums
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_arguments_of_the_trainer_reach_it(trained: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": "mse"}, "loss mse trains a point forecast: with quantiles the loss is pinball"),
+        ({"loss": "mse"}, "loss mse trains a point forecast, not quantiles: give `--model.loss pinball`"),
         ({"loss": "cake", "quantiles": None}, "unknown loss 'cake'; valid: mse, mae, huber, frequency, pinball"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"warmup_steps": -1}, "warmup_steps must be at least 0"),

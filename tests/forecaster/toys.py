@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tsattn.checksums import CHECKSUMS, write_checksums
+from tsattn.saved_folders import CHECKSUMS, write_checksums
 
 L, T = 48, 12
 SMALL: dict[str, Any] = {

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import tsattn
-from tsattn.checksums import write_checksums
 from tsattn.cli import main
 from tsattn.errors import UserError
+from tsattn.saved_folders import write_checksums
 from tsattn.training import ForecastingModule
 from tsattn.training.network import CheckpointContent, read_content
 

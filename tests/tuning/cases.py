@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pandas as pd
 import yaml
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -20,7 +21,7 @@ from tests.processes import Worker, wait_for
 from tsattn.cli import main
 from tsattn.cli.session import session
 from tsattn.experiments import Experiment
-from tsattn.tuning import HeldData, Search, check_search, comparable, open_storage, read_search
+from tsattn.tuning import HeldData, Search, check_search, comparable, open_storage, read_search, study
 
 SEARCH: dict[str, Any] = {
     "parameters": {
@@ -52,6 +53,11 @@ class Gate(Callback):
             time.sleep(0.02)
 
 
+def impatient() -> None:
+    """From now on this process takes others for dead after seconds."""
+    study.BEAT, study.GRACE = 1, 12
+
+
 @dataclass(frozen=True)
 class Toy:
     """A folder with `config.yaml`, `search.yaml` and `toy.csv`; the study is in `study`."""
@@ -71,7 +77,7 @@ class Toy:
 
     def start(self, *more: str) -> Worker:
         """`tune` in a process of its own."""
-        return Worker(self.words(*more), self.folder)
+        return Worker(self.words(*more), self.folder, impatient)
 
     def waiting(self, number: int, among: Sequence[Worker]) -> list[int]:
         """The processes at the gate, once there are so many."""
@@ -98,8 +104,6 @@ class Toy:
             check_search(self.search(content), self.base().to_dict(), HeldData().check)
 
     def trials(self, storage: str | None = None) -> list[FrozenTrial]:
-        import optuna
-
         return optuna.load_study(study_name="study", storage=open_storage(storage, self.study)).trials
 
     def summary(self) -> dict[str, Any]:

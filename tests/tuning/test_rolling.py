@@ -16,7 +16,7 @@ from tests.tuning.cases import toy
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule, MappedDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
-from tsattn.tuning import Fold, hold_out
+from tsattn.tuning import Fold
 
 
 @given(st.integers(40, 5000), st.floats(0.2, 0.8), st.floats(0.02, 0.15), st.integers(2, 6))
@@ -34,7 +34,7 @@ def test_folds_lie_side_by_side_before_the_test_part(rows: int, train: float, va
 
 
 def fold_of(path: Path, number: int = 1) -> ForecastDataModule:
-    data = hold_out(CSVDataModule(str(path), context_length=24, prediction_length=6), Fold(number, 2))
+    data = Fold(number, 2).hold_out(CSVDataModule(str(path), context_length=24, prediction_length=6))
     data.setup("fit")
     return data
 
@@ -91,7 +91,7 @@ def test_folds_of_a_converted_table_are_those_in_memory(toy_frame: pd.DataFrame,
         MappedDataModule(str(tmp_path / "toy.parquet"), **sizes),
         CSVDataModule(str(tmp_path / "toy.parquet"), **sizes),
     ):
-        hold_out(data, Fold(0, 2))
+        Fold(0, 2).hold_out(data)
         data.setup("fit")
         splits.append(data.splits)
     assert splits[0] == splits[1]

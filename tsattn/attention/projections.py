@@ -17,7 +17,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from typing_extensions import override
 
-from tsattn.constants import ModuleWithConstants
+from tsattn.batch import ModuleWithConstants
 from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.softmax import expand_heads, wide
 from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape, block_sizes

@@ -18,8 +18,7 @@ from typing_extensions import override
 from tsattn.attention import Attention, attention_per_layer, build_attention, complete_attention
 from tsattn.backbones.base import Backbone, check_sizes
 from tsattn.backbones.ridge_solution import LinearPath
-from tsattn.batch import Batch
-from tsattn.constants import ModuleWithConstants
+from tsattn.batch import Batch, ModuleWithConstants
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, number_of, one_of
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, TokenEmbedding, output_fan

@@ -25,7 +25,6 @@ from torch import nn
 from tsattn.attention import attention_per_layer
 from tsattn.attention.cost import closed_form
 from tsattn.checks import folder_path
-from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.chronos.calibration import calibrated, errors_of, input_moments
 from tsattn.chronos.conversions import CONVERSIONS, convert_weights
 from tsattn.chronos.families import FAMILIES, IMPLEMENTATIONS, ChronosFamily, family_of
@@ -34,7 +33,7 @@ from tsattn.chronos.swapped_attention import Surroundings, SwappedAttention, bui
 from tsattn.data.files import first_line
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of, shown
-from tsattn.saved_folders import restore_folder, whole_folder
+from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
 __all__ = ["AdaptedChronos", "Swap", "adapt", "add_biases", "load_adapted", "open_weights", "rebuilt"]
 

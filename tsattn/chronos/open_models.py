@@ -23,10 +23,9 @@ from einops import rearrange
 from torch import Tensor, nn
 from typing_extensions import override
 
-from tsattn.batch import Batch, WindowUnits
+from tsattn.batch import EXACT, Batch, WindowUnits
 from tsattn.chronos.bolt.bolt_file import load_bolt, read_model
 from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
-from tsattn.constants import EXACT
 from tsattn.errors import UserError
 from tsattn.task import MEDIAN
 

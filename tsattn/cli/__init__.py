@@ -15,8 +15,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from tsattn.cli.output import drop_output
-from tsattn.errors import UserError, did_you_mean, one_of
-from tsattn.passwords import masked, without_password
+from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
 
 __all__ = ["main"]
 

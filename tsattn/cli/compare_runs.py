@@ -12,8 +12,8 @@ import yaml
 from tsattn.cli.benchmark import add_running_options, count
 from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.descriptions import parsed
 from tsattn.errors import UserError
-from tsattn.yaml_text import parsed
 
 __all__ = ["run"]
 

@@ -28,8 +28,8 @@ def slurm_script(words: list[str], folder: Path, workers: int) -> str:
 #SBATCH --output={name}_%a.txt
 #SBATCH --signal=TERM@60
 # SIGTERM, a minute before the end of the time, queues the running trial again. Submit once more to go on.
-# The journal needs a folder that all nodes share; else give --storage, or the URL in TSATTN_STORAGE. Passwords are not
-# written here: sbatch passes TSATTN_STORAGE and PGPASSWORD on, and a passfile in the home folder is found.
+# The SQLite file of the study serves one node; for several give --storage, or the URL in TSATTN_STORAGE. Passwords are
+# not written here: sbatch passes TSATTN_STORAGE and PGPASSWORD on, and a passfile in the home folder is found.
 srun {command}
 """
 

@@ -13,7 +13,7 @@ from tsattn.experiments.run_folder import versions
 from tsattn.experiments.run_sizes import device_type
 from tsattn.saved_folders import write_text, write_whole
 from tsattn.tuning import HeldData, Search, best_trial, error_word
-from tsattn.tuning.report import front, importances, plot_front, plot_history, plot_importances, trial_table
+from tsattn.tuning.report import figures, front, importances, trial_table
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -83,12 +83,7 @@ def write_study(
         "versions": versions(command, device_type(base)),
     }
     write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
-    figures = {"history": plot_history(study)}
-    if shares:
-        figures["importance"] = plot_importances(study, shares)
-    if len(search.objectives) > 1:
-        figures["front"] = plot_front(study, search)
-    for name, figure in figures.items():
+    for name, figure in figures(study, search).items():
         write_whole(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=130))
 
 

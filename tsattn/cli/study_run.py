@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 
 from optuna import Study
+from optuna.trial import Trial
 
 from tsattn.cli.output import say
 from tsattn.cli.study_folder import write_study
@@ -15,7 +16,6 @@ from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION, Experiment
 from tsattn.experiments.fingerprint import fingerprint
 from tsattn.tuning import (
-    Budget,
     HeldData,
     Search,
     best_trial,
@@ -27,12 +27,15 @@ from tsattn.tuning import (
     open_storage,
     open_study,
     run_study,
+    run_trial,
+    storage_errors,
 )
-from tsattn.tuning.worker import REASON
+from tsattn.tuning.study import reason
 
 __all__ = ["tune"]
 
 
+@storage_errors()
 def tune(experiment: Experiment, search: Search, folder: Path, options: argparse.Namespace, words: list[str]) -> None:
     """Check everything, run the trials, and write down what they found.
 
@@ -80,9 +83,11 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
     def write() -> None:
         write_study(base, held, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
 
-    budget = Budget(trials, options.timeout or math.inf)
+    def objective(trial: Trial) -> list[float]:
+        return run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=options.cv)
+
     try:
-        run_study(study, storage, base, search=search, held=held, folds=options.cv, budget=budget, say=say)
+        run_study(study, storage, objective, trials=trials, seconds=options.timeout or math.inf, say=say)
     except KeyboardInterrupt:
         write()
         raise
@@ -93,8 +98,8 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
 def _say_result(study: Study, folder: Path) -> None:
     best = best_trial(study)
     if best is None:
-        last = next((t for t in reversed(study.get_trials(deepcopy=False)) if REASON in t.user_attrs), None)
-        why = f"; the last: {last.user_attrs[REASON]}" if last else ""
+        reasons = [reason(trial) for trial in study.get_trials(deepcopy=False) if reason(trial)]
+        why = f"; the last: {reasons[-1]}" if reasons else ""
         raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
     say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
     for path, value in best.params.items():

@@ -14,9 +14,8 @@ from tsattn.cli.output import say
 from tsattn.cli.sentence_parser import SentenceParser
 from tsattn.cli.slurm import slurm_script
 from tsattn.cli.words import prepare
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, one_of, without_password
 from tsattn.experiments.configs import config_names, find_config
-from tsattn.passwords import without_password
 
 __all__ = ["STORAGE", "run"]
 
@@ -129,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--storage",
         metavar="URL",
-        help="database, instead of the journal in the folder "
+        help="database, instead of an SQLite file in the study folder "
         f"(default: ${STORAGE}); put its password into ${STORAGE}, PGPASSWORD or a passfile",
     )
     parser.add_argument(

@@ -30,8 +30,7 @@ from tsattn.data.stamps import kept_zone
 from tsattn.data.table_options import check_choices
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler
-from tsattn.target_transform import check_transform
+from tsattn.scaler import Scaler, check_transform
 from tsattn.task import Task
 
 __all__ = ["ForecastDataModule", "WindowOptions"]

@@ -34,8 +34,7 @@ from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed
 from tsattn.data.weights import mean_weight
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
-from tsattn.scaler import Scaler
-from tsattn.target_transform import SeriesTransform, TargetTransform
+from tsattn.scaler import Scaler, SeriesTransform, TargetTransform
 
 __all__ = ["fit_scaler", "moments", "panel_moments", "scaled_series", "series_units", "with_new_series"]
 

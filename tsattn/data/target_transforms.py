@@ -16,7 +16,7 @@ from scipy import optimize, stats
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import blocks_of, each_row, made_rows
 from tsattn.errors import UserError, shown
-from tsattn.target_transform import LARGEST_LAMBDA, TRANSFORMS, transformed
+from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, transformed
 
 __all__ = ["check_counts", "check_domain", "fit_lambdas", "transformed_panel"]
 

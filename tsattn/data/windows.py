@@ -23,8 +23,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import FileView, LastKnown, blocks_of, is_mapped, room_like
 from tsattn.data.single_precision import warn_of_far
 from tsattn.errors import UserError, number_of, one_of, shown
-from tsattn.scaler import Scaler, Units
-from tsattn.target_transform import SeriesTransform
+from tsattn.scaler import Scaler, SeriesTransform, Units
 from tsattn.task import Task
 
 __all__ = ["FutureWindows", "Series", "WindowDataset", "future_for"]

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tsattn.batch import Batch
-from tsattn.constants import EXACT
+from tsattn.batch import EXACT, Batch
 from tsattn.data import Panel
 from tsattn.errors import UserError
 from tsattn.evaluation.error_table import ErrorTable, error_rows

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchmetrics import Metric
 
-from tsattn.constants import EXACT
+from tsattn.batch import EXACT
 from tsattn.evaluation.window_errors import central_intervals, completed, total_names, window_errors
 from tsattn.task import check_quantiles
 

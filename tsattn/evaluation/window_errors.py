@@ -17,7 +17,7 @@ from functools import lru_cache, reduce
 import torch
 from torch import Tensor
 
-from tsattn.constants import EXACT
+from tsattn.batch import EXACT
 from tsattn.errors import UserError
 from tsattn.task import MEDIAN
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
+from tsattn.descriptions import parsed
 from tsattn.errors import UserError, did_you_mean, one_of, shown
-from tsattn.yaml_text import parsed
 
 __all__ = ["SECTIONS", "check_sections", "config_names", "find_config", "read_config"]
 

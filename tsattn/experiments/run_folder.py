@@ -15,10 +15,8 @@ from typing import Any
 
 from filelock import BaseFileLock, FileLock, Timeout
 
-from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
-from tsattn.errors import UserError
-from tsattn.passwords import without_password
-from tsattn.saved_folders import write_text
+from tsattn.errors import UserError, without_password
+from tsattn.saved_folders import CHECKSUMS, check_checksums, write_checksums, write_text
 
 __all__ = ["EARLIER_SECONDS", "FORMAT", "LIMITS", "RunFolder", "versions"]
 

@@ -18,7 +18,7 @@ from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.experiments import Experiment
 from tsattn.forecaster.fitting import check_watching, described_watching, plain_watching
 from tsattn.predictors import Predictor
-from tsattn.target_transform import check_transform
+from tsattn.scaler import check_transform
 from tsattn.task import Output
 from tsattn.training import ForecastingModule, TrainerOptions
 

@@ -14,10 +14,10 @@ from tsattn.data import Panel
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
+from tsattn.descriptions import typed
 from tsattn.evaluation.measure import seasonal_errors
 from tsattn.experiments import Result
 from tsattn.forecaster.frame_kinds import FrameKind
-from tsattn.plain_data import typed
 from tsattn.scaler import SeriesId
 
 __all__ = ["FittedSeries"]

@@ -14,15 +14,14 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
-from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
 from tsattn.data.stamps import no_times_of
+from tsattn.descriptions import typed
 from tsattn.errors import UserError
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.sample_paths import StepCopula
-from tsattn.plain_data import typed
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
-from tsattn.saved_folders import whole_folder
+from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write_checksums
 from tsattn.training.network import FORMAT, CheckpointContent, check_format
 
 __all__ = ["CONTENT", "SavedModel", "read", "write"]

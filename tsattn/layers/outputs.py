@@ -23,8 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, distributions, nn
 from typing_extensions import override
 
-from tsattn.batch import Batch
-from tsattn.constants import EXACT, ModuleWithConstants
+from tsattn.batch import EXACT, Batch, ModuleWithConstants
 from tsattn.layers.tokens import InstanceNorm
 from tsattn.task import MEDIAN, Output, check_quantiles
 

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tsattn.backbones.ridge_solution import ALPHA
+from tsattn.descriptions import parsed
 from tsattn.errors import UserError
 from tsattn.leaderboard.published import Published
 from tsattn.leaderboard.records import LABELS, Records, stretch_of
@@ -32,7 +33,6 @@ from tsattn.leaderboard.statistics import (
 )
 from tsattn.leaderboard.suite import Question, Suite, label
 from tsattn.predictors.ridge import ridge_label
-from tsattn.yaml_text import parsed
 
 __all__ = ["LINEAR", "METRICS", "NAIVE", "STANDARD", "Analysis", "Answer", "Pair"]
 

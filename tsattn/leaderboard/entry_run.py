@@ -35,8 +35,7 @@ from tsattn.predictors import Predictor
 from tsattn.saved_folders import write_text
 from tsattn.training import Execution, TrainerOptions
 from tsattn.training.train import all_fits
-from tsattn.tuning import HeldData
-from tsattn.tuning.rolling import Fold
+from tsattn.tuning import Fold, HeldData
 
 __all__ = ["Work", "WorkingFolder", "git_state", "held", "run_entry", "windows_of"]
 

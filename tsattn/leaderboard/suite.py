@@ -37,10 +37,9 @@ from typing import Any, Self
 import yaml
 
 from tsattn.data.public.cards import card_of
-from tsattn.descriptions import Description
+from tsattn.descriptions import Description, parsed
 from tsattn.errors import UserError, did_you_mean, is_whole_number, one_of, shown, whole_number
 from tsattn.experiments.dotted import full_path
-from tsattn.yaml_text import parsed
 
 __all__ = ["KEYS", "Arm", "AttentionArm", "Limits", "Mix", "Question", "Suite", "SuiteData", "label", "read_suite"]
 

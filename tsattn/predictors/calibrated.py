@@ -27,9 +27,9 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.data.batch_order import spread
 from tsattn.data.splits import all_origins
+from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
 from tsattn.evaluation.window_errors import central_intervals
-from tsattn.plain_data import typed
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.scaler import SeriesId
 from tsattn.task import MEDIAN, Output, rounded_level

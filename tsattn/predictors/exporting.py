@@ -24,8 +24,7 @@ from typing_extensions import override
 
 from tsattn.attention import Attention, attention_kind
 from tsattn.attention.patterns import FullPattern
-from tsattn.batch import Batch, LastSeason, WindowUnits
-from tsattn.constants import EXACT
+from tsattn.batch import EXACT, Batch, LastSeason, WindowUnits
 from tsattn.errors import UserError, one_of
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import Ridge

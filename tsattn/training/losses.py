@@ -45,7 +45,10 @@ def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution:
     if name == NLL:
         raise UserError(f"loss {NLL} needs a distribution, which model.distribution names")
     if quantiles and name != PINBALL:
-        raise UserError(f"loss {name} trains a point forecast: with quantiles the loss is {PINBALL}, or left out")
+        raise UserError(
+            f"loss {name} trains a point forecast, not quantiles: give `--model.loss {PINBALL}` "
+            f'(Python: loss="{PINBALL}"), or no loss'
+        )
     if not quantiles and name == PINBALL:
         raise UserError(f"loss {PINBALL} needs quantiles; without them the loss is one of {one_of(_OF_POINTS)}")
     return name

@@ -5,20 +5,19 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numpy as np
+import matplotlib
 import pandas as pd
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from optuna import Study
 from optuna.importance import get_param_importances
 from optuna.trial import FrozenTrial, TrialState
+from optuna.visualization.matplotlib import plot_optimization_history, plot_param_importances, plot_pareto_front
 
-from tsattn.figures.style import ACCENT, INK, OTHERS
 from tsattn.tuning.search import Search
-from tsattn.tuning.study import best_trial, error_word
-from tsattn.tuning.worker import REASON
+from tsattn.tuning.study import REASON, best_trial, error_word, reason, retries
 
-__all__ = ["front", "importances", "plot_front", "plot_history", "plot_importances", "trial_table"]
+__all__ = ["figures", "front", "importances", "trial_table"]
 
 _AXES = {
     "flops": "flops of a forward pass of one window",
@@ -26,7 +25,7 @@ _AXES = {
     "seconds": "seconds of fit and validation",
     "memory": "peak memory, bytes",
 }
-_FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed", "retry_of")
+_FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed")
 
 
 def trial_table(study: Study, search: Search) -> pd.DataFrame:
@@ -37,9 +36,9 @@ def trial_table(study: Study, search: Search) -> pd.DataFrame:
         row: dict[str, Any] = {"trial": trial.number, "state": trial.state.name.lower()}
         row |= {path: trial.params.get(path) for path in search.parameters}
         row |= {name: trial.user_attrs.get(name) for name in _FACTS}
+        row |= {"retry_of": next(iter(retries(trial)[-1:]), None)}
         row |= {"feasible": all(above <= 0 for above in trial.constraints.values()), "front": trial.number in on_front}
-        row[REASON] = trial.user_attrs.get(REASON)
-        rows.append(row)
+        rows.append({**row, REASON: reason(trial)})
     return pd.DataFrame(rows)
 
 
@@ -66,67 +65,23 @@ def importances(study: Study) -> dict[str, float]:
     return {path: round(float(share), 4) for path, share in shares.items()}
 
 
-def plot_history(study: Study) -> Figure:
-    """The error of each completed trial, and the lowest so far."""
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    pruned = [t for t in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)) if t.intermediate_values]
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
-    ax = figure.subplots()
-    numbers, errors = [t.number for t in done], [t.values[0] for t in done]
-    ax.plot(numbers, errors, "o", color=INK, ms=5, label="completed")
-    if pruned:
-        last = [min(t.intermediate_values.values()) for t in pruned]
-        ax.plot([t.number for t in pruned], last, "x", color="0.6", ms=5, label="stopped early")
-    ax.step(numbers, np.minimum.accumulate(errors), where="post", color=ACCENT, lw=1.5, label="lowest so far")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_xlabel("trial")
-    ax.set_ylabel(_error_axis(study))
-    _finish(figure, ax)
-    return figure
+def figures(study: Study, search: Search) -> dict[str, Figure]:
+    """Draw Optuna's plots, by name: history, importance of parameters, and front of at most three objectives."""
+    best, several = best_trial(study), len(search.objectives) > 1
+    name = "validation error" if best is None else f"validation {error_word(best)}"
+    names = [name, *(_AXES[objective] for objective in search.objectives[1:3])]
+    drawn = {}
+    with warnings.catch_warnings(action="ignore"), matplotlib.rc_context({"backend": "agg"}):
+        drawn["history"] = plot_optimization_history(study, target=_error if several else None, target_name=name)
+        if importances(study):
+            drawn["importance"] = plot_param_importances(study, target=_error, target_name=name)
+        if several:
+            drawn["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
+        for axes in drawn.values():
+            axes.figure.set_layout_engine("constrained")
+            plt.close(axes.figure)
+    return {what: axes.figure for what, axes in drawn.items()}
 
 
-def plot_importances(study: Study, shares: dict[str, float]) -> Figure:
-    """A bar for each parameter, the most important on top."""
-    figure = Figure(figsize=(6.4, 1.0 + 0.35 * max(1, len(shares))), layout="constrained")
-    ax = figure.subplots()
-    ordered = sorted(shares.items(), key=lambda item: item[1])
-    ax.barh([path for path, _ in ordered], [share for _, share in ordered], color=ACCENT)
-    ax.set_xlabel(f"importance for {_error_axis(study)}")
-    ax.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def plot_front(study: Study, search: Search) -> Figure:
-    """The error against each other objective; the Pareto front of all of them stands out."""
-    others = search.objectives[1:]
-    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    best = front(study)
-    figure = Figure(figsize=(5.2 * len(others), 3.8), layout="constrained")
-    for place, (ax, name) in enumerate(zip(figure.subplots(1, len(others), squeeze=False)[0], others, strict=True), 1):
-        costs = [t.values[place] for t in done]
-        ax.plot(costs, [t.values[0] for t in done], "o", color=OTHERS[3], ms=4, label="trials")
-        points = sorted((t.values[place], t.values[0]) for t in best)
-        xs, ys = [x for x, _ in points], [y for _, y in points]
-        ax.plot(xs, ys, "o", color=ACCENT, ms=6, label="Pareto front")
-        if len(others) == 1:
-            ax.step(xs, ys, where="post", color=ACCENT, lw=1.2)
-        for trial in best:
-            at = trial.values[place], trial.values[0]
-            ax.annotate(str(trial.number), at, (4, 4), textcoords="offset points", size=8)
-        ax.set_xlabel(_AXES[name])
-        ax.set_ylabel(_error_axis(study))
-        if name != "seconds" and min(xs, default=1) > 0 and max(xs, default=1) > 10 * min(xs, default=1):
-            ax.set_xscale("log")
-        _finish(figure, ax, legend=place == 1)
-    return figure
-
-
-def _error_axis(study: Study) -> str:
-    best = best_trial(study)
-    return "validation error" if best is None else f"validation {error_word(best)}"
-
-
-def _finish(figure: Figure, ax: Any, legend: bool = True) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    if legend:
-        figure.legend(*ax.get_legend_handles_labels(), loc="outside upper right", ncols=3, frameon=False, fontsize=9)
+def _error(trial: FrozenTrial) -> float:
+    return trial.values[0]

@@ -1,135 +1,127 @@
-"""The search space: which values of a configuration are tried, and in which combinations."""
+"""The search space: which values of a configuration are tried. YAML keyed by the configuration's dotted paths.
+
+::
+
+    sampler: tpe                # the default; or random, grid
+    pruner: median              # the default; or none
+    objectives: [error]         # the default; beside it flops, parameters, seconds, memory
+    constraints: {parameters: 200_000, flops: 1e9, memory: 2 GB}
+    parameters:
+      model.learning_rate: {type: float, low: 1e-5, high: 5e-3, log: true}
+      model.backbone.num_layers: {type: int, low: 1, high: 3}
+      model.backbone.linear_path: [none, ridge]
+      attention.kind: [mlr, swa]
+      attention.ranks:
+        type: categorical
+        choices: {even: [3, 3, 2], coarse: [6, 1, 1]}
+        when: {attention.kind: mlr}
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import random
-from collections.abc import Callable, Mapping
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+import yaml
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import Trial
 
-from tsattn.errors import UserError
+from tsattn.descriptions import check_names, check_types, parsed
+from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import complete, get_at, with_values
+from tsattn.experiments.dotted import complete, full_path, get_at, with_values
 
-__all__ = ["Parameter", "Search"]
+__all__ = ["PARAMETER_KEYS", "SEARCH_KEYS", "Parameter", "Search", "read_search"]
 
+SEARCH_KEYS = ("parameters", "objectives", "constraints", "sampler", "pruner")
+PARAMETER_KEYS = ("type", "low", "high", "log", "step", "choices", "when")
+_OBJECTIVES = ("error", "flops", "parameters", "seconds", "memory")
+_TYPES: dict[str, Any] = {"parameters": Mapping, "constraints": Mapping, "when": Mapping}
+_TYPES |= {"sampler": Literal["tpe", "random", "grid"], "pruner": Literal["median", "none"]}
+_TYPES |= {"type": Literal["float", "int", "categorical"]}
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _MOST_GRID = 10_000
+
+Distribution: TypeAlias = FloatDistribution | IntDistribution | CategoricalDistribution
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One value that is searched for.
+    """One value that is searched for, by its path in the configuration.
 
     Attributes:
-        path: where it stands in the configuration.
-        type: ``float``, ``int`` or ``categorical``.
-        low: the least value of a number.
-        high: the greatest, included.
-        log: whether a number is drawn evenly on a logarithmic scale.
-        step: distance of the values of a number, or None.
-        choices: of a categorical one, the name of each option, as tables and the storage have it, and its value.
+        distribution: what Optuna draws from; the options of a categorical one by name.
+        choices: the value of each option.
         when: by path of another parameter, the values (or names) of it for which this one is there.
     """
 
     path: str
-    type: str
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    step: float | None = None
+    distribution: Distribution
     choices: Mapping[Any, Any] = field(default_factory=dict)
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
-    @property
-    def distribution(self) -> BaseDistribution:
-        """What Optuna draws from."""
-        if self.type == "float":
-            return FloatDistribution(self.low, self.high, log=self.log, step=self.step)
-        if self.type == "int":
-            return IntDistribution(int(self.low), int(self.high), log=self.log, step=int(self.step or 1))
-        return CategoricalDistribution(list(self.choices))
-
     def suggest(self, trial: Trial) -> Any:
-        """What a trial takes: a number, or the name of an option."""
-        if self.type == "float":
-            return trial.suggest_float(self.path, self.low, self.high, log=self.log, step=self.step)
-        if self.type == "int":
-            step = int(self.step or 1)
-            return trial.suggest_int(self.path, int(self.low), int(self.high), log=self.log, step=step)
-        return trial.suggest_categorical(self.path, list(self.choices))
+        """Draw a number, or the name of an option."""
+        one = self.distribution
+        if isinstance(one, CategoricalDistribution):
+            return trial.suggest_categorical(self.path, one.choices)
+        draw: Any = trial.suggest_int if isinstance(one, IntDistribution) else trial.suggest_float
+        return draw(self.path, one.low, one.high, step=one.step, log=one.log)
 
-    def value(self, taken: Any) -> Any:
-        """The value in the configuration of what a trial took."""
-        return self.choices[taken] if self.type == "categorical" else taken
-
-    def values(self) -> list[Any] | None:
-        """All that can be taken, or None of a number without steps."""
-        if self.type == "categorical":
-            return list(self.choices)
-        if self.type == "int":
-            return list(range(int(self.low), int(self.high) + 1, int(self.step or 1)))
-        if self.step is None:
-            return None
-        steps = range(round((self.high - self.low) / self.step) + 1)
-        return [min(self.low + i * self.step, self.high) for i in steps]  # rounding may lead above the end
+    def values(self) -> Sequence[Any] | None:
+        """All that can be taken, or None for a number without steps."""
+        one = self.distribution
+        if isinstance(one, CategoricalDistribution):
+            return one.choices
+        if isinstance(one, IntDistribution) or one.step is None:
+            return range(one.low, one.high + 1, one.step) if isinstance(one, IntDistribution) else None
+        steps = range(round((one.high - one.low) / one.step) + 1)
+        return [min(one.low + i * one.step, one.high) for i in steps]  # rounding may lead above the end
 
     def probes(self) -> list[Any]:
         """What stands for all when the space is checked: every option, or the ends of a range and its middle."""
-        if self.type == "categorical":
-            return list(self.choices)
-        if self.type == "int":
-            return list(dict.fromkeys([int(self.low), int(self.high)]))
-        middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
-        return list(dict.fromkeys([self.low, self.high, *([middle] if self.step is None else [])]))
+        one = self.distribution
+        if isinstance(one, CategoricalDistribution):
+            return list(one.choices)
+        middle = math.sqrt(one.low * one.high) if one.log else (one.low + one.high) / 2
+        return list({one.low: 0, one.high: 0, **({middle: 0} if one.step is None else {})})
 
     def takes(self, value: Any) -> bool:
         """Whether a trial can take this."""
-        if self.type == "categorical":  # True is not 1 here
-            return any(value == name and isinstance(value, bool) == isinstance(name, bool) for name in self.choices)
-        if isinstance(value, bool) or not isinstance(value, int if self.type == "int" else int | float):
-            return False
-        steps = (value - self.low) / (self.step or 1)
-        stepless = self.type == "float" and self.step is None
-        return self.low <= value <= self.high and (stepless or abs(steps - round(steps)) < 1e-9)
-
-    def draw(self, rng: random.Random) -> Any:
-        """One of the values at random, to check combinations."""
-        return rng.choice(self.values() or self.probes())
+        one = self.distribution
+        if isinstance(one, CategoricalDistribution):  # True is not 1 here
+            return any(value == name and isinstance(value, bool) == isinstance(name, bool) for name in one.choices)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and one._contains(float(value))
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search space and how it is searched; `tsattn.tuning.read_search` makes one.
+    """A search space and how it is searched, as the file says; `read_search` makes one.
 
     Attributes:
-        file: where it was read from, for messages.
         parameters: by path, each after those that it depends on.
-        objectives: what is made small.
         constraints: by name, the most that a trial may have (bytes of memory).
-        sampler: ``tpe``, ``random`` or ``grid``.
-        pruner: ``median`` or ``none``.
         content: the file's content as plain data, which tells searches apart.
     """
 
     file: str
     parameters: Mapping[str, Parameter]
-    objectives: tuple[str, ...] = ("error",)
-    constraints: Mapping[str, float] = field(default_factory=dict)
-    sampler: str = "tpe"
-    pruner: str = "median"
-    content: Mapping[str, Any] = field(default_factory=dict)
+    objectives: tuple[str, ...]
+    constraints: Mapping[str, float]
+    sampler: str
+    pruner: str
+    content: Mapping[str, Any]
 
     def taken(self, choose: Callable[[Parameter], Any]) -> dict[str, Any]:
-        """What is taken of every parameter that is there, its conditions holding, when `choose` decides."""
+        """What is taken of every parameter whose conditions hold, when `choose` decides."""
         taken: dict[str, Any] = {}
         for path, parameter in self.parameters.items():
             if all(other in taken and taken[other] in values for other, values in parameter.when.items()):
@@ -137,20 +129,16 @@ class Search:
         return taken
 
     def suggest(self, trial: Trial) -> dict[str, Any]:
-        """What a trial takes of every parameter that is there."""
+        """What a trial takes of every parameter whose conditions hold."""
         return self.taken(lambda parameter: parameter.suggest(trial))
 
     def applied(self, config: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of a configuration with what a trial took."""
-        values = {path: self.parameters[path].value(what) for path, what in taken.items()}
+        values = {path: self.parameters[path].choices.get(what, what) for path, what in taken.items()}
         return with_values(config, values)
 
     def experiment(self, base: Experiment, taken: Mapping[str, Any]) -> Experiment:
-        """The experiment that a trial runs.
-
-        Raises:
-            UserError: for a combination that is not valid.
-        """
+        """The experiment that a trial runs; a combination that is not valid is a `UserError`."""
         return Experiment.of(self.applied(base.to_dict(), taken))
 
     def needed(self, path: str) -> dict[str, Any]:
@@ -161,37 +149,32 @@ class Search:
         return needed
 
     def configured(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What a trial would have to take to be the configuration as it is, or None if the space does not hold that.
+        """What a trial takes to be the complete configuration as it is, or None if the space does not hold that."""
 
-        Args:
-            config: complete, see `tsattn.experiments.dotted.complete`.
-        """
+        def stays(taken: Mapping[str, Any]) -> bool:
+            try:
+                return complete(self.applied(config, taken)) == config
+            except UserError:
+                return False
 
         def choose(parameter: Parameter) -> Any:
-            if parameter.type != "categorical":
+            if not parameter.choices:
                 return get_at(config, parameter.path)
-            return next(what for what in parameter.choices if self._is(config, {parameter.path: what}))
+            return next(name for name in parameter.choices if stays({parameter.path: name}))
 
         try:
             taken = self.taken(choose)
         except (KeyError, StopIteration):
             return None
-        fits = all(self.parameters[path].takes(what) for path, what in taken.items())
-        return taken if fits and self._is(config, taken) else None
+        takes = all(self.parameters[path].takes(what) for path, what in taken.items())
+        return taken if takes and stays(taken) else None
 
-    def _is(self, config: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:
-        """Whether a configuration stays the same when this is taken."""
-        try:
-            return complete(self.applied(config, taken)) == config
-        except UserError:
-            return False
+    def drawn(self, rng: random.Random, fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """Random values of all parameters but the fixed ones, to check combinations."""
+        return self.taken(lambda one: fixed.get(one.path, rng.choice(one.values() or one.probes())))
 
     def grid(self) -> list[dict[str, Any]]:
-        """Every combination.
-
-        Raises:
-            UserError: if a number has no step, or there are more than ten thousand.
-        """
+        """Every combination; a number without steps, or more than ten thousand of them, are a `UserError`."""
         combinations: list[dict[str, Any]] = [{}]
         for path, parameter in self.parameters.items():
             values = parameter.values()
@@ -200,8 +183,132 @@ class Search:
             longer: list[dict[str, Any]] = []
             for one in combinations:
                 is_there = all(one.get(other) in needed for other, needed in parameter.when.items())
-                longer += [{**one, path: value} for value in values] if is_there else [one]
-            if len(longer) > _MOST_GRID:
-                raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
+                longer += [{**one, path: value} for value in values[: _MOST_GRID + 1]] if is_there else [one]
+                if len(longer) > _MOST_GRID:
+                    raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
             combinations = longer
         return combinations
+
+
+def read_search(path: Path) -> Search:
+    """Read the search space in a YAML file.
+
+    Raises:
+        UserError: if it is not one; the message names the file, the parameter and what is valid.
+    """
+    try:
+        search = _search(path.name, json.loads(json.dumps(parsed(path.read_text()), default=_refuse)))
+        if search.sampler == "grid":
+            search.grid()
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    return search
+
+
+def _refuse(value: object) -> None:
+    raise UserError(f"{value!r} is neither a number, a text, true, false, null, a list nor a mapping")
+
+
+def _search(file: str, content: Any) -> Search:
+    if not isinstance(content, Mapping) or not isinstance(content.get("parameters"), Mapping):
+        raise UserError("a search space is a mapping with the key parameters, a mapping of dotted paths")
+    check_names(content, SEARCH_KEYS, "the search space")
+    check_types(content, _TYPES, "the search space")
+    objectives = content.get("objectives", ["error"])
+    objectives = objectives if isinstance(objectives, list) else [objectives]
+    if objectives[:1] != ["error"] or not all(one in _OBJECTIVES and objectives.count(one) == 1 for one in objectives):
+        raise UserError(f"objectives must be a list of {one_of(_OBJECTIVES)}, each once, error first, not {objectives}")
+    parameters = [_parameter(full_path(path), description) for path, description in content["parameters"].items()]
+    by_path = {parameter.path: parameter for parameter in parameters}
+    if not parameters:
+        raise UserError("parameters must name at least one value to search for")
+    for parameter in parameters:
+        if by_path[parameter.path] is not parameter:
+            raise UserError(f"{parameter.path} is there twice")
+    constraints = content.get("constraints", {})
+    check_names(constraints, ("parameters", "flops", "memory"), "constraints")
+    limits = {name: _most(name, value) for name, value in constraints.items()}
+    chosen = {"sampler": content.get("sampler", "tpe"), "pruner": content.get("pruner", "median")}
+    return Search(file, _ordered(by_path), tuple(objectives), limits, **chosen, content=content)
+
+
+def _parameter(path: str, description: Any) -> Parameter:
+    if isinstance(description, list):
+        description = {"type": "categorical", "choices": description}
+    if not isinstance(description, Mapping) or "type" not in description:
+        raise UserError(f"{path} must be a list of choices, or a mapping with type: float, int or categorical")
+    kind = description["type"]
+    number = int if kind == "int" else float
+    numbers = {"low": number, "high": number, "log": bool, "step": number | None}
+    check_types({"type": kind}, _TYPES, path)
+    left_out = numbers if kind == "categorical" else ("choices",)
+    check_names(description, [key for key in PARAMETER_KEYS if key not in left_out], path)
+    given: dict[str, Any] = {"low": None, "high": None, "log": False, "step": None, "when": {}, **description}
+    check_types({key: value for key, value in given.items() if key not in left_out}, {**_TYPES, **numbers}, path)
+    when = {
+        full_path(other): tuple(values) if isinstance(values, list) else (values,)
+        for other, values in given["when"].items()
+    }
+    if kind == "categorical":
+        choices = _choices(path, given.get("choices"))
+        return Parameter(path, CategoricalDistribution(list(choices)), choices, when)
+    low, high, log, step = (given[name] for name in numbers)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UserError(f"{path}: low and high must be finite, not {low} and {high}")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of a step that does not divide, which is refused below
+            if kind == "int":
+                one: Distribution = IntDistribution(low, high, log, 1 if step is None else step)
+            else:
+                one = FloatDistribution(low, high, log, step)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    if not math.isclose(one.high, high, rel_tol=1e-9):
+        raise UserError(f"step of {path} must divide high - low, but {step} does not divide {high} - {low}")
+    return Parameter(path, one, when=when)
+
+
+def _choices(path: str, choices: Any) -> dict[Any, Any]:
+    """The options by name: those of a mapping as it has them, those of a list by their value."""
+    if isinstance(choices, Mapping) and choices:
+        return dict(choices)
+    if not isinstance(choices, list) or not choices:
+        raise UserError(f"choices of {path} must be a list of values or a mapping of names to values, not {choices!r}")
+    named = [json.dumps(value) if isinstance(value, list | dict) else value for value in choices]
+    if len(set(named)) < len(named):
+        raise UserError(f"a choice of {path} is there twice")
+    return dict(zip(named, choices, strict=True))
+
+
+def _ordered(parameters: dict[str, Parameter]) -> dict[str, Parameter]:
+    """Each after those that it depends on, whose values it may only name if they can be taken."""
+    ordered: dict[str, Parameter] = {}
+
+    def add(path: str, above: Sequence[str]) -> None:
+        if path in above:
+            raise UserError(f"the conditions of {one_of(above)} depend on each other")
+        for other, values in parameters[path].when.items():
+            if other not in parameters:
+                hint = did_you_mean(other, parameters)
+                raise UserError(f"{path} depends on {other}, which is not searched for{hint}")
+            for value in values:
+                if not parameters[other].takes(value):
+                    raise UserError(f"{path} depends on {other} being {value!r}, which it never is")
+            add(other, [*above, path])
+        ordered.setdefault(path, parameters[path])
+
+    for path in parameters:
+        add(path, [])
+    return ordered
+
+
+def _most(name: str, value: Any) -> float:
+    found = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(_BYTES)})\s*", value) if isinstance(value, str) else None
+    if name == "memory" and found:
+        value = float(found[1]) * _BYTES[found[2]]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        hint = f", or one with a unit: {one_of(_BYTES)}" if name == "memory" else ""
+        raise UserError(f"the constraint {name} must be a number above 0{hint}, not {value!r}")
+    return float(value)

@@ -1,102 +1,306 @@
-"""Running the trials of a study, beside any number of other processes that do the same."""
+"""A study: where it is kept, what its trials draw, and which process runs which of them.
+
+Optuna keeps a study in a database: SQLite in the study folder for the processes of one machine, PostgreSQL for several
+machines. A running trial gives signs of life there; one without is failed, and its values are tried again.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import math
+import re
+import sqlite3
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import optuna
 from optuna import Study, TrialPruned
-from optuna.exceptions import UpdateFinishedTrialError
-from optuna.storages import BaseStorage
+from optuna.exceptions import DuplicatedStudyError, StorageInternalError, UpdateFinishedTrialError
+from optuna.samplers import PartialFixedSampler, RandomSampler, TPESampler
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
+from optuna.storages._heartbeat import get_heartbeat_thread  # which `Study.optimize` alone starts otherwise
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy import QueuePool, event
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from typing_extensions import override
 
-from tsattn.errors import UserError, duration
-from tsattn.experiments import Experiment
-from tsattn.tuning.held_data import HeldData
+from tsattn.descriptions import difference
+from tsattn.errors import UserError, duration, scrubbed, without_password
 from tsattn.tuning.search import Search
-from tsattn.tuning.trial import run_trial
-from tsattn.tuning.worker import REASON, STORAGE_ERRORS, claimed, give_back, retry_dead_trials
 
-__all__ = ["FINISHED", "Budget", "best_trial", "counted", "error_word", "run_study"]
+__all__ = ["FILE", "REASON", "SeededSampler", "StudyStorage", "best_trial", "counted", "error_word", "open_storage"]
+__all__ += ["open_study", "reason", "retries", "run_study", "storage_errors"]
 
+FILE = "study.db"
+REASON = "reason"
+DIED, SURPLUS = "its process died", "another process ran the last one"
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
+BEAT, GRACE = 10, 45  # seconds between signs of life; without one, after which a process is taken for dead
+RETRIES = 2  # a trial that has ended so many processes more is not tried again
+_LOCK = 60.0  # seconds to wait for the file that another process writes
+_ATTEMPTS = 5  # to make the tables, which several processes may start to do at once
+_PATIENCE = 10.0  # seconds that another process has to describe a study that it has made
 _POLL = 1.0  # seconds between looks at the trials of others
+_IDENTITY = "identity"
+_FINAL = "final"  # marks a failed trial that is not to be tried again
+_MEANING = {
+    "fingerprint": "its data have changed since it was begun",
+    "results": "another version of tsattn began it, whose results cannot be compared with those of this one",
+}
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+warnings.filterwarnings("ignore", "Heartbeat of storage is supposed to be used with Study.optimize")
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How long a study is run.
+class StudyStorage(RDBStorage):
+    """Optuna's database, whose signs of life go on after the connection was lost for a while."""
 
-    Attributes:
-        trials: finished trials, pruned ones among them, of all processes together; None for any number.
-        seconds: after which this process starts no other trial; infinite by default.
+    @override
+    def record_heartbeat(self, trial_id: int) -> None:
+        with contextlib.suppress(StorageInternalError, SQLAlchemyError):
+            super().record_heartbeat(trial_id)
+
+
+def open_storage(url: str | None, folder: Path) -> StudyStorage:
+    """Open the storage at an Optuna URL, by default an SQLite file in the folder of the study.
+
+    A password in the URL is in no message; without one, PostgreSQL's driver looks into `PGPASSWORD` and a passfile.
+
+    Raises:
+        UserError: if it cannot be reached, or needs a driver that is not installed.
+    """
+    engine: dict[str, Any] = {"pool_pre_ping": True}
+    shown = without_password(url or str(folder / FILE))
+    if url is None:  # a path may hold what has a meaning in a URL
+        creator = partial(sqlite3.connect, folder / FILE, timeout=_LOCK, check_same_thread=False)
+        url, engine = "sqlite://", {"poolclass": QueuePool, "creator": creator}
+    elif url.startswith("sqlite:"):
+        engine["connect_args"] = {"timeout": _LOCK}
+    url = re.sub("^postgresql://", "postgresql+psycopg://", url)  # the driver of the extra
+    if re.match(r"[^@]*://[^@]*@[^/?]*@", url):
+        raise UserError(f"the storage {shown} has an @ in its password or user, which a URL must spell %40")
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            storage = StudyStorage(url, engine, heartbeat_interval=BEAT, grace_period=GRACE)
+            break
+        except ImportError as error:
+            raise UserError(f"the storage {shown} needs a driver: pip install 'tsattn[postgres]'") from error
+        except (ArgumentError, NoSuchModuleError, ValueError, TypeError):
+            # from nothing: what a library says of a URL may hold all of it
+            name = shown if "://" in shown else "what --storage says"
+            valid = "postgresql://USER@HOST/DATABASE or sqlite:///FILE"
+            raise UserError(f"{name} is not the URL of a storage; valid are such as {valid}") from None
+        except (StorageInternalError, SQLAlchemyError) as error:
+            if attempt == _ATTEMPTS:
+                raise UserError(f"the storage {shown} cannot be reached: {scrubbed(_said(error), url)}") from None
+            time.sleep(0.2 * attempt)
+    if storage.engine.dialect.name == "sqlite":
+        # else two processes may read that a trial waits before either has written that it begins
+        storage.engine.dispose()
+        event.listen(storage.engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(storage.engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return storage
+
+
+@contextlib.contextmanager
+def storage_errors() -> Iterator[None]:
+    """Say in a sentence that the storage was lost, or cannot be written any more."""
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError) as error:
+        raise UserError(
+            f"the study cannot be read or written: {_said(error)}; mend that, then repeat the command: it loses no "
+            "finished trial"
+        ) from error
+
+
+def _said(error: BaseException) -> str:
+    error = error.__cause__ or error
+    return " ".join(str(getattr(error, "orig", None) or error).split())[:200]
+
+
+class SeededSampler(PartialFixedSampler):
+    """TPE or random draws, seeded for each trial by how many have drawn before it; the first take what they are given.
+
+    A trial that runs again counts as the one that it repeats. So a study that is resumed draws what it would have
+    drawn, and two processes that share a study never draw the same numbers.
     """
 
-    trials: int | None
-    seconds: float = math.inf
+    def __init__(self, name: str, seed: int, first: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__({}, RandomSampler())
+        self.name = name
+        self.seed = seed
+        self.first = first
+
+    @override
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        trials = study.get_trials(deepcopy=False)
+        place = next(iter(retries(trials[trial.number])), trial.number)
+        place -= sum(bool(retries(other)) for other in trials[:place])
+        seed = (self.seed * 1_000_003 + place) % 2**32
+        inner = TPESampler(seed=seed) if self.name == "tpe" else RandomSampler(seed=seed)
+        super().__init__(dict(self.first[place]) if place < len(self.first) else {}, inner)
+        super().before_trial(study, trial)
+
+
+def open_study(
+    storage: StudyStorage, name: str, search: Search, identity: Mapping[str, Any], first: Sequence[Any], seed: int
+) -> Study:
+    """Open the study of this name, made if it is not there.
+
+    Args:
+        storage: where it is kept.
+        name: of the study.
+        search: says objectives, sampler and pruner.
+        identity: plain data that must be the same whenever the study is opened.
+        first: what the first trials take.
+        seed: of the sampler.
+
+    Raises:
+        UserError: if a study of this name has another identity; the message says where it differs.
+    """
+    pruner = optuna.pruners.MedianPruner() if search.pruner == "median" else optuna.pruners.NopPruner()
+    shared: Any = {"storage": storage, "sampler": SeededSampler(search.sampler, seed, first), "pruner": pruner}
+    try:
+        study = optuna.create_study(study_name=name, directions=["minimize"] * len(search.objectives), **shared)
+    except DuplicatedStudyError:
+        study = optuna.load_study(study_name=name, **shared)
+        until = time.monotonic() + _PATIENCE
+        while _IDENTITY not in study.user_attrs and time.monotonic() < until:
+            time.sleep(0.2)
+    if _IDENTITY not in study.user_attrs:  # new, or its maker died
+        study.set_user_attr(_IDENTITY, identity)
+    saved = study.user_attrs[_IDENTITY]
+    for part, value in identity.items():
+        there = saved.get(part)
+        if there != value:
+            said = difference(there, value, part) if isinstance(there, dict) else f"its {part} is {there}, not {value}"
+            raise UserError(f"the study {name} is another one: {_MEANING.get(part, said)}; name a new --study")
+    return study
 
 
 def run_study(
     study: Study,
-    storage: BaseStorage,
-    base: Experiment,
+    storage: StudyStorage,
+    objective: Callable[[Trial], list[float]],
     *,
-    search: Search,
-    held: HeldData,
-    folds: int,
-    budget: Budget,
+    trials: int | None,
+    seconds: float = math.inf,
     say: Callable[[str], None],
 ) -> None:
     """Run trials until the budget is spent; the study then has exactly that many finished trials.
 
-    A trial whose process has died is failed and run again here, as its values. Where the last trials run in other
-    processes this one waits for them, so that none is lost with its process.
+    Any number of processes may do so at once. A trial whose process has died is failed, and its values are run again.
+    Where the last trials run in other processes this one waits for them, so that none is lost with its process.
 
     Args:
         study: from `open_study`.
         storage: the one that it is kept in.
-        base: what the trials change.
-        search: the space.
-        held: gives the data.
-        folds: number of rolling origins to validate on, 0 for the validation part.
-        budget: when to end.
+        objective: runs a trial.
+        trials: finished trials, pruned ones among them, of all processes together; None for any number.
+        seconds: after which this process starts no other trial.
         say: takes a line of progress.
 
     Raises:
-        KeyboardInterrupt: if it was interrupted; the running trial is then queued again.
+        KeyboardInterrupt: if it was interrupted; the next process runs the values of the running trial again.
     """
-    most = math.inf if budget.trials is None else budget.trials
-    deadline = time.monotonic() + budget.seconds
+    most = math.inf if trials is None else trials
+    deadline = time.monotonic() + seconds
+    seen: set[int] = set()
     waits = False
     while True:
-        for number in retry_dead_trials(study, storage):
-            say(f"trial {number}: its process died, it is tried again")
-        trials = study.get_trials(deepcopy=False)
-        finished = counted(trials)
-        if finished >= most or time.monotonic() >= deadline:
+        fail_stale_trials(study)
+        there = study.get_trials(deepcopy=False)
+        running = [trial for trial in there if trial.state == TrialState.RUNNING]
+        for trial in running:
+            if trial.number not in seen:  # without a first sign of life Optuna never takes its process for dead
+                seen.add(trial.number)
+                storage.record_heartbeat(trial._trial_id)
+        if counted(there) >= most or time.monotonic() >= deadline:
             return
-        running = sum(trial.state == TrialState.RUNNING for trial in trials)
-        if finished + running >= most:
+        if counted(there) + len(running) >= most:
             if not waits:
-                say(f"waiting for the last trials, which run in other processes: {running}")
+                say(f"waiting for the last trials, which run in other processes: {len(running)}")
             waits = True
             time.sleep(_POLL)
             continue
         waits = False
-        trial = study.ask()
-        with claimed(trial):
-            if _is_surplus(study, trial, most):
-                _leave(study, storage, trial, "another process ran the last one")
-                continue
-            _run(study, storage, trial, base, search=search, held=held, folds=folds)
-        say(_progress(study, trial.number, most))
+        for number in _queue_again(study):
+            say(f"trial {number}: its process died, it is tried again")
+        number = _run(study, storage, objective, most)
+        if number is not None:
+            say(_progress(study, number, most))
 
 
-def counted(trials: list[FrozenTrial]) -> int:
+def _queue_again(study: Study) -> list[int]:
+    """Queue the values of trials that did not come to their end; the numbers of those whose process died."""
+    trials = study.get_trials(deepcopy=False)
+    repeated = {number for trial in trials for number in retries(trial)}
+    dead = []
+    for trial in trials:
+        deaths = [number for number in (*retries(trial), trial.number) if reason(trials[number]) == DIED]
+        unfinished = trial.state == TrialState.FAIL and not trial.user_attrs.get(_FINAL)
+        if unfinished and trial.number not in repeated and len(deaths) <= RETRIES:
+            again = copy.deepcopy(trial)
+            again.user_attrs = {}
+            RetryHeartbeatStaleTrialCallback()(study, again)
+            dead += [trial.number] if reason(trial) == DIED else []
+    return dead
+
+
+def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[float]], most: float) -> int | None:
+    """Run a trial, and tell the study how it ended; its number, or None if another process began it a moment before."""
+    trial, state, values = study.ask(), TrialState.FAIL, None
+    trials = study.get_trials(deepcopy=False)
+    earlier, repeats = trials[: trial.number], retries(trials[trial.number])
+    needless = None
+    if counted(trials) + sum(other.state == TrialState.RUNNING for other in earlier) >= most:
+        needless = SURPLUS
+    if repeats and any(retries(other)[-1:] == repeats[-1:] for other in earlier):
+        needless = "another process repeats the same one"
+    # another process may have taken this one for dead, and run it again
+    with get_heartbeat_thread(trial._trial_id, storage), contextlib.suppress(UpdateFinishedTrialError):
+        try:
+            if needless is None:
+                values, state = objective(trial), TrialState.COMPLETE
+            else:
+                trial.set_user_attr(_FINAL, needless != SURPLUS)
+                trial.set_user_attr(REASON, needless)
+        except TrialPruned:
+            state = TrialState.PRUNED
+        except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError):
+            raise
+        except BaseException as error:
+            is_mistake = not isinstance(error, KeyboardInterrupt)
+            with contextlib.suppress(UpdateFinishedTrialError):
+                trial.set_user_attr(_FINAL, is_mistake)
+                trial.set_user_attr(REASON, f"{type(error).__name__}: {error}"[:500] if is_mistake else "interrupted")
+                study.tell(trial, state=state)
+            raise
+        study.tell(trial, values, state, skip_if_finished=True)
+    return trial.number if needless is None else None
+
+
+def counted(trials: Sequence[FrozenTrial]) -> int:
     """How many trials count: those that are finished, pruned ones among them."""
     return sum(trial.state in FINISHED for trial in trials)
+
+
+def retries(trial: FrozenTrial) -> list[int]:
+    """The numbers of the trials that one repeats, the original first."""
+    return RetryHeartbeatStaleTrialCallback.retry_history(trial)
+
+
+def reason(trial: FrozenTrial) -> str | None:
+    """Why a trial was pruned or failed; what its process could not say any more is that it died."""
+    said: str | None = trial.user_attrs.get(REASON)
+    return DIED if said is None and trial.state == TrialState.FAIL else said
 
 
 def best_trial(study: Study) -> FrozenTrial | None:
@@ -107,85 +311,22 @@ def best_trial(study: Study) -> FrozenTrial | None:
 
 
 def error_word(trial: FrozenTrial) -> str:
-    """What the error of a trial is called: MSE, MAE or CRPS."""
+    """The name of the error of a trial: MSE, MAE or CRPS."""
     return str(trial.user_attrs.get("selected_by", "mse_scaled")).removesuffix("_scaled").upper()
-
-
-def _is_surplus(study: Study, trial: Trial, most: float) -> bool:
-    """Whether two processes have started the last trial at once, and this is the later."""
-    others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
-    earlier = sum(other.state == TrialState.RUNNING and other.number < trial.number for other in others)
-    return counted(others) + earlier >= most
-
-
-def _leave(study: Study, storage: BaseStorage, trial: Trial, reason: str) -> None:
-    """Fail a trial that was not begun; values that were queued are queued again."""
-    frozen = _frozen(study, trial)
-    if frozen.params or "fixed_params" in frozen.system_attrs:
-        give_back(study, storage, frozen, reason, counts=False)
-    else:
-        trial.set_user_attr(REASON, reason)
-        study.tell(trial, state=TrialState.FAIL)
-
-
-def _run(
-    study: Study,
-    storage: BaseStorage,
-    trial: Trial,
-    base: Experiment,
-    *,
-    search: Search,
-    held: HeldData,
-    folds: int,
-) -> None:
-    """Run a trial and tell the study how it ended."""
-    try:
-        values = run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=folds)
-        _tell(study, trial, TrialState.COMPLETE, values)
-    except TrialPruned:
-        _tell(study, trial, TrialState.PRUNED)
-    except KeyboardInterrupt:
-        give_back(study, storage, _frozen(study, trial), "interrupted", counts=False)
-        raise
-    except UpdateFinishedTrialError:
-        pass  # taken for dead by another process, which runs it again
-    except STORAGE_ERRORS as error:
-        why = " ".join(str(error.__cause__ or error).split())[:200]
-        raise UserError(
-            f"the storage was lost in trial {trial.number}, which will be tried again: {why}; start `tune` once more"
-        ) from error
-    except Exception as error:
-        trial.set_user_attr(REASON, f"{type(error).__name__}: {error}"[:500])
-        _tell(study, trial, TrialState.FAIL)
-        raise
-
-
-def _tell(study: Study, trial: Trial, state: TrialState, values: list[float] | None = None) -> None:
-    """Finish a trial, unless another process has taken this one for dead."""
-    if _frozen(study, trial).state == TrialState.RUNNING:
-        study.tell(trial, values, state=state)
-
-
-def _frozen(study: Study, trial: Trial) -> FrozenTrial:
-    return next(one for one in study.get_trials(deepcopy=False) if one.number == trial.number)
 
 
 def _progress(study: Study, number: int, most: float) -> str:
     """A line: what the trial came to, the best so far, and how long the rest will take."""
     trials = study.get_trials(deepcopy=False)
     trial, best = trials[number], best_trial(study)
-    if trial.state == TrialState.COMPLETE:
-        said = f"validation {error_word(trial)} {trial.values[0]:.4f}"
-    else:
-        said = f"{trial.state.name.lower()}: {trial.user_attrs.get(REASON, 'taken over by another process')}"
-    line = f"trial {number:>3}  {said}"
-    if best is not None:
-        line += f"; best {best.values[0]:.4f} (trial {best.number})"
-    done = [one for one in trials if one.state in FINISHED]
+    is_whole = trial.state == TrialState.COMPLETE
+    error = f"validation {error_word(trial)} {trial.values[0]:.4f}" if is_whole else ""
+    said = error or f"{trial.state.name.lower()}: {reason(trial)}"
+    line = f"trial {number:>3}  {said}" + (f"; best {best.values[0]:.4f} (trial {best.number})" if best else "")
+    done = counted(trials)
     if most == math.inf:
-        return f"{line}; {len(done)} done"
-    # those that run, this process's next among them
-    workers = 1 + sum(one.state == TrialState.RUNNING for one in trials)
-    seconds = sum(one.duration.total_seconds() for one in done if one.duration)
-    left = (most - len(done)) * seconds / max(1, len(done)) / workers
-    return f"{line}; {len(done)} of {most:.0f} done, {duration(left)} left"
+        return f"{line}; {done} done"
+    workers = 1 + sum(one.state == TrialState.RUNNING for one in trials)  # this process's next among them
+    seconds = sum(one.duration.total_seconds() for one in trials if one.duration and one.state in FINISHED)
+    left = (most - done) * seconds / max(1, done) / workers
+    return f"{line}; {done} of {most:.0f} done, {duration(left)} left"

@@ -3,29 +3,114 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna import TrialPruned
 from optuna.trial import Trial
-from optuna_integration import PyTorchLightningPruningCallback
 
-from tsattn.data import ForecastDataModule
+from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.splits import Recut, Split
 from tsattn.errors import DivergedError, UserError
 from tsattn.experiments import Experiment, Hooks, run
 from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
-from tsattn.predictors import Predictor, named_predictor
+from tsattn.experiments.schema import user_errors
+from tsattn.predictors import Predictor, build_predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.tuning.held_data import HeldData
-from tsattn.tuning.rolling import Fold
+from tsattn.training import TrainerOptions, Training
+from tsattn.tuning.check import check_one_trial
 from tsattn.tuning.search import Search
-from tsattn.tuning.worker import REASON
+from tsattn.tuning.study import REASON
 
-__all__ = ["run_trial"]
+__all__ = ["Fold", "HeldData", "run_trial"]
+
+# arguments of a DataModule that do not say what it reads
+_SIZES = (
+    *("context_length", "prediction_length", "batch_size", "eval_batch_size", "num_workers", "resident_gb"),
+    *("scaling", "val_windows", "transform"),
+)
+_HELD = 12  # DataModules that are kept set up
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One of `count` blocks of rows before the test part: it is validated on, all rows before it are trained on.
+
+    The blocks, the oldest with number 0, lie side by side and end where the test part starts. Each is as long as the
+    data's own validation part, or shorter, so that together they take at most half of the rows before the test part.
+    """
+
+    number: int
+    count: int
+
+    def split(self, whole: Split) -> Split:
+        """The split of this fold: no row is left for testing."""
+        length = min(whole.val_end - whole.train_end, whole.val_end // (2 * self.count))
+        start = whole.val_end - (self.count - self.number) * length
+        return Split(start, start + length, start + length)
+
+    def hold_out(self, data: ForecastDataModule) -> ForecastDataModule:
+        """Split data as this fold says, not set up; `setup` refuses a block that is too short for a window."""
+        return data.recut(Recut(data.rule, self.split), ("train", "val"))
+
+
+class HeldData:
+    """Gives the data of experiments, set up: read once, and set up once for each description of them."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, ForecastDataModule] = {}
+        self._panels: dict[str, Panel] = {}
+        self._lacking: dict[str, UserError] = {}
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """Refuse a configuration that cannot be a trial: for its options, data, predictor or training."""
+        experiment = Experiment.of(config)
+        check_one_trial(experiment)
+        with user_errors():
+            _, trainer = experiment.made()
+            data = self.of(experiment)
+            assert data.task is not None
+            predictor = build_predictor(experiment.model["backbone"])
+            predictor.build(data.task, experiment.output, empty=True)
+            options = {name: value for name, value in experiment.model.items() if name != "backbone"}
+            predictor.check_fit(data, Training(TrainerOptions.of(trainer), options, experiment.seed))
+
+    def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
+        """The DataModule that an experiment describes, for one trial; its series are read and scaled once for all.
+
+        What a training notes in its data (its Trainer, how long it is) stays in those of this trial. Without a fold the
+        data have their own split.
+
+        Raises:
+            UserError: for what a class or the data refuse.
+        """
+        kind, arguments = experiment.data["class_path"], dict(experiment.data.get("init_args") or {})
+        key = json.dumps([kind, arguments, fold and [fold.number, fold.count]])
+        data = self._held.pop(key, None)
+        if data is None:
+            data, _ = experiment.made()
+            data = data if fold is None else fold.hold_out(data)
+            source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
+            if source in self._lacking:  # what cannot be fetched is asked for once
+                raise self._lacking[source]
+            try:
+                data.prepare_data()
+            except UserError as error:
+                self._lacking[source] = error
+                raise
+            if source not in self._panels:
+                self._panels[source] = data.source.load()
+            data.panel = self._panels[source]  # as it was read: `setup` leaves the categories of one split's training
+            data.setup("fit")
+        self._held[key] = data  # the last used is the last to go
+        while len(self._held) > _HELD:
+            del self._held[next(iter(self._held))]
+        return data.with_context(data.context_length)
 
 
 def run_trial(
@@ -33,26 +118,15 @@ def run_trial(
 ) -> list[float]:
     """Run an experiment without its test and return its objectives, the validation error first.
 
-    The error is the one that `fit` chooses by (`tsattn.evaluation.selection`); with folds, its mean over them. What
-    else is known of the trial is written to its attributes: ``error``, ``errors`` of the folds, ``selected_by`` (the
-    name of the error), ``step`` of the lowest (None of what has no steps), ``parameters`` (all numbers that a fit
-    determines, `Predictor.num_parameters`: trained weights of networks, solved weights of closed forms, those of all
-    members of an ensemble), ``flops`` of a forward pass of one window, ``seconds`` of fit and validation, ``memory``
-    (the peak in bytes: on an accelerator what was allocated there, else what the process held), ``seed`` and
-    ``device``.
-
-    Args:
-        trial: of Optuna.
-        base: the experiment that is searched around.
-        taken: what the trial takes of the space.
-        search: the space.
-        held: gives the data.
-        folds: number of rolling origins, 0 for the validation part.
+    The error is the one that `fit` chooses by; with `folds` rolling origins, 0 for the validation part, it is their
+    mean. The trial's attributes hold ``error``, ``errors`` of the folds, ``selected_by`` (the name of the error),
+    ``step`` of the lowest (None of what has no steps), ``parameters`` (`Predictor.num_parameters`), ``flops`` of a
+    forward pass of one window, ``seconds`` of fit and validation, ``memory`` (the peak in bytes: on an accelerator what
+    was allocated there, else what the process held), ``seed`` and ``device``.
 
     Raises:
         TrialPruned: if it is worse than the others, diverged, ran out of memory, is refused, or breaks a constraint
             that is known before it is trained; the attribute ``reason`` says which.
-        KeyboardInterrupt: if it was interrupted.
     """
     errors: list[float] = []
     sizes: dict[str, float] = {}
@@ -74,10 +148,8 @@ def run_trial(
 
         # the curve of an ensemble's member is not that of the ensemble
         has_steps = issubclass(named_predictor(experiment.model["backbone"])[1], NetworkPredictor)
+        watching = [_Pruning(trial, f"val_{experiment.selection}")] if prunes and has_steps and not folds else []
         for number in range(max(1, folds)):
-            watching = (
-                [_StepPruning(trial, f"val_{experiment.selection}")] if prunes and has_steps and not folds else []
-            )
             data = held.of(experiment, Fold(number, folds) if folds else None)
             facts = run(experiment, data=data, test=False, hooks=Hooks(callbacks=watching, built=built)).fit
             errors.append(facts["validation_error"])
@@ -85,33 +157,25 @@ def run_trial(
                 trial.report(sum(errors) / len(errors), number)
                 if number + 1 < folds and trial.should_prune():
                     raise TrialPruned(f"worse than the median after {number + 1} of {folds} origins")
-        error = sum(errors) / len(errors)
-    values = {
-        "error": error,
-        "seconds": round(time.perf_counter() - started, 2),
-        "memory": peak(),
-        **sizes,
-    }
+    seconds = round(time.perf_counter() - started, 2)
+    values = {"error": sum(errors) / len(errors), "seconds": seconds, "memory": peak(), **sizes}
     _note(trial, errors=errors, step=facts.get("best_step"), selected_by=facts["selected_by"], **values)
     _constrain(trial, search, {"memory": values["memory"]})
     return [values[name] for name in search.objectives]
 
 
-class _StepPruning(PyTorchLightningPruningCallback):  # type: ignore[misc]  # has no types
-    """Optuna's callback, which reports one value an epoch, given steps: an epoch may hold several validations."""
+class _Pruning(Callback):
+    """Reports each validation by its step, and ends a trial that falls behind the others."""
+
+    def __init__(self, trial: Trial, monitor: str) -> None:
+        self.trial = trial
+        self.monitor = monitor
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        try:
-            super().on_validation_end(trainer, _Stepwise(trainer.global_step))
-        except TrialPruned as pruned:
-            raise TrialPruned(f"worse than the median at step {trainer.global_step}") from pruned
-
-
-@dataclass(frozen=True)
-class _Stepwise:
-    """What the callback asks a module for."""
-
-    current_epoch: int
+        if not trainer.sanity_checking:
+            self.trial.report(float(trainer.callback_metrics[self.monitor]), trainer.global_step)
+            if self.trial.should_prune():
+                raise TrialPruned(f"worse than the median at step {trainer.global_step}")
 
 
 @contextlib.contextmanager
@@ -119,48 +183,40 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
     """Prune a trial that cannot be trained, and note why; a sampler learns from it as from a bad one."""
     try:
         yield
-    except TrialPruned as pruned:
-        trial.set_user_attr(REASON, str(pruned))
-        raise
-    except DivergedError as error:
-        _prune(trial, str(error), error)
+    except (TrialPruned, DivergedError) as error:
+        reason, cause = str(error), error
     except Exception as error:
         if _is_out_of_memory(error):
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
-            _prune(trial, "out of memory", error)
-        if isinstance(error, UserError):
-            _prune(trial, f"refused: {error}", error)
-        raise
+            reason = "out of memory"
+        elif isinstance(error, UserError):
+            reason = f"refused: {error}"
+        else:
+            raise
+        cause = error
+    else:
+        return
+    trial.set_user_attr(REASON, reason)
+    raise TrialPruned(reason) from cause
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
     """Whether this is what an allocator raises, or the sentence for users that was made of it."""
     if isinstance(error, UserError):
         return error.__cause__ is not None and _is_out_of_memory(error.__cause__)
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
     # the CPU's allocator has no class of its own
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-def _prune(trial: Trial, reason: str, error: BaseException) -> None:
-    trial.set_user_attr(REASON, reason)
-    raise TrialPruned(reason) from error
+    is_host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return is_host or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _constrain(trial: Trial, search: Search, sizes: Mapping[str, float]) -> None:
-    """Tell the sampler how far a trial is above its limits; one that is needs no training.
-
-    Raises:
-        TrialPruned: if it is above one; not for memory, which is known when all is done.
-    """
-    for name, size in sizes.items():
-        most = search.constraints.get(name)
-        if most is not None:
-            trial.set_constraint(name, size - most)
-            if size > most and name != "memory":
-                raise TrialPruned(f"{size:,.0f} {name}, above the {most:,.0f} allowed")
+    """Tell the sampler how far a trial is above its limits, and prune it, but for memory: then all is done."""
+    for name in sizes.keys() & search.constraints.keys():
+        above = sizes[name] - search.constraints[name]
+        trial.set_constraint(name, above)
+        if above > 0 and name != "memory":
+            raise TrialPruned(f"{sizes[name]:,.0f} {name}, above the {search.constraints[name]:,.0f} allowed")
 
 
 def _note(trial: Trial, **values: Any) -> None:

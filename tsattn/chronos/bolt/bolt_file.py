@@ -18,8 +18,8 @@ from torch import Tensor
 from tsattn.backbones import build_backbone
 from tsattn.checks import folder_path
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
+from tsattn.descriptions import PlainData
 from tsattn.errors import UserError
-from tsattn.plain_data import PlainData
 from tsattn.task import Output, Task
 
 __all__ = [

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tsattn.checksums import sha256
 from tsattn.data.splits import BenchmarkShares, ByShare, EttMonths, Split
 from tsattn.errors import UserError, did_you_mean, one_of
+from tsattn.saved_folders import sha256
 
 __all__ = [
     *("CARDS", "BrokenHeaders", "Card", "CrLf", "Flat", "Missing", "Note", "Oddity", "Sentinel", "UnevenStep"),

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from typing_extensions import override
 
-from tsattn.checksums import sha256
 from tsattn.data.csv_cells import lines_of, read_cells
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.panel import Panel
@@ -34,6 +33,7 @@ from tsattn.data.splits import EttMonths, in_zone, iso_date
 from tsattn.data.stamps import time_stamps
 from tsattn.data.table_options import TextFormat
 from tsattn.errors import UserError, one_of
+from tsattn.saved_folders import sha256
 from tsattn.task import Task
 
 __all__ = ["CardSource", "PublicDataModule", "channels_frame", "differences", "frame_differences"]
