@@ -352,35 +352,27 @@ def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        (
-            {"swaps": {"encoder.0": {"attention": "foreign_code.Attention", "convert": "copy"}}},
-            "weights import nothing",
-        ),
-        ({"attention_implementation": "somebody/kernels"}, "somebody/kernels is no attention_implementation"),
-        ({"config": {"_attn_implementation": "somebody/kernels"}}, "somebody/kernels is no attention_implementation"),
-        ({"config": {"_experts_implementation": "somebody/kernels"}}, "somebody/kernels is no attention_implement"),
-        (
-            {"config": {"attribute_map": {"x": "_attn_implementation"}, "x": "somebody/kernels"}},
-            "somebody/kernels is no attention_implementation",
-        ),
+        {"swaps": {"encoder.0": {"attention": "foreign_code.Attention", "convert": "copy"}}},
+        {"attention_implementation": "somebody/kernels"},
+        {"config": {"_attn_implementation": "somebody/kernels"}},
+        {"config": {"_experts_implementation": "somebody/kernels"}},
+        {"config": {"attribute_map": {"x": "_attn_implementation"}, "x": "somebody/kernels"}},
     ],
 )
 def test_the_record_beside_the_weights_runs_nothing(
-    change: dict[str, Any], message: str, toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "foreign_code.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = forecaster(described("bolt", "mlr")).fit(toy_frame)
-    assert made.fitted is not None
-    state = made.fitted.predictor.state_dict()
-    record = json.loads(state["network.backbone.record"].numpy().tobytes())
+    state = network("bolt", trained="all", attention=MLR).state_dict()
+    record = json.loads(state["record"].numpy().tobytes())
     change = {name: {**record[name], **value} if name == "config" else value for name, value in change.items()}
-    text = json.dumps({**record, **change}).encode()
-    state["network.backbone.record"] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    again = build_predictor(made.predictor.description)
-    again.build(made.task, made.fitted.predictor.output, empty=True)
+    state["record"] = torch.frombuffer(bytearray(json.dumps({**record, **change}).encode()), dtype=torch.uint8)
+    with torch.device("meta"):
+        again = ChronosNetwork(toy_task(), Output(LEVELS), trained="all", attention=MLR)
+    message = "weights import nothing" if "swaps" in change else "somebody/kernels is no attention_implementation"
     with pytest.raises((UserError, RuntimeError), match=message):
         again.load_state_dict(state, assign=True)
     assert "foreign_code" not in sys.modules

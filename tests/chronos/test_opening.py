@@ -27,6 +27,7 @@ from tsattn.chronos.bolt.bolt_file import load_bolt
 from tsattn.chronos.chronos_network import ChronosNetwork
 from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
+from tsattn.predictors import build_predictor
 from tsattn.task import Output
 
 
@@ -80,40 +81,27 @@ def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
         for opening in (NamedWeights.of, open_weights, open_pipeline):
             with pytest.raises(UserError, match="is no model on the hub, which alone has revisions: leave"):
                 opening(weights, revision="abc")
-        with pytest.raises(UserError, match="leave revision out"):
-            Forecaster({"kind": "chronos", "weights": weights, "revision": "abc"}, prediction_length=2).predict(
-                pd.DataFrame({"y": range(30)}, index=pd.date_range("2024", periods=30, freq="D"))
-            )
 
 
-@pytest.mark.parametrize("kind", ["bolt", "chronos2", "file"])
-def test_a_number_of_paths_is_refused_where_none_are_drawn(kind: str, toy_frame: pd.DataFrame) -> None:
-    weights = small_weights() if kind == "file" else weights_of(kind)
-    described = {"kind": "chronos", "weights": weights, "num_samples": 7}
-    for more in ({}, {"attention": {"kind": "swa", "window_size": 2}}, {"trained": "all"}):
-        with pytest.raises(
-            UserError, match=r"num_samples is of Chronos-T5, which draws paths: .*; leave num_samples out"
-        ):
-            Forecaster({**described, **more}, prediction_length=2, context_length=20, max_steps=1).fit(toy_frame)
+@pytest.mark.parametrize("more", [{}, {"attention": "swa"}, {"trained": "all"}], ids=str)
+def test_a_number_of_paths_is_refused_where_none_are_drawn(more: dict[str, Any]) -> None:
+    for weights in (small_weights(), weights_of("chronos2")):
+        predictor = build_predictor({"kind": "chronos", "weights": weights, "num_samples": 7, **more})
+        with pytest.raises(UserError, match=r"num_samples is of Chronos-T5, .*; leave num_samples out"):
+            predictor.build(toy_task(20, 2, 1), Output())
 
 
-def test_an_adapted_folder_keeps_its_swap(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+def test_an_adapted_folder_keeps_its_swap(tmp_path: Path) -> None:
     adapt(weights_of("bolt"), {"kind": "swa", "window_size": 2}, where=[1]).save(tmp_path / "adapted")
-    weights = str(tmp_path / "adapted")
-    described = {"kind": "chronos", "weights": weights}
-    sizes = {"context_length": 24, "prediction_length": 4, "max_steps": 1}
+
+    def network(**options: Any) -> ChronosNetwork:
+        return ChronosNetwork(toy_task(), Output(), weights=str(tmp_path / "adapted"), **options)
+
     with pytest.raises(UserError, match="adapted: its swapped layers are those that are trained; leave where out"):
-        Forecaster({**described, "trained": "attention", "where": [0]}, **sizes).fit(toy_frame)
-    for trained in (None, "lora"):
-        with pytest.raises(
-            UserError, match="is adapted already, by attention of its own: leave attention out, or give"
-        ):
-            Forecaster({**described, "trained": trained, "attention": "mlr"}, **sizes).fit(toy_frame)
-    names = [
-        name
-        for name, part in ChronosNetwork(toy_task(), Output(), weights=weights, trained="attention").named_parameters()
-        if part.requires_grad
-    ]
+        network(trained="attention", where=[0])
+    with pytest.raises(UserError, match="is adapted already, by attention of its own: leave attention out, or give"):
+        network(trained="lora", attention="mlr")
+    names = [name for name, part in network(trained="attention").named_parameters() if part.requires_grad]
     assert names
     assert all("encoder.block.1." in name for name in names)
 
