@@ -172,9 +172,12 @@ def fit_experiment(
         if recording is not None:
             recording.check_data(fingerprint(data))
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
-        if not is_network:  # whose fit checks first, with the Trainer that trains
+        say_data = partial(_say_data, data, predictor, hooks.say)
+        if is_network:  # its fit checks first, with the Trainer that trains
+            training = replace(training, say=_after(say_data, hooks.say))
+        else:
             predictor.check_fit(parts.fit_data, training)
-        _say_data(data, predictor, hooks.say)
+            say_data()
         if not predictor.is_trained:
             hooks.say(predictor.summary)
         with own_random_state(seed):
@@ -322,6 +325,18 @@ def _open(
         after = "" if member is None else f" after step {recording.step(member)}{f' of {member}' if member else ''}"
         path = recording.folder.path
         say(f"going on with {path}{after}" if recording.goes_on else f"run folder: {path}")
+
+
+def _after(before: Callable[[], None], say: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that says lines, and does something before the first."""
+    left = [before]
+
+    def said(line: str) -> None:
+        while left:
+            left.pop()()
+        say(line)
+
+    return said
 
 
 def _say_data(data: ForecastDataModule, predictor: Predictor, say: Callable[[str], None]) -> None:

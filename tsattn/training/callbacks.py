@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from lightning.fabric.plugins import TorchCheckpointIO
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule as Model
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, EarlyStopping, LambdaCallback, ModelCheckpoint, ProgressBar
 from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from lightning.pytorch.trainer.states import TrainerFn
@@ -77,7 +78,7 @@ class BestCheckpoint(ModelCheckpoint):
         return Path(str(self.dirpath)) / "best.ckpt"
 
     @override
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Model) -> None:
         super().on_validation_end(trainer, pl_module)
         if self.keeps_last and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt")
@@ -108,7 +109,7 @@ class BestInMemory(Callback):
         self.step = 0
 
     @override
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Model) -> None:
         error = float(trainer.callback_metrics[self.monitor])
         if not trainer.sanity_checking and error < self.error:
             self.error, self.step = error, trainer.global_step
@@ -117,7 +118,7 @@ class BestInMemory(Callback):
 
 
 def load_best(
-    module: LightningModule, trainer: Trainer, kept: BestCheckpoint | BestInMemory, checkpoint: Path | None
+    module: Model, trainer: Trainer, kept: BestCheckpoint | BestInMemory, checkpoint: Path | None
 ) -> dict[str, Any]:
     """Leave a module, whose training was resumed from a checkpoint, with the best weights that a callback has kept.
 
@@ -176,14 +177,12 @@ class SaveProgress(Callback):
                 signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
 
     @override
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         self._saved = time.monotonic()
         self._trains = True
 
     @override
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
         is_time = time.monotonic() - self._saved > self.every
@@ -213,7 +212,7 @@ class ExactResume(Callback):
         self._trainer: Any = None
 
     @override
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, trainer: Trainer, pl_module: Model, stage: str) -> None:
         self._trainer = trainer
 
     @override
@@ -229,7 +228,7 @@ class ExactResume(Callback):
         self._restored = state_dict
 
     @override
-    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Model, checkpoint: dict[str, Any]) -> None:
         """Take a finished training for one in the middle of its one epoch: it may be longer now.
 
         Else Lightning would begin a second epoch, after the first batch of which it stops.
@@ -240,12 +239,12 @@ class ExactResume(Callback):
         loop["epoch_loop.batch_progress"]["is_last_batch"] = False
 
     @override
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         if self._restored is not None:
             self._trainer.train_dataloader.load_state_dict(self._restored["loader"])
 
     @override
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Model, batch: Any, batch_idx: int) -> None:
         if self._restored is None:
             return
         torch.set_rng_state(self._restored["cpu"].cpu())
@@ -265,7 +264,7 @@ class StopEarly(EarlyStopping):
         super().load_state_dict({**state_dict, "patience": self.patience})
 
     @override
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         """End at once a training that had ended before it was killed."""
         trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience
 
@@ -291,9 +290,7 @@ class FiniteLoss(Callback):
         self._watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
 
     @override
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         loss = outputs["loss"].detach().float()
         if self._watched is None:
             limit = self.most * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
@@ -307,7 +304,7 @@ class FiniteLoss(Callback):
             self.on_validation_start(trainer, pl_module)
 
     @override
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: Model) -> None:
         if self._watched is None or self._watched[1].isinf():
             return
         step = int(self._watched[1])
@@ -337,7 +334,7 @@ class Throughput(Callback):
         self._started: float | None = None
 
     @override
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: Model, batch: Any, batch_idx: int) -> None:
         if self._started is None:
             device = trainer.strategy.root_device
             if device.type == "cuda":
@@ -346,13 +343,11 @@ class Throughput(Callback):
             self._windows, self._started = 0, time.perf_counter()
 
     @override
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._windows += len(batch) * trainer.world_size
 
     @override
-    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_start(self, trainer: Trainer, pl_module: Model) -> None:
         if self._started is None:  # a validation before the first step, or one at the very end
             return
         device = trainer.strategy.root_device
@@ -386,7 +381,7 @@ class Progress(ProgressBar):
         self._is_enabled = False
 
     @override
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
         self._start = self._last = time.monotonic()
         self._first = trainer.global_step
         if self.say is None and self._is_enabled:
@@ -394,9 +389,7 @@ class Progress(ProgressBar):
             self._bar = Tqdm(total=total, initial=self._first, desc="training", unit="step")
 
     @override
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         now, step, steps = time.monotonic(), trainer.global_step, trainer.max_steps
         if self._bar is not None and (step % _BAR_EVERY == 0 or step == steps):
             self._draw(trainer, pl_module)
@@ -410,24 +403,22 @@ class Progress(ProgressBar):
         self.say(f"{line}; {duration(left)} left" if steps > 0 else line)
 
     @override
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Model) -> None:
         self._draw(trainer, pl_module)
 
     @override
-    def on_train_end(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException | None = None
-    ) -> None:
+    def on_train_end(self, trainer: Trainer, pl_module: Model, exception: BaseException | None = None) -> None:
         if self._bar is not None:
             self._bar.close()
 
     on_exception = on_train_end
 
-    def _draw(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def _draw(self, trainer: Trainer, pl_module: Model) -> None:
         if self._bar is not None:
             values = self._values(trainer, pl_module).items()
             self._bar.set_postfix_str(", ".join(f"{name}={value:.4g}" for name, value in values), refresh=False)
             self._bar.update(trainer.global_step - self._bar.n)
 
-    def _values(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, float]:
+    def _values(self, trainer: Trainer, pl_module: Model) -> dict[str, float]:
         names = ("train_loss", f"val_{getattr(pl_module, 'selection', '')}")
         return {name: trainer.callback_metrics[name].item() for name in names if name in trainer.callback_metrics}

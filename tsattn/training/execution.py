@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import threading
 import warnings
@@ -180,5 +179,4 @@ def is_first_process() -> bool:
     """Return whether this is the one process, of those that train together, that writes and prints."""
     from lightning.pytorch.utilities import rank_zero_only
 
-    # a launcher names the rank, which Lightning asks for when it is imported and when a Trainer is made
-    return os.environ.get("RANK", "0") == "0" and bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+    return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]

@@ -126,10 +126,9 @@ class ForecastingModule(LightningModule):
         calibration_share(calibrate)
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
-        if compile_mode is not None and compile_mode not in COMPILE_MODES:
-            raise UserError(
-                f"compile_mode must be one of {one_of(COMPILE_MODES)}, or null for none, not {compile_mode!r}"
-            )
+        if compile_mode not in (None, *COMPILE_MODES):
+            modes = one_of(COMPILE_MODES)
+            raise UserError(f"compile_mode must be one of {modes}, or null for none, not {compile_mode!r}")
         self.output = Output(tuple(quantiles), distribution)
         if patience is not None and patience < 1:
             raise UserError(f"patience must be at least 1 validation, not {patience}")
@@ -314,10 +313,7 @@ class ForecastingModule(LightningModule):
 
     @override
     def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: int | float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Optimizer, gradient_clip_val: Any = None, gradient_clip_algorithm: Any = None
     ) -> None:
         plugin = self.trainer.precision_plugin
         if isinstance(plugin, MixedPrecision) and not self._scales_loss:
