@@ -48,7 +48,8 @@ class Synthetic(ForecastDataModule):
         values = np.random.default_rng(0).standard_normal((ROWS, CHANNELS))
         index = pd.date_range("2016-07-01", periods=ROWS, freq="h")
         source = FrameSource(pd.DataFrame(values, index, [f"c{i}" for i in range(CHANNELS)]))
-        super().__init__("synthetic", source, ByShare(0.7, 0.1), context_length, HORIZON, batch_size=BATCH)
+        sizes = {"context_length": context_length, "prediction_length": HORIZON, "batch_size": BATCH}
+        super().__init__("synthetic", source, ByShare(0.7, 0.1), **sizes)
 
 
 class PerSample(Dataset[tuple[Any, ...]]):

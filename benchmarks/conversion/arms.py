@@ -12,7 +12,7 @@ from torch import Tensor
 from tsattn import PublicDataModule
 from tsattn.chronos import AdaptedChronos, adapt
 from tsattn.chronos.swapped.building import Surroundings
-from tsattn.data.pretraining.kernel_synth import synthetic_series
+from tsattn.data.pretraining import synthetic_series
 
 __all__ = ["FINE_TUNED", "ORIGINAL", "SIZES", "TOY", "ZERO_SHOT", "Sizes", "converted", "described", "series_of"]
 

@@ -77,7 +77,14 @@ class DrawnDataModule(ForecastDataModule):
         **sizes: Any,
     ) -> None:
         rule = _ByFirstStep(context_length, prediction_length)
-        super().__init__(name, _DrawnSource(self), rule, context_length, prediction_length, **sizes)
+        super().__init__(
+            name,
+            _DrawnSource(self),
+            rule,
+            context_length=context_length,
+            prediction_length=prediction_length,
+            **sizes,
+        )
         self.how = how
         self.val_draws = whole_number("val_draws", val_draws)
         self.test_draws = whole_number("test_draws", test_draws)

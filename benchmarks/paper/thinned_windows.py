@@ -8,8 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from tsattn.data.public.public_data import PublicDataModule
-from tsattn.data.split_rule import Recut
-from tsattn.data.splits import Split
+from tsattn.data.splits import Recut, Split
 from tsattn.errors import whole_number
 
 __all__ = ["ThinnedDataModule"]

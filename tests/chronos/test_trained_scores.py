@@ -11,7 +11,7 @@ import torch
 from tests.chronos.tiny_models import forecast
 from tsattn.chronos import adapt, open_pipeline
 from tsattn.chronos.calibration import output_errors
-from tsattn.data.pretraining.seasonal_series import seasonal_series
+from tsattn.data.pretraining import seasonal_series
 
 FOLDER = Path(__file__).parent / "small_t5"
 MLR = {"kind": "mlr", "ranks": [8, 4, 4]}

@@ -18,7 +18,7 @@ from tsattn.cli.help_table import GROUPS, USAGES, Option
 from tsattn.cli.parsing import command_parser
 from tsattn.cli.short_help import short_help
 from tsattn.cli.tune import _parser as tune_parser
-from tsattn.data import CSVDataModule, ForecastDataModule, FrameDataModule
+from tsattn.data import CSVDataModule, DataOptions, FrameDataModule
 from tsattn.predictors import predictor_kinds
 
 parser_of = cache(command_parser)
@@ -41,7 +41,7 @@ for command in sys.argv[1:]:
 
 def data_defaults() -> dict[str, Any]:
     """The defaults of the arguments of a file of one's own, whose class hands them on to those that it is made of."""
-    classes = (ForecastDataModule, FrameDataModule, CSVDataModule)
+    classes = (DataOptions, FrameDataModule, CSVDataModule)
     parameters = {name: one for cls in classes for name, one in inspect.signature(cls).parameters.items()}
     return {name: one.default for name, one in parameters.items() if one.kind is not one.VAR_KEYWORD}
 

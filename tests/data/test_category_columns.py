@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tsattn.data import FrameDataModule, Panel, panel_from_frame
+from tsattn.data.matching import match_task
 from tsattn.errors import UserError
 
 KINDS = ["rain", "sun", "wind", None, "sun", "fog", "rain", "wind"]
@@ -77,13 +78,13 @@ def test_categories_are_those_of_the_training_rows_and_others_are_none_of_them(
     later = read_for(data, table(["zebra", "c", "b"]))
     np.testing.assert_array_equal(later.past_covariates, [[0], [3], [2]])
     # and what was unseen once is so again
-    again = panel_from_frame(later.to_frame(), past_covariates=["sky"]).for_task(data.task, "it")
+    again = match_task(panel_from_frame(later.to_frame(), past_covariates=["sky"]), data.task, "it")
     np.testing.assert_array_equal(again.past_covariates, [[0], [3], [2]])
 
 
 def read_for(data: FrameDataModule, frame: pd.DataFrame) -> Panel:
     assert data.task is not None
-    return panel_from_frame(frame, past_covariates=["sky"], frequency="D").for_task(data.task, "the frame")
+    return match_task(panel_from_frame(frame, past_covariates=["sky"], frequency="D"), data.task, "the frame")
 
 
 def test_numbers_where_categories_were_trained_on_are_refused_and_many_categories_too() -> None:

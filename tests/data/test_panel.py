@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.data.cases import ROLES, assert_same, covariate_frame, long_frame, wide_frame
+from tsattn.data.matching import match_task
 from tsattn.data.reader import panel_from_frame
 from tsattn.errors import UserError
 from tsattn.task import Task
@@ -59,4 +60,4 @@ def test_channels_become_series_in_the_order_of_their_names() -> None:
 def test_another_frequency_than_the_model_s_is_refused() -> None:
     task = Task("toy", 4, 2, ("y",), "h", 24)
     with pytest.raises(UserError, match="it has frequency 'D'; the model was trained on 'h'"):
-        panel_from_frame(long_frame({"a": 5})).for_task(task, "it")
+        match_task(panel_from_frame(long_frame({"a": 5})), task, "it")

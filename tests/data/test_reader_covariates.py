@@ -10,8 +10,11 @@ import pandas as pd
 import pytest
 
 from tests.data.cases import ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
+from tsattn.data.matching import in_static_categories, match_task
 from tsattn.data.reader import panel_from_frame
+from tsattn.data.windows import future_for
 from tsattn.errors import UserError
+from tsattn.task import Task
 
 
 def test_rows_after_the_last_target_are_the_future_of_covariates(caplog: pytest.LogCaptureFixture) -> None:
@@ -30,8 +33,8 @@ def test_rows_after_the_last_target_are_the_future_of_covariates(caplog: pytest.
     np.testing.assert_array_equal(panel.ahead, future[["price", "promo"]].astype(float))
     assert panel.ahead_starts.tolist() == [0, 4, 8]
     expected = future[["price", "promo"]].to_numpy(float).reshape(2, 4, 2)
-    np.testing.assert_array_equal(panel.future_for(4), expected)
-    np.testing.assert_array_equal(panel.future_for(2), expected[:, :2])
+    np.testing.assert_array_equal(future_for(panel, 4), expected)
+    np.testing.assert_array_equal(future_for(panel, 2), expected[:, :2])
     assert panel.future_time(1, 4).tolist() == future["ds"].tolist()[4:]
     assert logged(caplog) == ["the frame: read 8 rows after the last targets as the future of the covariates"]
 
@@ -56,33 +59,33 @@ def test_future_of_a_wide_frame() -> None:
     assert_same(panel, panel_from_frame(frame, future_covariates=["z"]))
     indexed = frame.set_index("date")
     panel = panel_from_frame(indexed[:9], future_covariates="z", future=indexed.loc[indexed.index[9:], ["z"]])
-    np.testing.assert_array_equal(panel.future_for(3), [[[2], [1], [0]]])
+    np.testing.assert_array_equal(future_for(panel, 3), [[[2], [1], [0]]])
 
 
 def test_future_that_stops_early_is_refused_with_its_place() -> None:
     panel = panel_from_frame(covariate_frame().drop(index=25), **ROLES)  # the last row of series b
-    assert panel.future_for(3).shape == (2, 3, 2)
+    assert future_for(panel, 3).shape == (2, 3, 2)
     with pytest.raises(UserError) as caught:
-        panel.future_for(4)
+        future_for(panel, 4)
     message = str(caught.value)
     last = covariate_frame()["ds"][25]
     for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4", "`--future FILE`"):
         assert fragment in message
     with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
-        panel.future_for(6)
+        future_for(panel, 6)
 
 
 def test_hole_in_the_future_is_refused_with_its_place() -> None:
     frame = covariate_frame().astype({"promo": object})
     frame.loc[12, "promo"] = None  # of series a, third step
     panel = panel_from_frame(frame, **ROLES)
-    assert panel.future_for(2).shape == (2, 2, 2)
+    assert future_for(panel, 2).shape == (2, 2, 2)
     with pytest.raises(UserError, match=f"covariate promo.*series a.*{frame['ds'][12]}, step 3"):
-        panel.future_for(3)
+        future_for(panel, 3)
 
 
 def test_without_future_covariates_there_is_no_future() -> None:
-    assert panel_from_frame(long_frame({"a": 5})).future_for(3) is None
+    assert future_for(panel_from_frame(long_frame({"a": 5})), 3) is None
 
 
 def test_missing_targets_at_the_end_are_rows_without_future_covariates() -> None:
@@ -172,10 +175,10 @@ def test_covariates_without_any_future_are_named() -> None:
     panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
     advice = r"pass them with `--future FILE` \(Python: `future=frame`\)"
     with pytest.raises(UserError, match=f"^`price`, `promo` have no values for the next 3 steps; {advice}$"):
-        panel.future_for(3)
+        future_for(panel, 3)
     frame.loc[frame["y"].isna(), "price"] = np.nan
     with pytest.raises(UserError, match="`price` has no values for the next 3 steps"):
-        panel_from_frame(frame, **ROLES).future_for(3)
+        future_for(panel_from_frame(frame, **ROLES), 3)
 
 
 def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,14 +221,14 @@ def test_future_without_future_covariates_is_refused() -> None:
 def test_channels_and_covariates_come_in_the_order_of_the_model() -> None:
     frame = covariate_frame().assign(z=lambda frame: -frame["y"])
     panel = panel_from_frame(frame, target=["y", "z"], **ROLES)
-    other = panel.with_channels(("z", "y"), "it").with_covariates(("rain",), ("promo", "price"), "it")
+    other = panel.select(channels=("z", "y"), future=("promo", "price"))
     np.testing.assert_array_equal(other.values, panel.values[:, [1, 0]])
     np.testing.assert_array_equal(other.future_covariates, panel.future_covariates[:, [1, 0]])
     np.testing.assert_array_equal(other.ahead, panel.ahead[:, [1, 0]])
     assert (other.channels, other.future_names) == (("z", "y"), ("promo", "price"))
-    assert panel.with_covariates((), ("promo",), "it").past_covariates is None
+    assert panel.select(past=(), future=("promo",)).past_covariates is None
     with pytest.raises(UserError, match="it lacks the future covariate 'rain' that the model was trained with"):
-        panel.with_covariates((), ("rain",), "it")
+        match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, future_covariates=("rain",)), "it")
 
 
 def test_bool_covariates_are_0_and_1() -> None:
@@ -256,20 +259,20 @@ def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureF
     frame = long_frame({"a": 4, "b": 3}).assign(shop=["south"] * 4 + ["west"] * 3, floor=2.0)
     panel = panel_from_frame(frame, static=["shop", "floor"])
     names, known = ("shop", "floor"), (("north", "south", "west"), ("1", "2"))
-    later = panel.with_static(names, known, "it")
+    later = in_static_categories(panel.select(static=names), known, "it")
     assert later.static.tolist() == [[1, 1], [2, 1]]
     assert (later.static_names, later.static_categories) == (names, known)
-    swapped = panel.with_static(names[::-1], known[::-1], "it")
+    swapped = in_static_categories(panel.select(static=names[::-1]), known[::-1], "it")
     assert swapped.static.tolist() == [[1, 1], [1, 2]]
-    assert panel.with_static((), (), "it").static is None
-    unseen = panel.with_static(names, (("north", "south"), ("2",)), "it")
+    assert panel.select(static=()).static is None
+    unseen = in_static_categories(panel.select(static=names), (("north", "south"), ("2",)), "it")
     assert unseen.static.tolist() == [[1, 0], [-1, 0]]
     assert unseen.to_frame()["shop"].unique().tolist() == ["south", "(not seen in training)"]
-    assert unseen.with_static(names, known, "it").static.tolist() == [[1, 1], [-1, 1]]
+    assert in_static_categories(unseen, known, "it").static.tolist() == [[1, 1], [-1, 1]]
     told = "it: static column shop: series b has category west, not seen in training: the mean of the learnt categories"
     assert [message.startswith(told) for message in caplog.messages] == [True]
     with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
-        panel.with_static(("region",), (("north",),), "it")
+        match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, static=("region",), categories=(("north",),)), "it")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, FrameDataModule, window_loaders
+from tsattn.data import ForecastDataModule, FrameDataModule, batch_order
 from tsattn.data.batch_order import OrderedBatches
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
@@ -55,7 +55,7 @@ def loaders(data: ForecastDataModule) -> list[DataLoader[Batch]]:
 def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     on_host = [list(loader) for loader in loaders(prepared(kind, "cpu"))]
-    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("cpu",))
+    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("cpu",))
     torch.manual_seed(3)
     resident = loaders(prepared(kind, "cpu"))
     for expected, loader in zip(on_host, resident, strict=True):
@@ -71,7 +71,7 @@ def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the device ``meta`` hold no numbers: to read one is an error."""
-    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
     data = prepared(kind, "meta")
     for loader in loaders(data):
         windows: Any = loader.dataset
@@ -84,7 +84,7 @@ def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypat
 
 
 def test_series_are_sent_once_and_again_when_they_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
     data = prepared("one series", "meta")
     held = [loader.dataset.series for loader in loaders(data)]  # type: ignore[attr-defined]
     assert held[0] is held[1] is held[2] is not data.series
@@ -94,7 +94,7 @@ def test_series_are_sent_once_and_again_when_they_are_others(monkeypatch: pytest
 
 
 def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
     data = prepared("one series", "meta")
     batches = [next(iter(data.eval_dataloader("train"))), next(iter(data.predict_dataloader())), data.windows("val")[0]]
     assert [batch.past.device.type for batch in batches] == ["cpu"] * 3
@@ -102,7 +102,7 @@ def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) 
 
 def test_nothing_stays_on_the_device_when_the_trainer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model is back on the host then, too."""
-    monkeypatch.setattr(window_loaders, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
     for end in (lambda data: data.teardown("fit"), lambda data: data.on_exception(KeyboardInterrupt())):
         data = prepared("one series", "meta")
         on_device = weakref.ref(data.train_dataloader().dataset.series.values)  # type: ignore[attr-defined]

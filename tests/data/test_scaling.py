@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from tests.wide_panels import wide_panel
 from tsattn.data import Series
 from tsattn.data import scaled_series as scaled_panel
-from tsattn.data.moments import moments, series_moments
+from tsattn.data.scaling import moments, panel_moments
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
@@ -60,7 +60,7 @@ def test_a_small_change_far_from_zero_is_none_of_rounding(channels: int) -> None
     expected = pytest.approx(values.std(axis=0), rel=1e-6)
     assert moments([values], names)[1] == expected
     assert moments(np.array_split(values, 3), names)[1] == expected
-    assert series_moments(values, np.array([0, len(values)]))[1][0] == expected
+    assert panel_moments(wide_panel(frame_of(values), "toy"))[1][0] == expected
 
 
 @pytest.mark.parametrize("value", [0.1, 1e8 + 0.1, -1 / 3])
@@ -86,7 +86,7 @@ def test_values_too_small_to_compute_with_are_refused() -> None:
     with pytest.raises(UserError, match=r"channel x has values around 4e-170, too small to compute with: give it in a"):
         moments([tiny], ["x"])
     with pytest.raises(UserError, match="a series has values around 4e-170, too small to compute with"):
-        series_moments(tiny, np.array([0, 8]))
+        panel_moments(wide_panel(frame_of(tiny), "toy"))
     assert moments([1e-140 * tiny / 1e-170], ["x"])[1][0] == pytest.approx(1e-140 * np.arange(1.0, 9).std())
     assert moments([np.zeros((8, 1))], ["x"]) == ((0.0,), (1.0,))
 

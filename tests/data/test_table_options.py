@@ -10,12 +10,12 @@ import pytest
 
 from tsattn import Forecaster, diagnose
 from tsattn.cli import conversion_words, diagnosed_files
-from tsattn.data import FrameDataModule, TableReader
+from tsattn.data import DataOptions, TableReader
 from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.errors import UserError
 
 FEWER = {
-    FrameDataModule: set(),
+    DataOptions: set(),
     Forecaster: {"format"},
     diagnose: {"format", "max_filled", "weight_column", "series_weights", "row_weights"},
 }

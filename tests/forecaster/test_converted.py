@@ -12,6 +12,7 @@ import pytest
 from tests.data.mapped.tables_to_map import ROLES, converted, full_frame, saved
 from tsattn import Forecaster, diagnose, load
 from tsattn.data.mapped.panel_folder import open_panel
+from tsattn.data.matching import match_task
 from tsattn.errors import UserError
 
 TINY: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 4, "stride": 4}
@@ -125,7 +126,7 @@ def test_columns_and_frequency_are_those_of_the_folder(folder: Path) -> None:
 
 def test_a_panel_that_is_as_needed_is_not_copied(fitted: tuple[Forecaster, Forecaster], folder: Path) -> None:
     panel = open_panel(folder)
-    same = panel.for_task(fitted[1].task, "x")
+    same = match_task(panel, fitted[1].task, "x")
     for name in ("values", "past_covariates", "future_covariates"):
         assert getattr(same, name) is getattr(panel, name)
     assert panel.take(np.arange(len(panel))).values is panel.values

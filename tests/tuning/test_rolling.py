@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.tuning.cases import toy
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule, MappedDataModule
-from tsattn.data.split_rule import Recut
+from tsattn.data.splits import Recut
 from tsattn.errors import UserError
 from tsattn.tuning import Fold, hold_out
 

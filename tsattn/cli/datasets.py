@@ -10,8 +10,7 @@ from typing import NoReturn
 from tsattn.cli.conversion_words import OPTIONS, add_words, convert_table
 from tsattn.cli.diagnosed_files import add_options, diagnose_file
 from tsattn.data.files import sha256_of
-from tsattn.data.public.cards import CARDS, Card, card_of
-from tsattn.data.public.download import data_root, fetch, reported
+from tsattn.data.public.cards import CARDS, Card, card_of, data_root, fetch, reported
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.sentences import sentence
 
@@ -169,7 +168,7 @@ def _check(cards: list[Card], root: Path) -> None:
 def _differences(card: Card, root: Path) -> list[str]:
     import pandas as pd
 
-    from tsattn.data.public.card_file import channels_frame, differences, frame_differences
+    from tsattn.data.public.public_data import channels_frame, differences, frame_differences
 
     if card.file is not None:
         return differences(card, root / card.file)

@@ -1,4 +1,4 @@
-"""Which windows a batch holds: shuffled for training, in order for evaluation.
+"""Batches of windows: which windows each holds, shuffled for training, in order for evaluation, and where it is cut.
 
 The order of training is new each epoch, known from a seed, and resumable at any batch. For series that lie in the
 memory of a device the numbers of the windows lie there too, so that no batch makes the host wait.
@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from tsattn.batch import Batch
-from tsattn.data.windows import WindowDataset
+from tsattn.data.windows import FutureWindows, Series, WindowDataset
 
-__all__ = ["OrderedBatches", "ShuffledBatches", "TrainingLoader", "spread"]
+__all__ = ["HOST", "RESIDENT_ON", "OrderedBatches", "ShuffledBatches", "TrainingLoader", "WindowLoaders", "spread"]
 
+HOST = torch.device("cpu")
+RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
 _PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 _DRAWN = 1000  # batches that are drawn at once where there are more
 
@@ -112,13 +114,10 @@ class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
             some = numbers.numpy() if self.device is None else numbers.to(self.device)
             for number in range(max(first, start), min(last, start + together)):
                 batch = some[(number - start) * size : (number - start + 1) * size]
-                batch = batch[: len(batch) // self.world_size * self.world_size]
-                yield batch if self.world_size == 1 else self._share(batch)
-
-    def _share(self, batch: NDArray[np.int64] | Tensor) -> NDArray[np.int64] | Tensor:
-        """What this process has of a batch, contiguous, or each search in it would copy it."""
-        mine = batch[self.rank :: self.world_size]
-        return mine.contiguous() if isinstance(mine, Tensor) else np.ascontiguousarray(mine)
+                if self.world_size > 1:  # contiguous, or each search in it would copy it
+                    mine = batch[: len(batch) // self.world_size * self.world_size][self.rank :: self.world_size]
+                    batch = mine.contiguous() if isinstance(mine, Tensor) else np.ascontiguousarray(mine)
+                yield batch
 
 
 def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
@@ -184,5 +183,79 @@ class TrainingLoader(DataLoader[Batch]):
         return {"seen": self._seen}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on after these batches."""
+        """Resume after these batches."""
         self._resumed = state["seen"]
+
+
+class WindowLoaders:
+    """Makes the loaders of one DataModule, and holds its series in the memory of the device where they are cut.
+
+    Args:
+        num_workers: processes of a loader; with any, windows are cut on the host.
+        resident_gb: larger series, in GB, are cut on the host too.
+    """
+
+    def __init__(self, num_workers: int, resident_gb: float) -> None:
+        self.num_workers = num_workers
+        self.resident_gb = resident_gb
+        self._held: tuple[Series, Series] | None = None  # on the host, on the device
+
+    def placed(self, series: Series, device: torch.device) -> Series:
+        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
+        if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
+            return series
+        if self._held is None or self._held[0] is not series or self._held[1].device != device:
+            self._held = series, series.to(device)
+        return self._held[1]
+
+    def free(self) -> None:
+        """Free the memory of the device."""
+        self._held = None
+
+    def shuffled(
+        self, windows: WindowDataset, batch_size: int, device: torch.device, process: tuple[int, int], total: int | None
+    ) -> TrainingLoader:
+        """Load training windows in the order of torch's seed, see `ShuffledBatches`.
+
+        Args:
+            windows: of series that are `placed`.
+            batch_size: windows in a batch of one process.
+            device: that computes.
+            process: the number of this process, and how many there are.
+            total: batches in all, epoch after epoch; None ends with the epoch.
+        """
+        memory = self._memory_of(windows)
+        batches = ShuffledBatches(len(windows), batch_size, torch.initial_seed(), *process, total, memory)
+        return TrainingLoader(windows, batches, **self._options(device, memory))
+
+    def in_order(
+        self, windows: WindowDataset, numbers: range | NDArray[Any], batch_size: int, device: torch.device = HOST
+    ) -> DataLoader[Batch]:
+        """Load the windows of these numbers, ``(n,)``, in their order; see `shuffled`."""
+        memory = self._memory_of(windows)
+        batches = OrderedBatches(numbers, batch_size, memory)
+        return DataLoader(windows, batch_sampler=batches, **self._options(device, memory))  # type: ignore[arg-type]
+
+    def beyond_the_end(self, windows: FutureWindows, batch_size: int) -> DataLoader[Batch]:
+        """Load the windows beyond the end of the data, on the host."""
+        return DataLoader(windows, batch_size=batch_size, **self._options(HOST, None))
+
+    def _memory_of(self, windows: WindowDataset) -> torch.device | None:
+        """The device in whose memory the series lie that windows are cut from; None for those on the host."""
+        is_held = self._held is not None and windows.series is self._held[1]
+        return windows.series.device if is_held else None
+
+    def _options(self, device: torch.device, memory: torch.device | None) -> dict[str, Any]:
+        return {
+            "num_workers": self.num_workers,
+            "collate_fn": _as_is,
+            # what is sent in the background must lie in page-locked memory
+            "pin_memory": device.type == "cuda" and memory is None,
+            "persistent_workers": self.num_workers > 0,
+            # or each loader would draw a number from torch's generator, which dropout draws from
+            "generator": torch.Generator(),
+        }
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsattn.data.row_ranges import are_first, blocks_of, made_rows
+from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
-if TYPE_CHECKING:
-    from tsattn.data.panel import Panel
-    from tsattn.data.splits import Split
-
 __all__ = [
-    *("UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded", "with_categories"),
-    "with_training_categories",
+    *("MOST", "UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -55,52 +49,6 @@ def in_categories(
                 *(source, shown(name), one_of(map(shown, unseen[:12])) + (", ..." if len(unseen) > 12 else "")),
             )
     return None if part is None else recoded(part, have, names, wanted)
-
-
-def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
-    """The panel in those categories alone that its training rows have; it is itself where none is a category.
-
-    Raises:
-        UserError: for a covariate of too many categories.
-    """
-    if not panel.covariate_categories:
-        return panel
-    ends = np.array([split.train_end for split in splits])
-    seen: dict[str, tuple[str, ...]] = {}
-    for part, names in (
-        (panel.past_covariates, panel.past_names),
-        (panel.future_covariates, panel.future_names),
-    ):
-        for k, name in enumerate(names):
-            if name in panel.covariate_categories and part is not None:
-                codes: set[float] = set()
-                for rows in blocks_of(part):
-                    column = part[rows][are_first(panel.starts, ends, rows), k]
-                    codes |= {*np.unique(column[~np.isnan(column)]).tolist()}
-                known = panel.covariate_categories[name]
-                seen[name] = tuple(known[int(code) - 1] for code in sorted(codes) if code)
-                if not seen[name]:
-                    raise UserError(f"covariate {shown(name)} has no category in the training rows")
-                if len(seen[name]) > MOST:
-                    raise UserError(
-                        f"covariate {shown(name)} has {len(seen[name])} categories in the training rows; give at most "
-                        f"{MOST}, or numbers"
-                    )
-    return with_categories(panel, panel.past_names, panel.future_names, seen, "the series")
-
-
-def with_categories(panel: Panel, past: Sequence[str], future: Sequence[str], wanted: Categories, source: str) -> Panel:
-    """The panel, whose covariates are these, in the categories of a trained model, see `in_categories`."""
-    have = panel.covariate_categories
-    if not have and not wanted:
-        return panel
-    return replace(
-        panel,
-        past_covariates=in_categories(panel.past_covariates, past, have, wanted, source),
-        future_covariates=in_categories(panel.future_covariates, future, have, wanted, source),
-        ahead=None if panel.ahead is None else recoded(panel.ahead, have, future, wanted),
-        covariate_categories=dict(wanted),
-    )
 
 
 def aligned_categories(names: Sequence[str], categories: Categories) -> tuple[tuple[str, ...], ...]:

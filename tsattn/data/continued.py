@@ -1,8 +1,7 @@
-"""Panels that go on: with a future of their covariates, or with later rows."""
+"""Panels that continue: with a future of their covariates, or with later rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
-from tsattn.data.category_columns import in_categories, with_categories
+from tsattn.data.category_columns import in_categories
 from tsattn.data.columns import id_order
-from tsattn.data.frequency import Times
-from tsattn.data.grid import Grid, counts
+from tsattn.data.grid import counts
+from tsattn.data.matching import in_static_categories, with_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles
-from tsattn.data.stamps import in_zone_of, times_like
+from tsattn.data.stamps import in_zone_of
 from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Rows, future_rows
 from tsattn.errors import UserError, shown
@@ -26,14 +25,14 @@ from tsattn.errors import UserError, shown
 __all__ = ["appended", "with_future"]
 
 _PLAIN = TextFormat()
-_SERIES = "the series"
+_SERIES, _LATER = "the series", "the table of later rows"
 
 
 def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
-    """A panel whose future covariates are known after its last rows; what it knew of them there is replaced.
+    """Replace what a panel knows of its future covariates after its last rows.
 
-    Time stamps that are missing in between are filled as missing. Series that the panel has not got are left out, which
-    is logged.
+    Missing time stamps in between are filled as missing. Series that the panel has not got are left out, which is
+    logged.
 
     Args:
         panel: the series.
@@ -81,88 +80,6 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
     return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 
 
-def appended(panel: Panel, later: Panel) -> Panel:
-    """The series of both panels; of one that is in both the rows of the first, up to where those of the second begin.
-
-    Time stamps that are missing in between are filled as missing. What comes after the end of a series is known from
-    the panel that it ends in. All rows are held in memory.
-
-    Args:
-        panel: the series.
-        later: others with the same columns and frequency, or later rows of the same.
-
-    Raises:
-        UserError: for other columns, another frequency, or time stamps on another grid.
-    """
-    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
-        if getattr(panel, what) != getattr(later, what):
-            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
-            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
-    later = with_categories(
-        later, later.past_names, later.future_names, panel.covariate_categories, "the table of later rows"
-    )
-    later_time = in_zone_of(panel.time, later.time, "the table of later rows", "the table before")
-    ids = _joined_ids(panel.ids, later.ids)
-    place = {name: number for number, name in enumerate(ids)}
-    first, second = (np.array([place[name] for name in one.ids], np.int64) for one in (panel, later))
-    ends, begins, phases = _extents(panel, later, later_time, first, second, ids)
-    # of each series: rows of the first panel, filled ones, rows of the second
-    mine, theirs = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
-    mine[first], theirs[second] = panel.lengths, later.lengths
-    both = np.intersect1d(first, second)
-    origin = ends - mine  # coordinate of the first row of the first panel
-    mine[both] = np.clip(begins[both] - origin[both], 0, mine[both])
-    gap = np.zeros(len(ids), np.int64)
-    gap[both] = np.where(mine[both] > 0, begins[both] - origin[both] - mine[both], 0)
-    lengths = mine + gap + theirs
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    step = np.arange(starts[-1]) - starts[:-1].repeat(lengths)
-    owner = np.arange(len(ids)).repeat(lengths)
-    rows_before = len(panel.time)
-    from_first, from_second = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
-    from_first[first], from_second[second] = panel.starts[:-1], rows_before + later.starts[:-1]
-    index = np.where(step < mine[owner], from_first[owner] + step, from_second[owner] + step - (mine + gap)[owner])
-    is_gap = (step >= mine[owner]) & (step < (mine + gap)[owner])
-
-    def rows(name: str) -> NDArray[np.float64] | None:
-        one, other = getattr(panel, name), getattr(later, name)
-        if one is None:
-            return None
-        part = np.concatenate([one, other])[np.where(is_gap, 0, index)]
-        return np.where(is_gap[:, None], np.nan, part)
-
-    stamps = np.concatenate([counts(panel.time), counts(later_time)])[np.where(is_gap, 0, index)]
-    if is_gap.any():
-        grid = _grid(panel, later, later_time)
-        filled = owner[is_gap]
-        stamps[is_gap] = counts(grid.join(origin[filled] + step[is_gap], phases[filled]))
-    is_later = np.isin(np.arange(len(ids)), second)
-    ahead, ahead_starts = _joined_ahead(panel, later, first, second, is_later)
-    categories, static = _joined_static(panel, later, first, second, len(ids))
-    values = rows("values")
-    assert values is not None
-    return replace(
-        panel,
-        ids=ids,
-        time=times_like(panel.time, stamps),
-        starts=starts,
-        values=values,
-        past_covariates=rows("past_covariates"),
-        future_covariates=rows("future_covariates"),
-        ahead=ahead,
-        ahead_starts=ahead_starts,
-        static=static,
-        static_categories=categories,
-        weights=None,
-        complete=frozenset(),
-    )
-
-
-def _joined_ids(ids: Sequence[Any], others: Sequence[Any]) -> tuple[Any, ...]:
-    names = list(dict.fromkeys([*ids, *others]))
-    return tuple(names[place] for place in id_order(names))
-
-
 def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
     """The future covariates of a panel after the last rows of another."""
     last = dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True))
@@ -175,68 +92,93 @@ def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
     return frame.loc[kept, [name for name in names if name in frame.columns]]
 
 
-def _extents(
-    panel: Panel,
-    later: Panel,
-    later_time: Times,
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    ids: Sequence[Any],
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Coordinates after the last row of the one and of the first row of the other, and phases, of all series."""
-    # split together: of stamps that clocks have moved, the others tell the usual time of day
-    edges = panel.time[panel.starts[1:] - 1].append(later_time[later.starts[:-1]])
-    coordinates, found = _grid(panel, later, later_time).split(edges)
-    ends, begins = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
-    phase, other = np.full(len(ids), -2), np.full(len(ids), -2)
-    ends[first], phase[first] = coordinates[: len(panel)], found[: len(panel)]
-    begins[second], other[second] = coordinates[len(panel) :], found[len(panel) :]
-    wrong = np.flatnonzero((phase != other) & (phase > -2) & (other > -2))
-    if wrong.size:
-        raise UserError(
-            f"the later rows of series {shown(ids[wrong[0]])} are not on the time grid of those before; both need the "
-            f"same, at frequency {panel.frequency!r}"
-        )
-    return ends + 1, begins, phase
+def appended(panel: Panel, later: Panel) -> Panel:
+    """Join the series of two panels; a series in both has the first one's rows up to where the second one's begin.
 
+    Missing time stamps in between are filled as missing. The future of a series is that of the panel in which it ends.
+    All rows are held in memory.
 
-def _grid(panel: Panel, later: Panel, later_time: Times) -> Grid:
-    """The grid that the rows of both lie on."""
-    edges = [
-        time[rows]
-        for time, one in ((panel.time, panel), (later_time, later))
-        for rows in (one.starts[:-1], one.starts[1:] - 1)
+    Args:
+        panel: the series.
+        later: others with the same columns and frequency, or later rows of the same.
+
+    Raises:
+        UserError: for other columns, another frequency, or time stamps on another grid.
+    """
+    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
+        if getattr(panel, what) != getattr(later, what):
+            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
+            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
+    later = with_categories(later, panel.covariate_categories, _LATER)
+    later = replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))
+    names = list(dict.fromkeys([*panel.ids, *later.ids]))
+    ids = tuple(names[place] for place in id_order(names))
+    S, place = len(ids), {name: number for number, name in enumerate(ids)}
+    first, second = (np.array([place[name] for name in one.ids], np.int64) for one in (panel, later))
+    begins = np.full(S, np.iinfo(np.int64).max)
+    begins[second] = counts(later.time)[later.starts[:-1]]
+    owner = first.repeat(panel.lengths)
+    kept = counts(panel.time) < begins[owner]
+    owners = np.concatenate([owner[kept], second.repeat(later.lengths)])
+
+    def where(row: int) -> str:
+        return "the rows before" if row < kept.sum() else "the later rows"
+
+    parts = ("values", "past_covariates", "future_covariates")
+    pairs = [(getattr(panel, name), getattr(later, name)) for name in parts]
+    columns = [
+        np.concatenate([one[kept], other]) if one is not None else np.zeros((len(owners), 0)) for one, other in pairs
     ]
-    return Grid(edges[0].append(edges[1:]), panel.frequency)
+    none = np.zeros((len(owners), 0))
+    rows = Rows(
+        names=ids,
+        series=owners,
+        time=panel.time[kept].append(later.time),
+        values=np.zeros((len(owners), 1)),  # no row is ahead, whatever is missing
+        past=np.concatenate(columns, axis=1),
+        known=none,
+        weights=none,
+        static=none,
+        where=where,
+        categories=panel.covariate_categories,
+    )
+    every = (*panel.channels, *panel.past_names, *panel.future_names)
+    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("",), every)
+    with quiet():  # filled rows were told of when the panels were read
+        joined, _ = Assembly(lambda: [rows], roles, _LATER, where, frequency=panel.frequency).panel()
+    assert joined.past_covariates is not None
+    split = np.split(joined.past_covariates, np.cumsum([part.shape[1] for part in columns[:2]]), axis=1)
 
-
-def _joined_ahead(
-    panel: Panel, later: Panel, first: NDArray[np.int64], second: NDArray[np.int64], is_later: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64] | None, NDArray[np.int64]]:
-    S = len(is_later)
-    if panel.ahead is None or later.ahead is None:
-        return None, np.zeros(S + 1, np.int64)
-    own = first[~is_later[first]]
-    part = panel.take(np.flatnonzero(~is_later[first]))
-    assert part.ahead is not None
-    steps = np.zeros(S, np.int64)
-    steps[own], steps[second] = np.diff(part.ahead_starts), np.diff(later.ahead_starts)
-    owners = np.concatenate([own.repeat(np.diff(part.ahead_starts)), second.repeat(np.diff(later.ahead_starts))])
-    ahead = np.concatenate([part.ahead, later.ahead])[np.argsort(owners, kind="stable")]
-    return ahead, np.concatenate([[0], np.cumsum(steps)])
-
-
-def _joined_static(
-    panel: Panel, later: Panel, first: NDArray[np.int64], second: NDArray[np.int64], S: int
-) -> tuple[tuple[tuple[str, ...], ...], NDArray[np.int64] | None]:
-    """The categories of both; of a series in both, that of the later rows."""
-    if panel.static is None or later.static is None:
-        return panel.static_categories, panel.static
-    pairs = zip(panel.static_categories, later.static_categories, strict=True)
-    categories = tuple(tuple(sorted({*mine, *others})) for mine, others in pairs)
-    joined = np.zeros((S, len(categories)), np.int64)
-    for one, places in ((panel, first), (later, second)):
-        codes = one.with_static(one.static_names, categories, _SERIES).static
-        assert codes is not None
-        joined[places] = codes
-    return categories, joined
+    categories = tuple(
+        tuple(sorted({*mine, *others}))
+        for mine, others in zip(panel.static_categories, later.static_categories, strict=True)
+    )
+    static = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
+    ahead, steps = [], np.zeros(S, np.int64)
+    for one, numbers in ((panel, first), (later, second)):
+        if static is not None:
+            static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
+        is_end = (one is later) | ~np.isin(numbers, second)
+        part = one.take(np.flatnonzero(is_end))
+        if part.ahead is not None:
+            steps[numbers[is_end]] = np.diff(part.ahead_starts)
+            ahead.append((part.ahead, numbers[is_end].repeat(np.diff(part.ahead_starts))))
+    known: NDArray[np.float64] | None = None
+    if ahead:
+        order = np.argsort(np.concatenate([numbers for _, numbers in ahead]), kind="stable")
+        known = np.concatenate([values for values, _ in ahead])[order]
+    return replace(
+        panel,
+        ids=ids,
+        time=joined.time,
+        starts=joined.starts,
+        values=split[0],
+        past_covariates=None if panel.past_covariates is None else split[1],
+        future_covariates=None if panel.future_covariates is None else split[2],
+        ahead=known,
+        ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
+        static=static,
+        static_categories=categories,
+        weights=None,
+        complete=frozenset(),
+    )

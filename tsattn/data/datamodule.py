@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,39 +16,36 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
-from tsattn.data.batch_order import spread
-from tsattn.data.category_columns import aligned_categories, with_training_categories
+from tsattn.checks import whole_number
+from tsattn.data.batch_order import HOST, WindowLoaders, spread
+from tsattn.data.category_columns import aligned_categories
 from tsattn.data.frequency import season_length
-from tsattn.data.future_windows import FutureWindows
+from tsattn.data.matching import match_task, warn_of_unknown_zone, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.scaling import fit_scaler, scaled_series
 from tsattn.data.sources import Source
-from tsattn.data.split_rule import AllRows, ByCount, SplitRule
-from tsattn.data.splits import PART_WORDS, Split, all_origins
-from tsattn.data.stamps import kept_zone, warn_of_unknown_zone
-from tsattn.data.table_options import check_choices, check_sizes
-from tsattn.data.window_loaders import HOST, WindowLoaders
-from tsattn.data.windows import Series, WindowDataset
+from tsattn.data.splits import PART_WORDS, AllRows, ByCount, Split, SplitRule, all_origins
+from tsattn.data.stamps import kept_zone
+from tsattn.data.table_options import check_choices
+from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.target_transform import check_transform
 from tsattn.task import Task
 
-__all__ = ["ForecastDataModule"]
+__all__ = ["ForecastDataModule", "WindowOptions"]
 
 logger = logging.getLogger("tsattn")
 
 LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
 
 
-class ForecastDataModule(LightningDataModule):
-    """Base class of data: windows for training, validation, testing and forecasting beyond the end.
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    """Windows, batches and scales of a data set.
 
-    Args:
-        name: the name of the data set, as run folders and tables show it.
-        source: where the series come from.
-        rule: where training, validation and test rows of each series end.
+    Attributes:
         context_length: past steps that a model sees, L.
         prediction_length: steps that it forecasts, T.
         batch_size: windows in a training batch.
@@ -66,12 +63,48 @@ class ForecastDataModule(LightningDataModule):
             ``box_cox``, whose lambda the training rows decide, or ``{kind: box_cox, lambda: 0.5}``; None for none.
             Forecasts come back exactly, quantile by quantile, and scores stay those of the values themselves.
 
+    Raises:
+        UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
+    """
+
+    context_length: int = 336
+    prediction_length: int = 96
+    batch_size: int = 32
+    eval_batch_size: int = 128
+    num_workers: int = 0
+    resident_gb: float = 8.0
+    scaling: str = "global"
+    val_windows: int | Literal["auto", "all"] = "auto"
+    transform: str | dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
+            whole_number(size, getattr(self, size))
+        whole_number("num_workers", self.num_workers, least=0)
+        if not self.resident_gb >= 0:
+            raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
+        check_choices(self.scaling, self.val_windows)
+        object.__setattr__(self, "transform", check_transform(self.transform))
+
+
+class ForecastDataModule(LightningDataModule):
+    """Base class of data: windows for training, validation, testing and forecasting beyond the end.
+
+    Nothing is read before `setup`.
+
+    Args:
+        name: the name of the data set, as run folders and tables show it.
+        source: where the series come from.
+        rule: where training, validation and test rows of each series end.
+        **sizes: lengths, batch sizes and scales, see `WindowOptions`.
+
     Attributes:
         task: sizes, columns and frequency. Set by `setup`.
         scaler: how series and covariates are scaled. Set by `setup`; where task and scaler are set before (those of a
             trained model) they are obeyed, nothing is fitted again.
         panel: the series in original units. Set by `setup`.
         parts: the parts that must have windows.
+        options: of a class, the dataclass of its further arguments.
         in_key: of a class, names of further arguments that change a result and neither series nor split, as what is
             done to each batch: they are part of an experiment's key.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
@@ -80,45 +113,24 @@ class ForecastDataModule(LightningDataModule):
 
     name: str
     parts: tuple[str, ...] = ("train", "val", "test")
+    options: ClassVar[type[WindowOptions]] = WindowOptions
     in_key: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        name: str,
-        source: Source,
-        rule: SplitRule,
-        context_length: int = 336,
-        prediction_length: int = 96,
-        batch_size: int = 32,
-        eval_batch_size: int = 128,
-        num_workers: int = 0,
-        resident_gb: float = 8.0,
-        scaling: str = "global",
-        val_windows: int | Literal["auto", "all"] = "auto",
-        transform: str | dict[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
+        given = WindowOptions(**sizes)
         self.name = name
         self.source = source
         self.rule = rule
-        check_sizes(
-            num_workers=num_workers,
-            resident_gb=resident_gb,
-            context_length=context_length,
-            prediction_length=prediction_length,
-            batch_size=batch_size,
-            eval_batch_size=eval_batch_size,
-        )
-        check_choices(scaling, val_windows)
-        self.context_length = context_length
-        self.prediction_length = prediction_length
-        self.batch_size = batch_size
-        self.eval_batch_size = eval_batch_size
-        self.num_workers = num_workers
-        self.resident_gb = resident_gb
-        self.scaling = scaling
-        self.val_windows = val_windows
-        self.transform = check_transform(transform)
+        self.context_length = given.context_length
+        self.prediction_length = given.prediction_length
+        self.batch_size = given.batch_size
+        self.eval_batch_size = given.eval_batch_size
+        self.num_workers = given.num_workers
+        self.resident_gb = given.resident_gb
+        self.scaling = given.scaling
+        self.val_windows = given.val_windows
+        self.transform: Any = given.transform
         self.training_batches: int | None = None
         self.scored_windows: int | None = None
         self.task: Task | None = None
@@ -128,7 +140,7 @@ class ForecastDataModule(LightningDataModule):
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
-        self._loaders = WindowLoaders(num_workers, resident_gb)
+        self._loaders = WindowLoaders(self.num_workers, self.resident_gb)
 
     def prepare_data(self) -> None:
         """Fetch what the series are read from, if it is not here (called on one process only)."""
@@ -161,21 +173,27 @@ class ForecastDataModule(LightningDataModule):
         self._scaled = panel, self.task, self.scaler
         self._splits = splits
         if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
-            self._series = self._scale(self._scaled)
+            self._series = self.series
 
-    def _scale(self, made_of: tuple[Panel, Task, Scaler]) -> Series:
-        """Scale the series; those that a trained model does not know by their own training rows."""
-        panel, _, scaler = made_of
-        splits = self._splits
-        return scaled_series(panel, scaler, None if splits is None else np.array([one.train_end for one in splits]))
+    @property
+    def _is_set_up(self) -> bool:
+        """Whether the series are those of the panel, task and scaler that are asked for."""
+        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
+        asked = self.panel, self.task, self.scaler
+        return self._scaled is not None and all(
+            done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
+        )
 
     @property
     def series(self) -> Series:
-        """The scaled series that windows are cut from."""
+        """The scaled series that windows are cut from; those that a trained model does not know by their own rows."""
         if self._series is None:
             if self._scaled is None:
                 raise UserError("call setup('fit') before asking for the series or windows")
-            self._series = self._scale(self._scaled)
+            panel, _, scaler = self._scaled
+            splits = self._splits
+            history = None if splits is None else np.array([one.train_end for one in splits])
+            self._series = scaled_series(panel, scaler, history)
         return self._series
 
     @property
@@ -195,8 +213,14 @@ class ForecastDataModule(LightningDataModule):
         """
         return self._windows(self.series, part, context_length or self.context_length, seasons)
 
+    def _windows(
+        self, series: Series, part: str, context_length: int, seasons: Sequence[int] | None = None
+    ) -> WindowDataset:
+        origins = all_origins(self.splits, part, context_length, self.prediction_length)
+        return WindowDataset(series, origins, context_length, self.prediction_length, seasons)
+
     def with_context(self, context_length: int) -> Self:
-        """The same data, set up, for a model that sees so many past steps: series, splits and scaler are shared.
+        """Share the series, splits and scaler of these data, set up, for a model that sees so many past steps.
 
         Validation and test windows stay those of the same rows; training windows need the whole context.
         """
@@ -213,7 +237,7 @@ class ForecastDataModule(LightningDataModule):
         return other
 
     def with_validation(self, first: float, last: float) -> Self:
-        """The same data, set up, with a part of the rows for validation; all else is shared, as in `with_context`.
+        """Share all but the split, as `with_context`: a part of the validation rows is for validation.
 
         Args:
             first: the share of these rows, of each series, after which the part begins.
@@ -223,13 +247,34 @@ class ForecastDataModule(LightningDataModule):
         other._splits = [split.with_validation(first, last) for split in self.splits]
         return other
 
+    def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
+        """Split the same data by another rule; they are not set up, and are scaled by their own training rows.
+
+        Args:
+            rule: where the parts of each series end.
+            parts: those that must have windows.
+        """
+        other = copy.copy(self)
+        other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        other.rule = rule
+        other.parts = parts
+        other.task = other.scaler = None
+        return other
+
+    def with_all_rows(self, *, rescale: bool = True) -> Self:
+        """Use all rows of these data, set up, for training, on the scale that they have or (`rescale`) on their own."""
+        whole = self.recut(AllRows(self.rule), ("train",))
+        whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
+        with quiet():  # the same rows were told of when these data were set up
+            whole.setup("fit")
+        return whole
+
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.
 
         While a Trainer runs on a CUDA device they may lie there, see `resident_gb`, as those of validation and test.
         """
-        series, device = self._at_the_trainer()
-        windows = self._windows(series, "train", self.context_length)
+        windows, device = self._at_the_trainer("train")
         return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
 
     def val_dataloader(self) -> DataLoader[Batch]:
@@ -238,32 +283,15 @@ class ForecastDataModule(LightningDataModule):
         In a training these are as many as `val_windows` says.
         """
         rank, world_size = self._process
-        series, device = self._at_the_trainer()
-        windows = self._windows(series, "val", self.context_length)
+        windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
         return self._loaders.in_order(windows, numbers[rank::world_size], self.eval_batch_size, device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
-        series, device = self._at_the_trainer()
-        windows = self._windows(series, "test", self.context_length)
+        windows, device = self._at_the_trainer("test")
         return self._loaders.in_order(windows, range(len(windows)), self.eval_batch_size, device)
-
-    def num_scored(self, available: int) -> int:
-        """How many of the validation windows each validation of a training scores."""
-        if self.val_windows == "all":
-            return available
-        most = self.scored_windows if self.val_windows == "auto" else int(self.val_windows)
-        return available if most is None else min(most, available)
-
-    def teardown(self, stage: str) -> None:
-        """Free the memory of the device (called by the Trainer at its end)."""
-        self._loaders.free()
-
-    def on_exception(self, exception: BaseException) -> None:
-        """The same (called by the Trainer where it ends otherwise)."""
-        self._loaders.free()
 
     def eval_dataloader(
         self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
@@ -279,56 +307,49 @@ class ForecastDataModule(LightningDataModule):
         windows = self.windows(part, context_length, seasons)
         return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
 
+    def predict_dataloader(self) -> DataLoader[Batch]:
+        """The windows whose horizons lie beyond the end of the data, one a series."""
+        series = self.series  # refuses to be asked for before setup
+        assert self._scaled is not None
+        panel, task, scaler = self._scaled
+        return self._loaders.beyond_the_end(FutureWindows(panel, series, task, scaler), self.eval_batch_size)
+
+    def num_scored(self, available: int) -> int:
+        """How many of the validation windows each validation of a training scores."""
+        if self.val_windows == "all":
+            return available
+        most = self.scored_windows if self.val_windows == "auto" else int(self.val_windows)
+        return available if most is None else min(most, available)
+
+    def thinning(self, part: str, context_length: int | None = None) -> int:
+        """The `every` that leaves enough windows for a linear map: 1 for data of common size."""
+        return -(-len(self.windows(part, context_length)) // LINEAR_WINDOWS)
+
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """Send what is not there yet, without waiting for it (called by the Trainer)."""
         return batch if batch.past.device == device else batch.to(device, non_blocking=True)
 
-    def thinning(self, part: str, context_length: int | None = None) -> int:
-        """What `every` leaves enough windows for a linear map, at most `LINEAR_WINDOWS`: 1 for data of common size."""
-        return -(-len(self.windows(part, context_length)) // LINEAR_WINDOWS)
+    def teardown(self, stage: str) -> None:
+        """Free the memory of the device (called by the Trainer at its end)."""
+        self._loaders.free()
 
-    def predict_dataloader(self) -> DataLoader[Batch]:
-        """The windows whose horizons lie beyond the end of the data, one a series."""
-        series = self.series  # refuses to be asked for before setup
-        assert self.panel is not None
-        assert self.task is not None
-        assert self.scaler is not None
-        windows = FutureWindows(self.panel, series, self.task, self.scaler)
-        return self._loaders.beyond_the_end(windows, self.eval_batch_size)
+    def on_exception(self, exception: BaseException) -> None:
+        """Free the memory of the device (called by the Trainer where it fails)."""
+        self._loaders.free()
+
+    def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
+        """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""
+        trainer = self.trainer
+        is_running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
+        device = trainer.strategy.root_device if is_running and trainer is not None else HOST
+        return self._windows(self._loaders.placed(self.series, device), part, self.context_length), device
 
     @property
-    def _is_set_up(self) -> bool:
-        """Whether the series are those of the panel, task and scaler that are asked for."""
-        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
-        asked = self.panel, self.task, self.scaler
-        return self._scaled is not None and all(
-            done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
-        )
-
-    def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
-        """The same data split by another rule, not set up: they are scaled by their own training rows.
-
-        Args:
-            rule: where the parts of each series end.
-            parts: those that must have windows.
-        """
-        other = copy.copy(self)
-        other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
-        other.rule = rule
-        other.parts = parts
-        other.task = other.scaler = None
-        return other
-
-    def with_all_rows(self, *, rescale: bool = True) -> Self:
-        """The same data, set up, all rows for training, on the scale that they have or (`rescale`) on their own."""
-        whole = self.recut(AllRows(self.rule), ("train",))
-        whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
-        with quiet():  # what is to be said of these rows was said when these data were set up
-            whole.setup("fit")
-        return whole
+    def _process(self) -> tuple[int, int]:
+        """The number of this process, and how many there are."""
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _new_task(self, panel: Panel) -> Task:
-        """The task for these series."""
         return Task(
             data=self.name,
             context_length=self.context_length,
@@ -347,14 +368,13 @@ class ForecastDataModule(LightningDataModule):
         )
 
     def _check_windows(self, splits: list[Split]) -> None:
-        """Refuse lengths for which a part has no window, before anything is computed; say which series are short."""
+        """Refuse lengths for which a part has no window, before anything is computed; log which series are short."""
         L, T = self.context_length, self.prediction_length
         if "val" not in self.parts and isinstance(self.rule, ByCount):
             what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
             logger.warning("val_rows is 0: %s, and the last weights stay; give val_rows to choose the best", what)
         for part in self.parts:
-            origins = all_origins(splits, part, L, T)
-            lacking = sum(not rows for rows in origins)
+            lacking = sum(not rows for rows in all_origins(splits, part, L, T))
             if lacking:
                 logger.warning("%d of %d series are too short for a %s window", lacking, len(splits), PART_WORDS[part])
         short = sum(split.train_end < L + T for split in splits)
@@ -362,43 +382,14 @@ class ForecastDataModule(LightningDataModule):
             logger.warning(
                 "%d of %d series have fewer training rows than context_length %d + prediction_length %d; their "
                 "contexts are padded",
-                short,
-                len(splits),
-                L,
-                T,
+                *(short, len(splits), L, T),
             )
 
     def _obey(self, task: Task, panel: Panel) -> Panel:
-        """The panel as a trained model needs it, or the reason why it cannot be that.
-
-        Raises:
-            UserError: naming what differs.
-        """
+        """The panel as a trained model needs it; raises where it cannot be that."""
         for size in ("context_length", "prediction_length"):
             if getattr(self, size) != getattr(task, size):
                 raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
         source = str(self._input or self.name)
         warn_of_unknown_zone(panel, task, source)
-        return panel.for_task(task, source)
-
-    def _windows(
-        self, series: Series, part: str, context_length: int, seasons: Sequence[int] | None = None
-    ) -> WindowDataset:
-        origins = all_origins(self.splits, part, context_length, self.prediction_length)
-        return WindowDataset(series, origins, context_length, self.prediction_length, seasons)
-
-    def _at_the_trainer(self) -> tuple[Series, torch.device]:
-        """The series where the Trainer that runs now has its batches cut, and the device it computes on."""
-        device = self._running_on
-        return self._loaders.placed(self.series, device), device
-
-    @property
-    def _running_on(self) -> torch.device:
-        """The device of the Trainer while it runs, the host before and after: there the model is, too."""
-        is_running = self.trainer is not None and self.trainer.state.status == TrainerStatus.RUNNING
-        return self.trainer.strategy.root_device if is_running and self.trainer is not None else HOST
-
-    @property
-    def _process(self) -> tuple[int, int]:
-        """The number of this process, and how many there are."""
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+        return match_task(panel, task, source)

@@ -1,53 +1,36 @@
-"""Your own data, in memory: a frame, a CSV or Parquet file, or a panel."""
+"""Your own data: a frame, a CSV or Parquet file, or a panel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
-from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.datamodule import ForecastDataModule, WindowOptions
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
 from tsattn.data.sources import FrameSource
-from tsattn.data.split_rule import AllRows, ByCount, LastTenth, asked_rule
+from tsattn.data.splits import AllRows, ByCount, LastTenth, SplitRule, asked_rule
+from tsattn.data.table_options import TableOptions, TextFormat
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 
-__all__ = ["CSVDataModule", "FrameDataModule", "PanelDataModule"]
+__all__ = ["CSVDataModule", "DataOptions", "FrameDataModule", "PanelDataModule"]
+
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 
 
-class FrameDataModule(ForecastDataModule):
-    """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
+@dataclass(frozen=True)
+class DataOptions(WindowOptions, TextFormat, TableOptions):
+    """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
 
-    Every series is split alike: by fraction, by count or by date. Missing values are masked, gaps in time are filled
-    with missing values, and nothing that has a value is dropped. `TableReader` says what is read from a frame.
+    What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
 
-    Args:
-        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
-        name: the name of the data set, as run folders and tables show it.
-        id_column: column of series ids, or several that make up one (``[store, item]``); found by itself if named
-            ``unique_id`` or ``item_id``. None of these: wide.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
-        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long frame, all
-            columns without another role in a wide one.
-        past_covariates: columns known for the past only.
-        future_covariates: columns known for the future too.
-        static: columns of categories, constant within a series.
-        frequency: pandas frequency as text, offset or length of time, or ``1`` where time counts steps; None infers it.
-        max_filled: the share of the rows of a series that may be filled as missing, where time stamps are missing.
-        date_format: how dates in text are written, such as ``%d/%m/%y``; None: ISO 8601, or the one format that fits
-            all of them.
-        separator: the character between the cells of CSV files.
-        decimal: the character before the decimals in CSV files.
-        encoding: of CSV files.
-        format: ``csv`` or ``parquet``, of a file whose name does not say it.
-        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
-        skip_rows: lines before the header of CSV files.
+    Attributes:
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
             empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
@@ -65,51 +48,60 @@ class FrameDataModule(ForecastDataModule):
             whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
         scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
             large ones; ``global``, all by one a channel.
-        **sizes: lengths and batch sizes, see `ForecastDataModule`.
+
+    Raises:
+        UserError: for two ways to split, or half of one, and what text cannot be written in.
+    """
+
+    id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
+    target: str | list[str] | None = None
+    frequency: Any = None
+    text: TextFormat = field(default=TextFormat(), init=False, repr=False)  # its fields are options
+    strict: bool = False
+    train_fraction: float | None = None
+    val_fraction: float | None = None
+    val_rows: int | None = None
+    test_rows: int | None = None
+    val_from: str | None = None
+    test_from: str | None = None
+    series_weights: dict[str, float] | None = None
+    row_weights: list[list[Any]] | None = None
+    scaling: str = "series"
+    reader: TableReader = field(init=False, repr=False)
+    rule: SplitRule = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        WindowOptions.__post_init__(self)
+        object.__setattr__(self, "reader", TableReader.of(vars(self), strict=self.strict))
+        object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in _SPLIT}))
+
+
+class FrameDataModule(ForecastDataModule):
+    """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
+
+    Every series is split by the same rule: by fraction, by count or by date. Missing values are masked, gaps in time
+    are filled with missing values, and nothing that has a value is dropped. `TableReader` says what is read from a
+    frame.
+
+    Args:
+        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
+        name: the name of the data set, as run folders and tables show it.
+        **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
 
     Attributes:
         future: a file of ids, time stamps and future covariates after the end of each series; None where the data have
             them themselves.
 
     Raises:
-        UserError: for two ways to split, or half of one, and what text cannot be written in.
+        UserError: for an option that is not valid.
     """
 
-    def __init__(
-        self,
-        frame: Any,
-        name: str = "frame",
-        id_column: str | list[str] | None = None,
-        time_column: str | None = None,
-        target: str | list[str] | None = None,
-        past_covariates: Sequence[str] = (),
-        future_covariates: Sequence[str] = (),
-        static: Sequence[str] = (),
-        frequency: Any = None,
-        max_filled: float = 0.5,
-        date_format: str | None = None,
-        separator: str = ",",
-        decimal: str = ".",
-        encoding: str = "utf-8",
-        format: str | None = None,
-        comment: str = "",
-        skip_rows: int = 0,
-        strict: bool = False,
-        train_fraction: float | None = None,
-        val_fraction: float | None = None,
-        val_rows: int | None = None,
-        test_rows: int | None = None,
-        val_from: str | None = None,
-        test_from: str | None = None,
-        weight_column: str | None = None,
-        series_weights: dict[str, float] | None = None,
-        row_weights: list[list[Any]] | None = None,
-        scaling: str = "series",
-        **sizes: Any,
-    ) -> None:
-        reader = TableReader.of(locals(), strict=strict)
-        rule = asked_rule(train_fraction, val_fraction, val_rows, test_rows, val_from, test_from)
-        super().__init__(name, source=FrameSource(frame, reader), rule=rule, scaling=scaling, **sizes)
+    options = DataOptions
+
+    def __init__(self, frame: Any, name: str = "frame", **options: Any) -> None:
+        given = DataOptions(**options)
+        rule, sizes = given.rule, {one.name: getattr(given, one.name) for one in fields(WindowOptions)}
+        super().__init__(name, FrameSource(frame, given.reader), rule, **sizes)
         if isinstance(rule, ByCount):
             self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
 
@@ -137,7 +129,7 @@ class CSVDataModule(FrameDataModule):
     Args:
         path: a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
             (``datasets convert``).
-        **options: columns, split, lengths and batch sizes, see `FrameDataModule`.
+        **options: columns, split, lengths and batch sizes, see `DataOptions`.
     """
 
     def __init__(self, path: str, **options: Any) -> None:
@@ -150,7 +142,7 @@ class PanelDataModule(FrameDataModule):
 
     Args:
         **options: columns and text, by which the panel was read and a file to forecast from is; split, lengths and
-            batch sizes: see `FrameDataModule`.
+            batch sizes: see `DataOptions`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -187,6 +179,3 @@ class _Given(FrameSource):
     @override
     def for_task(self, task: Task) -> _Given:
         return self
-
-
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")

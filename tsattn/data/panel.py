@@ -5,8 +5,7 @@ Shape letters: S series, C target channels, P past-only covariates, F known-futu
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,18 +13,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import UNSEEN, Categories, category_names, with_categories
-from tsattn.data.files import FileView
-from tsattn.data.frequency import Times
-from tsattn.data.horizon_times import times_after
-from tsattn.data.row_ranges import columns_of, is_mapped, last_row_of_places, run_blocks, runs_of
-from tsattn.data.stamps import in_zone_of_task, time_numbers, time_unit, times_of
-from tsattn.errors import UserError, number_of, one_of, shown
-from tsattn.task import Task
+from tsattn.data.category_columns import UNSEEN, Categories, category_names
+from tsattn.data.frequency import Times, future_index, one_time
+from tsattn.data.grid import wall_times
+from tsattn.data.row_ranges import FileView, columns_of, is_mapped, last_row_of_places, runs_of
+from tsattn.data.stamps import time_numbers, time_unit, times_of
+from tsattn.errors import UserError
 
 __all__ = ["Panel"]
 
-logger = logging.getLogger("tsattn")
+_OF_ROWS = ("values", "weights", "past_covariates", "future_covariates")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +51,10 @@ class Panel:
         is_wide: whether the table was wide: one series, a column a channel.
         id_name: the column of ids.
         time_name: the column of time stamps.
-        weights: `(rows, C)` float64 how much each target counts in a training; None: all alike.
+        weights: `(rows, C)` float64 how much each target counts in a training; None: all equally.
         covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
-        complete: those arrays of rows of which it is known that no number is missing; of others it is found out.
-        fills_ahead: whether what is missing in `ahead` is imputed, as of rows that are past by now; else it is refused.
+        complete: the arrays of rows that are known to have no missing number.
+        fills_ahead: whether missing values in `ahead` are imputed, as in rows of the past; else they are refused.
     """
 
     ids: tuple[Any, ...]
@@ -97,186 +94,87 @@ class Panel:
         """Whether the rows lie in files, and not in memory."""
         return is_mapped(self.values)
 
-    def blocks(self) -> Iterator[slice]:
-        """The numbers of the series in blocks that may be held in memory: all at once if they lie there."""
-        width = len(self.channels) + len(self.past_names) + len(self.future_names)
-        yield from run_blocks(self.starts, width, mapped=self.is_mapped)
-
     def time_of(self, series: int) -> Times:
         """The time stamps of a series, which is given by its number."""
         return self.time[self.starts[series] : self.starts[series + 1]]
 
-    def for_task(self, task: Task, source: str) -> Panel:
-        """The same panel with the channels, covariates and categories of a trained model, in its order.
-
-        Args:
-            task: what the model was trained for; other channels are left out, which is logged.
-            source: what the table is, for messages.
-
-        Raises:
-            UserError: naming what is lacking, or another frequency.
-        """
-        if self.frequency != task.frequency:
-            raise UserError(f"{source} has frequency {self.frequency!r}; the model was trained on {task.frequency!r}")
-        unused = [shown(name) for name in self.channels if name not in task.channels]
-        panel = in_zone_of_task(self, task, source).with_channels(task.channels, source)
-        if unused:
-            noun, verb, it = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
-            says = "%s: %s %s %s not used: the model was not trained on %s"
-            logger.warning(says, source, noun, one_of(unused), verb, it)
-        panel = panel.with_covariates(task.past_covariates, task.future_covariates, source)
-        panel = with_categories(
-            panel, task.past_covariates, task.future_covariates, task.categories_by_covariate, source
-        )
-        return panel.with_static(task.static, task.categories, source)
-
-    def with_channels(self, channels: Sequence[str], source: str) -> Panel:
-        """The same panel with these target columns, in this order.
-
-        Raises:
-            UserError: naming the first that it lacks.
-        """
-        missing = [name for name in channels if name not in self.channels]
-        if missing:
-            raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(channels)}")
-        columns = [self.channels.index(name) for name in channels]
-        weights = None if self.weights is None else columns_of(self.weights, columns)
-        return replace(self, channels=tuple(channels), values=columns_of(self.values, columns), weights=weights)
-
     def future_time(self, series: int, horizon: int) -> Times:
-        """The `horizon` time stamps after the last row of a series, which is given by its number."""
+        """The `horizon` time stamps, or steps, after the last row of a series, which is given by its number."""
         return self.future_times(np.array([series]), horizon)
 
     def future_times(self, numbers: NDArray[np.int64], horizon: int) -> Times:
-        """The same of some of the series, end to end."""
-        return times_after(self.time, self.starts, numbers, self.frequency, horizon)
+        """The `horizon` time stamps, or steps, after the last row of each of these series, end to end."""
+        last = self.starts[1:][numbers] - 1
+        # a last stamp that clocks have moved is told by the one before it; of a series of one row by the first of all
+        before = np.where(last > self.starts[:-1][numbers], last - 1, 0)
+        # most series end at a few time stamps: a calendar is too slow to be asked for each of many
+        codes = [pd.factorize(self.time[rows])[0] for rows in (last, before)]
+        _, some, places = np.unique(codes[0] * (codes[1].max() + 1) + codes[1], return_index=True, return_inverse=True)
+        parts = []
+        for earlier, end in zip(self.time[before[some]], self.time[last[some]], strict=True):
+            wall = None
+            if isinstance(end, pd.Timestamp) and end.tz is not None:
+                wall = pd.Timestamp(wall_times(pd.DatetimeIndex([earlier, end]))[1]).as_unit(end.unit)
+            parts.append(future_index(end, self.frequency, horizon, wall))
+        steps = places[:, None] * horizon + np.arange(horizon)
+        return one_time(parts[0].append(parts[1:]).take(steps.ravel()))
 
-    def future_for(self, horizon: int) -> NDArray[np.float64] | None:
-        """The future covariates of the `horizon` steps after the last row of each series.
-
-        Returns:
-            `(S, horizon, F)` values, finite unless `fills_ahead`; None without future covariates.
-
-        Raises:
-            UserError: naming the id and the first time stamp without a value.
-        """
-        if self.ahead is None:
-            return None
-        steps = np.arange(horizon)
-        rows = self.ahead_starts[:-1, None] + steps
-        given = rows < self.ahead_starts[1:, None]
-        values = np.full((len(self), horizon, len(self.future_names)), np.nan)
-        values[given] = self.ahead[rows[given]]
-        if self.fills_ahead:
-            return values
-        lacking = np.flatnonzero(np.isnan(self.ahead).all(axis=0))  # all of them if there are no rows ahead
-        if lacking.size:
-            names = one_of(f"`{shown(self.future_names[column])}`" for column in lacking)
-            raise UserError(
-                f"{names} {'has' if lacking.size == 1 else 'have'} no values for the next "
-                f"{number_of(horizon, 'step')}; pass them with `--future FILE` (Python: `future=frame`)"
-            )
-        missing = np.argwhere(np.isnan(values))
-        if missing.size:
-            series, step, column = missing[0].tolist()
-            raise UserError(
-                f"future covariate {shown(self.future_names[column])} stops early: {self._series(series)}no value at "
-                f"{self.future_time(series, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; pass one for "
-                "each with `--future FILE` (Python: `future=frame`)"
-            )
-        return values
-
-    def with_covariates(self, past: Sequence[str], future: Sequence[str], source: str) -> Panel:
-        """The same panel with these covariates, in this order.
+    def select(
+        self,
+        *,
+        channels: Sequence[str] | None = None,
+        past: Sequence[str] | None = None,
+        future: Sequence[str] | None = None,
+        static: Sequence[str] | None = None,
+    ) -> Panel:
+        """Keep these columns, in this order; all where None is given.
 
         Raises:
-            UserError: naming the first that it lacks.
+            ValueError: for a column that the panel has not got.
         """
-        for kind, wanted, names in (("past", past, self.past_names), ("future", future, self.future_names)):
-            missing = [name for name in wanted if name not in names]
-            if missing:
-                raise UserError(f"{source} lacks the {kind} covariate {missing[0]!r} that the model was trained with")
-
-        def columns(part: NDArray[np.float64] | None, wanted: Sequence[str], names: Sequence[str]) -> Any:
-            return None if part is None or not wanted else columns_of(part, [names.index(name) for name in wanted])
-
+        changed: dict[str, Any] = {}
+        for wanted, names, parts in (
+            (channels, "channels", ("values", "weights")),
+            (past, "past_names", ("past_covariates",)),
+            (future, "future_names", ("future_covariates", "ahead")),
+        ):
+            if wanted is not None:
+                columns = [getattr(self, names).index(name) for name in wanted]
+                changed[names] = tuple(wanted)
+                for part in parts:
+                    array = getattr(self, part)
+                    has_none = array is None or (part != "values" and not columns)
+                    changed[part] = None if has_none else columns_of(array, columns)
+        if static is not None:
+            columns = [self.static_names.index(name) for name in static]
+            changed["static"] = self.static[:, columns] if self.static is not None and columns else None
+            changed["static_names"] = tuple(static)
+            changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
+        part = replace(self, **changed)
+        kept = {*part.past_names, *part.future_names}
         return replace(
-            self,
-            past_covariates=columns(self.past_covariates, past, self.past_names),
-            past_names=tuple(past),
-            future_covariates=columns(self.future_covariates, future, self.future_names),
-            ahead=columns(self.ahead, future, self.future_names),
-            future_names=tuple(future),
-            covariate_categories={
-                name: known for name, known in self.covariate_categories.items() if name in {*past, *future}
-            },
+            part, covariate_categories={name: own for name, own in self.covariate_categories.items() if name in kept}
         )
-
-    def with_static(self, names: Sequence[str], categories: Sequence[Sequence[str]], source: str) -> Panel:
-        """The same panel with these static columns, in this order, numbered by the categories given.
-
-        Args:
-            names: the static columns of a trained model.
-            categories: the categories of each of them; another one gets the number -1, which is logged.
-            source: what the table is, for messages.
-
-        Raises:
-            UserError: naming a column that is lacking.
-        """
-        missing = [name for name in names if name not in self.static_names]
-        if missing:
-            raise UserError(f"{source} lacks the static column {missing[0]!r} that the model was trained with")
-        columns = []
-        for name, known in zip(names, categories, strict=True):
-            assert self.static is not None
-            k = self.static_names.index(name)
-            number = {category: i for i, category in enumerate(known)}
-            numbers = [*(number.get(category, -1) for category in self.static_categories[k]), -1]
-            codes = np.array(numbers)[self.static[:, k]]
-            self._tell_unseen(k, codes < 0, source)
-            columns.append(codes)
-        return replace(
-            self,
-            static=np.stack(columns, axis=1).astype(np.int64) if columns else None,
-            static_names=tuple(names),
-            static_categories=tuple(tuple(known) for known in categories),
-        )
-
-    def _tell_unseen(self, column: int, is_unseen: NDArray[np.bool_], source: str) -> None:
-        """Log the series whose category in a static column was not seen in training, unless that was said before."""
-        assert self.static is not None
-        texts = [*self.static_categories[column], UNSEEN]
-        found = {int(series): texts[self.static[series, column]] for series in np.flatnonzero(is_unseen)}
-        told = [(series, text) for series, text in found.items() if text != UNSEEN]
-        if told:
-            named = [f"{self._series(series)}category {shown(text)}" for series, text in told[:12]]
-            more = ", ..." if len(told) > 12 else ""
-            says = "%s: static column %s: %s, not seen in training: the mean of the learnt categories takes the place"
-            logger.warning(says, source, shown(self.static_names[column]), one_of(named) + more)
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
-        """The same series, each up to a row; what is known of the future covariates after it becomes their future.
+        """Cut each series at a row; known values of the future covariates after it become its future.
 
         Args:
             ends: `(S,)` rows of each series to keep, at least 1.
         """
         cut = self._part(np.arange(len(self)), np.zeros_like(ends), ends)
-        if self.future_covariates is None:
+        if self.future_covariates is None or self.ahead is None:
             return cut
         # of each series the rows that are cut off, then those that were ahead of it already
         cut_off, steps = self.lengths - ends, np.diff(self.ahead_starts)
-        order = np.argsort(
-            np.concatenate([np.arange(len(self)).repeat(cut_off), np.arange(len(self)).repeat(steps)]), kind="stable"
-        )
-        assert self.ahead is not None
+        numbers = np.arange(len(self))
+        order = np.argsort(np.concatenate([numbers.repeat(cut_off), numbers.repeat(steps)]), kind="stable")
         known = runs_of(self.future_covariates, self.starts[:-1] + ends, cut_off)
         ahead = np.concatenate([known, self.ahead])[order]
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
     def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
-        """The end of each series: `rows` rows (of all, or of each), and those that impute what is missing in the first.
-
-        These begin with the last known number of each column, target or covariate, that is missing there.
+        """Cut the end of each series: its last rows, and those before them that impute what is missing in the first.
 
         Args:
             rows: of all series, or of each.
@@ -286,9 +184,7 @@ class Panel:
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
         for part in (self.values, self.past_covariates, self.future_covariates):
-            if part is None:
-                continue
-            for season in (1, *seasons) if part is self.values else (1,):
+            for season in () if part is None else (1, *seasons) if part is self.values else (1,):
                 places = np.minimum(first[:, None] + np.arange(season), self.lengths[:, None] - 1)
                 missing = np.isnan(part[self.starts[:-1, None] + places])
                 for number in np.flatnonzero(missing.any(axis=(1, 2)) & (first > 0)):
@@ -312,9 +208,7 @@ class Panel:
         )
 
     def channels_as_series(self) -> Panel:
-        """The channels of a wide table as series of their own, sorted by name, with one channel ``y``; ids are names.
-
-        Each has the whole time and all covariates.
+        """Make each channel of a wide table a series, sorted by name, with one channel ``y`` and all covariates.
 
         Raises:
             UserError: if the table was not wide.
@@ -322,10 +216,13 @@ class Panel:
         if not self.is_wide:
             raise UserError("the table has series already; only the channels of a wide table become series")
         order = np.argsort(np.array(self.channels, dtype=object))
-        S, steps = len(order), int(self.ahead_starts[-1])
+        S = len(order)
 
         def repeated(part: NDArray[Any] | None) -> NDArray[Any] | None:
             return None if part is None else np.tile(part, (S, 1))
+
+        def stacked(part: NDArray[Any]) -> NDArray[Any]:
+            return np.ascontiguousarray(part.T[order]).reshape(-1, 1)
 
         return replace(
             self,
@@ -333,12 +230,12 @@ class Panel:
             channels=("y",),
             time=self.time.take(np.tile(np.arange(len(self.time)), S)),
             starts=np.arange(S + 1) * len(self.values),
-            values=np.ascontiguousarray(self.values.T[order]).reshape(-1, 1),
-            weights=None if self.weights is None else np.ascontiguousarray(self.weights.T[order]).reshape(-1, 1),
+            values=stacked(self.values),
+            weights=None if self.weights is None else stacked(self.weights),
             past_covariates=repeated(self.past_covariates),
             future_covariates=repeated(self.future_covariates),
             ahead=repeated(self.ahead),
-            ahead_starts=np.arange(S + 1) * steps,
+            ahead_starts=np.arange(S + 1) * int(self.ahead_starts[-1]),
             static=repeated(self.static),
             is_wide=False,
         )
@@ -358,31 +255,19 @@ class Panel:
                 columns.update(zip(names, part.T, strict=True))
         for name, known in self.covariate_categories.items():
             columns[name] = category_names(columns[name], known)
-        for k, (name, categories) in enumerate(zip(self.static_names, self.static_categories, strict=True)):
-            assert self.static is not None
-            columns[name] = np.array([*categories, UNSEEN], dtype=object)[self.static[:, k]].repeat(self.lengths)
+        if self.static is not None:
+            for name, categories, codes in zip(self.static_names, self.static_categories, self.static.T, strict=True):
+                columns[name] = np.array([*categories, UNSEEN], dtype=object)[codes].repeat(self.lengths)
         return pd.DataFrame(columns)
 
     def named_columns(self) -> dict[str, Any]:
-        """Which column of `to_frame` is what, by the arguments of `tsattn.data.table_options.Columns`."""
+        """The columns of `to_frame`, by the arguments of `tsattn.data.table_options.Columns`."""
         names = {"time_column": self.time_name, "target": self.channels, "static": self.static_names}
         covariates = {"past_covariates": self.past_names, "future_covariates": self.future_names}
         return {"id_column": None if self.is_wide else self.id_name, **names, **covariates}
 
-    def with_future(self, future: Any) -> Panel:
-        """See `tsattn.data.continued.with_future`."""
-        from tsattn.data.continued import with_future
-
-        return with_future(self, future)
-
-    def append(self, later: Panel) -> Panel:
-        """See `tsattn.data.continued.appended`."""
-        from tsattn.data.continued import appended
-
-        return appended(self, later)
-
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: of arrays in files where they are."""
+        """Pickle arrays in files as the places where they lie."""
         time = FileView.of(time_numbers(self.time))
         stamps = self.time if time is None else (time, time_unit(self.time), getattr(self.time, "tz", None))
         return {**{name: FileView.of(part) or part for name, part in vars(self).items()}, "time": stamps}
@@ -395,17 +280,11 @@ class Panel:
     def _part(self, numbers: NDArray[np.int64], first: NDArray[np.int64], end: NDArray[np.int64]) -> Panel:
         """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
         begin, lengths = self.starts[:-1][numbers] + first, end - first
-
         time = runs_of(time_numbers(self.time), begin, lengths)
-        arrays: dict[str, Any] = {}
-        for name in ("values", "weights", "past_covariates", "future_covariates"):
-            arrays[name] = None if (part := getattr(self, name)) is None else runs_of(part, begin, lengths)
+        arrays = {name: part for name in _OF_ROWS if (part := getattr(self, name)) is not None}
         return replace(
             self,
             time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            **arrays,
+            **{name: runs_of(part, begin, lengths) for name, part in arrays.items()},
         )
-
-    def _series(self, series: int) -> str:
-        return "" if self.is_wide else f"series {shown(self.ids[series])} has "

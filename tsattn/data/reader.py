@@ -15,9 +15,10 @@ from tsattn.data.assembly import Assembly
 from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times, is_steps
 from tsattn.data.mapped.convert import converted_folder, opened_panel
+from tsattn.data.matching import in_zone_of_model
 from tsattn.data.panel import Panel
 from tsattn.data.roles import Roles, assigned, collected
-from tsattn.data.stamps import in_zone_of_model, no_times_of
+from tsattn.data.stamps import no_times_of
 from tsattn.data.table_options import TableOptions, given_options
 from tsattn.data.table_rows import Rows, Table, check_rising, future_rows, read_rows
 from tsattn.data.tables import opened

@@ -1,24 +1,79 @@
-"""Runs of rows out of arrays in memory or mapped from files; what is large and mapped stays in files."""
+"""Arrays of rows in memory or in files: a large array that is made of one in a file lies in a file, too."""
 
 from __future__ import annotations
 
+import mmap
+import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tsattn.errors import UserError
+
 __all__ = [
-    *("are_first", "blocks_of", "columns_of", "is_mapped", "last_known_rows", "last_row_of_places"),
-    *("made_rows", "owners", "run_blocks", "runs_of"),
+    *("FileView", "LastKnown", "are_first", "blocks_of", "columns_of", "each_row", "is_mapped"),
+    *("last_row_of_places", "made_rows", "owners", "room_like", "runs_of"),
 ]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
-_LOOK_BACK = 64  # rows that are looked at first for the last known value
-_IN_MEMORY = 1 << 27  # bytes; what is taken out of a mapped array and is larger lies in a file, too
+_LOOK_BACK = 64  # rows that are searched first for the last known value
+_IN_MEMORY = 1 << 27  # bytes; a larger array that is made of a mapped one is written to a file
+
+
+@dataclass(frozen=True)
+class FileView:
+    """Where the numbers of a mapped array lie, so that another process can map them.
+
+    Attributes:
+        path: the file.
+        changed: its size, and its last change in nanoseconds since 1970-01-01.
+        offset: bytes before the first number.
+        dtype: of the numbers.
+        shape: of the array.
+        strides: bytes from one number to the next on each axis.
+    """
+
+    path: str
+    changed: tuple[int, int]
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: Any) -> FileView | None:
+        """Describe an array in a file, or a view of one; None for anything else."""
+        base: Any = array
+        while base is not None and not isinstance(base, np.memmap):
+            base = getattr(base, "base", None)
+        if base is None or base.filename is None:
+            return None
+        first = np.frombuffer(base._mmap, np.uint8).__array_interface__["data"][0]
+        begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
+        offset = begin + array.__array_interface__["data"][0] - first
+        stat = Path(base.filename).stat()
+        state = stat.st_size, stat.st_mtime_ns
+        return cls(str(base.filename), state, offset, array.dtype.str, array.shape, array.strides)
+
+    def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
+        """Map the array again, to read (``r``) or to change in memory alone (``c``).
+
+        Raises:
+            UserError: for a file that has changed.
+        """
+        stat = Path(self.path).stat()
+        if (stat.st_size, stat.st_mtime_ns) != self.changed:
+            raise UserError(f"{self.path} was written anew while it was in use; start again")
+        size = np.dtype(self.dtype).itemsize
+        raw = np.memmap(self.path, np.uint8, mode)[self.offset :]
+        numbers = raw[: len(raw) // size * size].view(self.dtype)
+        return np.lib.stride_tricks.as_strided(numbers, self.shape, self.strides, subok=True, writeable=mode == "c")
 
 
 def is_mapped(array: Any) -> bool:
@@ -26,135 +81,154 @@ def is_mapped(array: Any) -> bool:
     return isinstance(array, np.memmap)
 
 
-def run_blocks(starts: NDArray[np.int64], width: int, *, mapped: bool) -> Iterator[slice]:
-    """The numbers of runs of rows in blocks: all in one of an array in memory, few at once of a mapped one.
+def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = None) -> Iterator[slice]:
+    """The rows of an array in blocks that fit into memory: all at once if the array lies there.
 
     Args:
-        starts: `(n + 1,)` first row of each run, and the number of rows.
-        width: numbers in a row.
-        mapped: whether the array is a view of a file.
+        array: the rows.
+        width: numbers that are held for each row; those of the array by default.
+        most: numbers of an array in a file that are held at once.
     """
-    n = len(starts) - 1
-    if not mapped:
-        yield slice(0, n)
-        return
-    rows, first = max(1, _BLOCK // max(1, width)), 0
-    while first < n:
-        end = max(first + 1, int(np.searchsorted(starts, starts[first] + rows, side="right")) - 1)
-        yield slice(first, end)
-        first = end
+    width = int(np.prod(array.shape[1:])) if width is None else width
+    step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
+    for first in range(0, len(array), step):
+        yield slice(first, min(first + step, len(array)))
+
+
+def made_rows(
+    array: NDArray[Any],
+    make: Callable[[slice], NDArray[Any]],
+    row: tuple[int, ...] | None = None,
+    dtype: Any = np.float64,
+) -> NDArray[Any]:
+    """Make an array with as many rows as another, block by block where that lies in a file.
+
+    Args:
+        array: decides the rows, and where the result lies.
+        make: gives some rows of the result.
+        row: shape of a row of the result; that of `array` by default.
+        dtype: of the result.
+    """
+    if not is_mapped(array):
+        return make(slice(0, len(array)))
+    result = room_like(array, (len(array), *(array.shape[1:] if row is None else row)), dtype)
+    for rows in blocks_of(array):
+        result[rows] = make(rows)
+    return result
+
+
+def columns_of(array: NDArray[Any], columns: list[int]) -> NDArray[Any]:
+    """Columns of `(rows, n)`, in this order; the array itself, if these are all as they are."""
+    if columns == list(range(array.shape[1])):
+        return array
+    return made_rows(array, lambda rows: np.asarray(array[rows][:, columns]), (len(columns),), array.dtype)
 
 
 def runs_of(array: NDArray[Any], first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
-    """Runs of rows, end to end: those from the row `first (n,)` on, `lengths (n,)` of them.
-
-    Returns:
-        `(rows, ...)`; the array itself, if that is all of it.
-    """
+    """`lengths (n,)` rows each from the row `first (n,)` on, end to end; the array itself if that is all of it."""
     ends = np.cumsum(lengths)
     rows = int(ends[-1]) if len(ends) else 0
     if rows == len(array) and np.array_equal(first, ends - lengths):
         return array
     if not is_mapped(array):
         return np.asarray(array[(first - (ends - lengths)).repeat(lengths) + np.arange(rows)])
-    result = _room((rows, *array.shape[1:]), array.dtype)
-    step = max(1, _BLOCK // max(1, int(np.prod(array.shape[1:]))))
+    result = room_like(array, (rows, *array.shape[1:]), array.dtype)
     for begin, end, run in zip((ends - lengths).tolist(), ends.tolist(), first.tolist(), strict=True):
-        for at in range(begin, end, step):
-            until = min(at + step, end)
-            result[at:until] = array[run + at - begin : run + until - begin]
-    return _read_only(result)
+        part = array[run : run + end - begin]
+        for block in blocks_of(part):
+            result[begin + block.start : begin + block.stop] = part[block]
+    return result
 
 
-def columns_of(array: NDArray[Any], columns: list[int]) -> NDArray[Any]:
-    """Some columns of `(rows, n)`, in this order; the array itself, if these are all as they are."""
-    if columns == list(range(array.shape[1])):
-        return array
-    if not is_mapped(array):
-        return np.asarray(array[:, columns])
-    result = _room((len(array), len(columns)), array.dtype)
-    step = max(1, _BLOCK // array.shape[1])
-    for at in range(0, len(array), step):
-        result[at : at + step] = array[at : at + step][:, columns]
-    return _read_only(result)
+def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An empty array: in a file that is removed with it, if it is large and `array` is mapped, else in memory.
 
-
-def blocks_of(array: NDArray[Any]) -> Iterator[slice]:
-    """The rows of an array in blocks that may be held: all at once if it lies in memory."""
-    step = max(1, _BLOCK // max(1, int(np.prod(array.shape[1:]))) if is_mapped(array) else len(array))
-    for first in range(0, len(array), step):
-        yield slice(first, min(first + step, len(array)))
-
-
-def made_rows(array: NDArray[Any], make: Callable[[slice], NDArray[np.float64]]) -> NDArray[np.float64]:
-    """An array of the same shape; `make` gives some of its rows. That of an array in a file lies in a file, too."""
-    if not is_mapped(array):
-        return make(slice(0, len(array)))
-    result = _room(array.shape, np.dtype(np.float64))
-    for rows in blocks_of(array):
-        result[rows] = make(rows)
-    return _read_only(result)
-
-
-def owners(starts: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
-    """The number of the run that each of these rows is in; `starts` as for `run_blocks`."""
-    return np.searchsorted(starts, np.arange(rows.start, rows.stop), side="right") - 1
-
-
-def are_first(starts: NDArray[np.int64], ends: NDArray[np.int64], rows: slice) -> NDArray[np.bool_]:
-    """Whether each of these rows is among the first `ends (n,)` of its run; `starts` as for `run_blocks`."""
-    first: NDArray[np.bool_] = np.arange(rows.start, rows.stop) < (starts[:-1] + ends)[owners(starts, rows)]
-    return first
-
-
-def _room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An empty array: in memory if it is small, else in a file that goes with it."""
-    if int(np.prod(shape, dtype=np.int64)) * dtype.itemsize <= _IN_MEMORY:
+    Raises:
+        UserError: if the disk is too full.
+    """
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    if not is_mapped(array) or size <= _IN_MEMORY:
         return np.empty(shape, dtype)
     with tempfile.NamedTemporaryFile(prefix="tsattn-", suffix=".map", delete=False) as file:
         path = Path(file.name)
-    mapped = np.memmap(path, dtype, "w+", shape=shape)
+        try:
+            if hasattr(os, "posix_fallocate"):  # a disk that is full must be known before it is written to
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                os.truncate(file.fileno(), size)
+        except OSError as error:
+            path.unlink()
+            raise UserError(
+                f"{path.parent} has no room for {size / 1e9:.1f} GB; set the variable TMPDIR to a folder that has"
+            ) from error
+    mapped = np.memmap(path, dtype, "r+", shape=shape)
     weakref.finalize(mapped._mmap, path.unlink, missing_ok=True)  # type: ignore[attr-defined]
     return mapped
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    if is_mapped(array):
-        array.flags.writeable = False
-    return array
+def each_row(units: NDArray[Any], starts: NDArray[np.int64], rows: slice) -> NDArray[Any]:
+    """Repeat what belongs to each series, `(S, ...)`, for each of these rows; `starts (S + 1,)` as in a `Panel`."""
+    return units.repeat(np.diff(starts.clip(rows.start, rows.stop)), axis=0)
 
 
-def last_known_rows(observed: NDArray[np.bool_], starts: NDArray[np.int64], season: int) -> NDArray[np.int64]:
-    """Of each row and channel the last row, up to itself, that is of the same place in the season and is observed.
+def owners(starts: NDArray[np.int64], rows: slice) -> NDArray[np.int64]:
+    """The number of the series of each of these rows."""
+    return each_row(np.arange(len(starts) - 1), starts, rows)
 
-    Where there is none in the series, it is the last observed row of any place, and else the row itself.
+
+def are_first(starts: NDArray[np.int64], ends: NDArray[np.int64], rows: slice) -> NDArray[np.bool_]:
+    """Whether each of these rows is among the first `ends (S,)` of its series."""
+    first: NDArray[np.bool_] = np.arange(rows.start, rows.stop) < each_row(starts[:-1] + ends, starts, rows)
+    return first
+
+
+class LastKnown:
+    """Finds the last known value of each place in a season, block after block of rows.
 
     Args:
-        observed: `(rows, C)`.
         starts: `(S + 1,)` first row of each series, and `rows`.
         season: steps in a season; 1 for any place.
-
-    Returns:
-        `(rows, C)`.
     """
-    rows, lengths = np.arange(len(observed)), np.diff(starts)
-    # each series begins a season of its own, so that a column holds the rows of one place
-    seasons = -(-lengths // season)
-    shift = season * (np.cumsum(seasons) - seasons) - starts[:-1]
-    known = np.full((int(seasons.sum()) * season, observed.shape[1]), -1)
-    known[rows + shift.repeat(lengths)] = np.where(observed, rows[:, None], -1)
-    by_place = known.reshape(-1, season, observed.shape[1])
-    np.maximum.accumulate(by_place, axis=0, out=by_place)
-    found: NDArray[np.int64] = known[rows + shift.repeat(lengths)]
-    is_of_another = found < starts[:-1].repeat(lengths)[:, None]
-    if not is_of_another.any():
-        return found
-    other = last_known_rows(observed, starts, 1) if season > 1 else rows[:, None]
-    return np.where(is_of_another, other, found)
+
+    def __init__(self, starts: NDArray[np.int64], season: int = 1) -> None:
+        self.starts = starts
+        self.season = season
+        self._carried: NDArray[np.int64] | None = None  # (season, C) of the rows before the block
+        self._any = LastKnown(starts) if season > 1 else None
+
+    def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
+        """The row, up to itself, of the last observed value at the same place of the season, of each row and channel.
+
+        Where the series has none, it is the last observed row of any place, and else the row itself.
+
+        Args:
+            observed: `(n, C)` of these rows.
+            rows: come directly after those of the last call.
+        """
+        s, C = self.season, observed.shape[1]
+        numbers, owner = np.arange(rows.start, rows.stop), owners(self.starts, rows)
+        first, last = int(owner[0]), int(owner[-1])
+        begins = self.starts[first : last + 1].copy()
+        gone = rows.start - begins[0]  # rows of the first series before the block
+        carried = gone % s + s if gone else 0
+        begins[0] = rows.start - carried
+        # each series begins a season of its own, so that a column holds the rows of one place
+        seasons = -(-np.diff(np.append(begins, rows.stop)) // s)
+        shift = (s * (np.cumsum(seasons) - seasons) - begins)[owner - first]
+        known = np.full((int(seasons.sum()) * s, C), -1)
+        if carried and self._carried is not None:
+            known[:s] = self._carried
+        known[numbers + shift] = np.where(observed, numbers[:, None], -1)
+        by_place = known.reshape(-1, s, C)
+        np.maximum.accumulate(by_place, axis=0, out=by_place)
+        self._carried = np.where(by_place[-1] < self.starts[last], -1, by_place[-1])
+        found: NDArray[np.int64] = known[numbers + shift]
+        other = numbers[:, None] if self._any is None else self._any(observed, rows)
+        return np.where(found < self.starts[owner][:, None], other, found)
 
 
 def last_row_of_places(part: NDArray[np.float64], start: int, end: int, season: int) -> NDArray[np.int64]:
-    """Of each place in the season before `end` the last row from `start` on with a known number, `(s, C)`, else -1."""
+    """`(season, C)` the last row from `start` on, before `end`, with a number at each place of the season; else -1."""
     found = np.full((season, part.shape[1]), -1)
     seasons = -(-_LOOK_BACK // season)
     while end > start and (found < 0).any():

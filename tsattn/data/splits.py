@@ -1,13 +1,23 @@
-"""Training, validation and test rows of series, in the order of time, and the windows in them."""
+"""Training, validation and test rows of series: where they end, the rules that say it, and the windows in them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tsattn.errors import UserError
 
-__all__ = ["PART_WORDS", "Split", "all_origins"]
+if TYPE_CHECKING:  # the cards of the data sets, which name rules, are read without pandas
+    import pandas as pd
+
+    from tsattn.data.frequency import Times
+
+__all__ = [
+    *("PART_WORDS", "AllRows", "BenchmarkShares", "ByCount", "ByDate", "ByShare", "EttMonths", "LastTenth", "Recut"),
+    *("Split", "SplitRule", "all_origins", "asked_rule", "in_zone", "iso_date"),
+]
 
 PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
@@ -25,28 +35,13 @@ class Split:
 
     def bounds(self, part: str) -> tuple[int, int]:
         """First row of ``train``, ``val`` or ``test``, and the row after its last."""
-        return {
-            "train": (0, self.train_end),
-            "val": (self.train_end, self.val_end),
-            "test": (self.val_end, self.test_end),
-        }[part]
+        ends = {"train": (0, self.train_end), "val": (self.train_end, self.val_end)}
+        return ends.get(part, (self.val_end, self.test_end))
 
     def with_validation(self, first: float, last: float) -> Split:
-        """The same with a part of the rows for validation, between two shares of them; training has what is before."""
+        """Validate on a part of the validation rows, between two shares of them; training has those before."""
         start, rows = self.train_end, self.val_end - self.train_end
         return replace(self, train_end=start + round(first * rows), val_end=start + round(last * rows))
-
-    def fits(self, part: str, context_length: int, prediction_length: int) -> bool:
-        """Whether the part is long enough for a window with a whole context."""
-        start, end = self.bounds(part)
-        if part == "train":
-            return context_length + prediction_length <= end
-        return prediction_length <= end - start and context_length <= start
-
-    def room(self, part: str, prediction_length: int) -> tuple[int, int, int]:
-        """What ranks series by how long a window they hold: rows for the horizon, before the part, and in all."""
-        start, end = self.bounds(part)
-        return min(end - start, prediction_length), start, end
 
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
@@ -80,7 +75,7 @@ class Split:
         return range(first, end - prediction_length + 1)
 
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
-        """The same for a series that may be too short for a whole context: its windows are padded at the front.
+        """Origins for a series that may be too short for a whole context: its windows are padded at the front.
 
         A training part that is too short for one whole window gives one, whose context is all that comes before the
         last `prediction_length` rows. No window is without a row of context; the range may be empty.
@@ -95,14 +90,256 @@ def all_origins(splits: Sequence[Split], part: str, context_length: int, predict
     """The origins of a part for many series, among which at least one must be long enough for a whole window.
 
     Raises:
-        UserError: if none is; of several series, the longest is spoken of.
+        UserError: if none is; of several series, about the longest.
     """
+    L, T = context_length, prediction_length
     if len(splits) == 1:
-        return [splits[0].origins(part, context_length, prediction_length)]
-    if not any(split.fits(part, context_length, prediction_length) for split in splits):
-        longest = max(splits, key=lambda split: split.room(part, prediction_length))
+        return [splits[0].origins(part, L, T)]
+
+    def fits(split: Split) -> bool:
+        start, end = split.bounds(part)
+        return end >= L + T if part == "train" else end - start >= T and start >= L
+
+    def room(split: Split) -> tuple[int, int, int]:
+        start, end = split.bounds(part)
+        return min(end - start, T), start, end
+
+    if not any(map(fits, splits)):
         try:
-            longest.origins(part, context_length, prediction_length)
+            max(splits, key=room).origins(part, L, T)
         except UserError as error:
             raise UserError(f"no series is long enough, not even the longest: {error}") from error
-    return [split.short_origins(part, context_length, prediction_length) for split in splits]
+    return [split.short_origins(part, L, T) for split in splits]
+
+
+class SplitRule(Protocol):
+    """A rule that splits each series of a data set; all but those by date look at the number of rows alone."""
+
+    def split(self, time: Times) -> Split:
+        """Split a series with these time stamps, or steps."""
+
+
+@dataclass(frozen=True)
+class ByShare:
+    """The first `train` share of the rows, the next `val` share, each rounded down, and all the rest for testing.
+
+    Raises:
+        UserError: for shares that leave a part empty.
+    """
+
+    train: float = 0.7
+    val: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (self.train > 0 and self.val > 0 and self.train + self.val < 1):
+            raise UserError(
+                f"split must be shares of train and val above 0 that sum to less than 1, not {self.train}, {self.val}"
+            )
+
+    def split(self, time: Sized) -> Split:
+        """Split by the number of rows."""
+        train, val = (_part(len(time), share) for share in (self.train, self.val))
+        return Split(train, train + val, len(time))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that tells rules apart."""
+        return {"fractions": [self.train, self.val]}
+
+
+@dataclass(frozen=True)
+class BenchmarkShares:
+    """70 / 10 / 20 percent as the literature on long-horizon forecasting rounds (Wu et al., Autoformer).
+
+    Training and test take `int(0.7 n)` and `int(0.2 n)` rows, validation all those between. `ByShare` rounds validation
+    instead and gives the rest to testing, which differs by a row or two.
+    """
+
+    def split(self, time: Sized) -> Split:
+        """Split by the number of rows."""
+        return Split(int(len(time) * 0.7), len(time) - int(len(time) * 0.2), len(time))
+
+
+@dataclass(frozen=True)
+class EttMonths:
+    """12, 4 and 4 months of 30 days, of `day` rows each; the rows after that belong to no part."""
+
+    day: int
+
+    def split(self, time: Sized) -> Split:
+        """Split any series at the same rows."""
+        return Split(12 * 30 * self.day, 16 * 30 * self.day, 20 * 30 * self.day)
+
+
+@dataclass(frozen=True)
+class ByCount:
+    """The last `test` rows for testing, the `val` rows before them for validation, the rest for training.
+
+    A series that is shorter than both gives up training first, then validation. Either may be 0.
+    """
+
+    val: int
+    test: int
+
+    def split(self, time: Sized) -> Split:
+        """Split by the number of rows."""
+        val_end = max(0, len(time) - self.test)
+        return Split(max(0, val_end - self.val), val_end, len(time))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that tells rules apart."""
+        return {"rows": [self.val, self.test]}
+
+
+@dataclass(frozen=True)
+class ByDate:
+    """Validation from the time stamp `val` on, testing from `test` on, each included; before them is training.
+
+    Dates without a time zone are in that of the data.
+    """
+
+    val: pd.Timestamp
+    test: pd.Timestamp
+
+    def split(self, time: Times) -> Split:
+        """Split a series with these time stamps.
+
+        Raises:
+            UserError: for series that count steps, dates in the wrong order, and those with a time zone where the data
+                have none.
+        """
+        if not hasattr(time, "tz"):
+            raise UserError("the data count steps, so they are not split by date; give val_rows and test_rows")
+        val, test = self.dates_in(time.tz)
+        if not val < test:
+            raise UserError(f"the validation part must start before the test part, not at {val} and {test}")
+        return Split(int(time.searchsorted(val)), int(time.searchsorted(test)), len(time))
+
+    def dates_in(self, tz: Any) -> tuple[pd.Timestamp, pd.Timestamp]:
+        """Both dates in this time zone (None: without one) unless they name their own; raises as `split` does."""
+        val, test = (in_zone(date, tz, "val_from and test_from") for date in (self.val, self.test))
+        return val, test
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that tells rules apart."""
+        return {"dates": [date.isoformat() for date in (self.val, self.test)]}
+
+
+@dataclass(frozen=True)
+class LastTenth:
+    """The last tenth of each series, and at least one horizon, for validation; there is no test part.
+
+    Where what is left for training does not hold a whole window, the series is for training alone.
+    """
+
+    context_length: int
+    prediction_length: int
+
+    def split(self, time: Sized) -> Split:
+        """Split by the number of rows."""
+        rows = len(time)
+        left = rows - max(self.prediction_length, round(0.1 * rows))
+        return Split(left if left >= self.context_length + self.prediction_length else rows, rows, rows)
+
+
+@dataclass(frozen=True)
+class AllRows:
+    """All rows for training, up to where the parts of another rule end if one is given."""
+
+    of: SplitRule | None = None
+
+    def split(self, time: Times) -> Split:
+        """Give all rows to training."""
+        end = len(time) if self.of is None else self.of.split(time).test_end
+        return Split(end, end, end)
+
+
+@dataclass(frozen=True)
+class Recut:
+    """A rule whose splits are cut again, such as into a block of rows before its test part."""
+
+    of: SplitRule
+    cut: Callable[[Split], Split]
+
+    def split(self, time: Times) -> Split:
+        """Cut the split of the rule that this wraps."""
+        return self.cut(self.of.split(time))
+
+
+def _part(rows: int, share: float) -> int:
+    """A share of the rows, rounded down; 0.7 of 90 is 63, though as floats their product is a little less."""
+    product = rows * share
+    whole = round(product)
+    return whole if math.isclose(product, whole, rel_tol=1e-15) else int(product)
+
+
+def asked_rule(
+    train_fraction: float | None = None,
+    val_fraction: float | None = None,
+    val_rows: int | None = None,
+    test_rows: int | None = None,
+    val_from: str | None = None,
+    test_from: str | None = None,
+) -> ByShare | ByCount | ByDate:
+    """Make the rule that the arguments of a user ask for, of which one way at most is used; see `FrameDataModule`.
+
+    Raises:
+        UserError: for two ways to split, half of one, no rows, or what is no date.
+    """
+    if val_rows == 0 and test_rows is None:
+        test_rows = 0
+    ways = {
+        "train_fraction and val_fraction": (train_fraction, val_fraction),
+        "val_rows and test_rows": (val_rows, test_rows),
+        "val_from and test_from": (val_from, test_from),
+    }
+    given = [way for way, pair in ways.items() if pair != (None, None)]
+    if len(given) > 1:
+        raise UserError(f"data is split in one way: {given[0]}, or {given[1]}")
+    for way in given:
+        if way != "train_fraction and val_fraction" and None in ways[way]:
+            raise UserError(f"a split needs both {way}")
+    for what, rows in (("val_rows", val_rows), ("test_rows", test_rows)):
+        if rows is not None and rows < 0:
+            raise UserError(f"{what} must be at least 0, not {rows}")
+    if val_rows is not None and test_rows is not None:
+        return ByCount(val_rows, test_rows)
+    if val_from is not None and test_from is not None:
+        return ByDate(iso_date(val_from), iso_date(test_from))
+    usual = ByShare()
+    return ByShare(
+        usual.train if train_fraction is None else train_fraction, usual.val if val_fraction is None else val_fraction
+    )
+
+
+def iso_date(text: Any) -> pd.Timestamp:
+    """Read a date or time stamp in ISO 8601.
+
+    Raises:
+        UserError: for anything else.
+    """
+    import pandas as pd
+
+    # strictly, as 01/02/2016 would be read with the month first
+    stamp = pd.to_datetime(str(text), format="ISO8601", errors="coerce")
+    if not isinstance(stamp, pd.Timestamp):
+        steps = ", or split data that count steps by val_rows and test_rows" if str(text).isdecimal() else ""
+        raise UserError(f"{text!r} is not a date; write it like 2016-07-01 or 2016-07-01 00:00{steps}")
+    return stamp
+
+
+def in_zone(date: pd.Timestamp, tz: Any, what: str) -> pd.Timestamp:
+    """Put a date into a time zone, or None of these, unless it names its own.
+
+    Args:
+        date: the date.
+        tz: the time zone.
+        what: gave the date, for the message.
+
+    Raises:
+        UserError: for a date with a time zone where there is none.
+    """
+    if date.tz is None:
+        return date.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")
+    if tz is None:
+        raise UserError(f"the data have no time zone, so {what} must have none either, not {date}")
+    return date

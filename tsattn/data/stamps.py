@@ -11,9 +11,8 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,12 +23,9 @@ from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-if TYPE_CHECKING:
-    from tsattn.data.panel import Panel
-
 __all__ = [
-    *("in_zone_of", "in_zone_of_model", "in_zone_of_task", "kept_zone", "no_times_of", "read_times", "time_form"),
-    *("time_numbers", "time_stamps", "time_unit", "time_zone", "times_like", "times_of", "warn_of_unknown_zone"),
+    *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps", "time_unit"),
+    *("time_zone", "times_of"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -310,28 +306,6 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     return converted
 
 
-def in_zone_of_model(panel: Panel, time: Times, source: str) -> Panel:
-    """Convert a panel to the time zone of the time stamps that a model was fitted on."""
-    return replace(panel, time=in_zone_of(time, panel.time, source, "what the model was fitted on"))
-
-
-def in_zone_of_task(panel: Panel, task: Task, source: str) -> Panel:
-    """Convert a panel to the time zone of a task; it stays as it is where that is not known."""
-    times = no_times_of(task)
-    return panel if times is None else in_zone_of_model(panel, times, source)
-
-
-def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
-    """Log that time stamps have a zone, but that the zone of the model was not kept when it was saved."""
-    zone = time_zone(panel.time)
-    if task.time_zone == UNKNOWN_ZONE and zone is not None:
-        logger.warning(
-            "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s, as if "
-            "that were the same",
-            *(source, zone),
-        )
-
-
 def time_numbers(time: Times) -> NDArray[np.int64]:
     """`(rows,)` time stamps since 1970-01-01 UTC in their own unit, or steps; a view of them, not to be written to."""
     return time.asi8 if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64)
@@ -368,15 +342,6 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
     return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
-
-
-def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
-    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
-    if not isinstance(time, pd.DatetimeIndex):
-        return times_of(stamps, None)
-    index = times_of(stamps, "ns", time.tz)
-    assert isinstance(index, pd.DatetimeIndex)
-    return index.as_unit(time.unit)
 
 
 def no_times_of(task: Task) -> Times | None:

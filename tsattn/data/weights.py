@@ -1,4 +1,4 @@
-"""How much single rows and series count in a training: what is known to be odd can be left out of it.
+"""How much rows and series count in a training, so that odd ones can be left out.
 
 Shape letters: S series, C channels.
 """
@@ -17,18 +17,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import are_first, blocks_of, made_rows, owners
-from tsattn.data.split_rule import in_zone, iso_date
+from tsattn.data.splits import in_zone, iso_date
 from tsattn.errors import UserError, is_whole_number, one_of, shown
 
 __all__ = ["RowWeights", "check_cells", "mean_weight", "without_column"]
 
+_FORM = "row_weights must be a list of first and last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
+
 
 @dataclass(frozen=True)
 class RowWeights:
-    """Weights of targets by series and by stretches of time; with those in a column of the table they are multiplied.
+    """Weights of targets by series and by stretches of time; they multiply those in a column of the table.
 
     Attributes:
         series: by the id of a series, or by the name of a column of a wide table; 1 for those that are not here.
@@ -40,7 +41,7 @@ class RowWeights:
 
     @classmethod
     def of(cls, series_weights: Any = None, row_weights: Any = None) -> Self:
-        """What these arguments of `FrameDataModule` give.
+        """Read these arguments of `FrameDataModule`.
 
         Raises:
             UserError: for a weight that is no number of at least 0, or what is no such mapping or list.
@@ -49,12 +50,9 @@ class RowWeights:
         if not isinstance(series, Mapping):
             raise UserError(f"series_weights must be weights by ids, such as {{a: 0.5}}, not {shown(repr(series))}")
         rows = [] if row_weights is None else row_weights
-        form = "row_weights must be a list of first and last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
-        if not isinstance(rows, Sequence) or isinstance(rows, str):
-            raise UserError(f"{form}, not {shown(repr(rows))}")
-        for row in rows:
-            if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != 3:
-                raise UserError(f"{form}, not {shown(repr(row))}")
+        for one in (rows, *(rows if isinstance(rows, Sequence) else ())):
+            if not isinstance(one, Sequence) or isinstance(one, str) or (one is not rows and len(one) != 3):
+                raise UserError(f"{_FORM}, not {shown(repr(one))}")
         of_series = {name: _weight(value, f"of series {shown(name)}") for name, value in series.items()}
         of_rows = tuple((start, end, _weight(value, f"from {start} to {end}")) for start, end, value in rows)
         return cls(of_series, of_rows)
@@ -70,7 +68,7 @@ class RowWeights:
         return {"series_weights": series or None, "row_weights": rows or None}
 
     def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
-        """A panel with the weights of its targets; those of rows in a file lie in a file, too.
+        """Weight the targets of a panel.
 
         Args:
             panel: the series.
@@ -81,8 +79,10 @@ class RowWeights:
             UserError: for a series that is not there, or a stretch of time that has no row or is none.
         """
         of_series = self._of_series(panel, source)
-        stretches = [(*self._stretch(panel, start, end), weight) for start, end, weight in self.rows]
-        is_there = np.zeros(len(stretches), dtype=bool)
+        # a date alone is a whole day, in whatever time zone
+        is_day = [isinstance(panel.time, pd.DatetimeIndex) and _is_day(end) for _, end, _ in self.rows]
+        ends = [[_moment(one, panel.time) for one in (start, end)] for start, end, _ in self.rows]
+        is_there = np.zeros(len(ends), dtype=bool)
 
         def weights_of(rows: slice) -> NDArray[np.float64]:
             weights = np.ones((rows.stop - rows.start, len(panel.channels)))
@@ -90,11 +90,13 @@ class RowWeights:
                 weights *= np.nan_to_num(cells[rows])
             weights *= of_series[owners(panel.starts, rows)]
             time: Any = panel.time[rows]
-            for number, (first, last, is_day, weight) in enumerate(stretches):
-                ends = time.tz_localize(None).normalize() <= last if is_day else time <= last
-                inside = np.asarray((time >= first) & ends)
+            for number, (first, last) in enumerate(ends):
+                is_before = (
+                    time.tz_localize(None).normalize() <= last.tz_localize(None) if is_day[number] else time <= last
+                )
+                inside = np.asarray((time >= first) & is_before)
                 is_there[number] |= inside.any()
-                weights[inside] *= weight
+                weights[inside] *= self.rows[number][2]
             return weights
 
         weights = made_rows(panel.values, weights_of)
@@ -106,11 +108,10 @@ class RowWeights:
     def _of_series(self, panel: Panel, source: str) -> NDArray[np.float64]:
         """`(S, C)` weights of series, or of the columns of a wide table."""
         names = panel.channels if panel.is_wide else panel.ids
-        number = {name: place for place, name in enumerate(names)}
-        texts = {str(name): place for name, place in number.items()}
+        places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}
         weights = np.ones((len(panel), len(panel.channels)))
         for name, weight in self.series.items():
-            place = number.get(name, texts.get(str(name)))
+            place = places.get(name, places.get(str(name)))
             if place is None:
                 raise UserError(
                     f"series_weights names {shown(name)}, which {source} has not got; valid are "
@@ -119,27 +120,17 @@ class RowWeights:
             weights[(slice(None), place) if panel.is_wide else place] *= weight
         return weights
 
-    @staticmethod
-    def _stretch(panel: Panel, start: Any, end: Any) -> tuple[Any, Any, bool]:
-        """First and last moment of a stretch, and whether the last is a whole day, in no time zone."""
-        first, last = (_moment(one, panel.time) for one in (start, end))
-        is_day = isinstance(panel.time, pd.DatetimeIndex) and _is_day(end)
-        return first, last.tz_localize(None) if is_day else last, is_day
-
 
 def check_cells(
     cells: NDArray[np.float64], values: NDArray[np.float64], name: str, where: Callable[[int], str]
 ) -> None:
-    """Refuse weights in a table that are none.
+    """Refuse weights in a table that are missing or below 0; a row without any target needs no weight.
 
     Args:
         cells: `(rows, 1)` of the column; `(rows, 0)` without.
-        values: `(rows, C)` targets; a row without any needs no weight.
+        values: `(rows, C)` targets.
         name: of the column.
         where: names a row (from 0) in messages.
-
-    Raises:
-        UserError: naming the first row whose weight is missing or below 0.
     """
     for column in cells.T:
         wrong = np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))
@@ -152,12 +143,12 @@ def check_cells(
 
 
 def without_column(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
-    """A table without its column of weights, if it has it: what is forecast or scored is not weighted."""
+    """Drop the column of weights, if it is there: tables to forecast or score are not weighted."""
     return table if column is None else table.drop(columns=[name for name in table.columns if str(name) == column])
 
 
 def mean_weight(panel: Panel, history: NDArray[np.int64]) -> float:
-    """The mean of the weights of the observed targets for training that count.
+    """Average the weights above 0 of the observed targets for training.
 
     Weights are divided by it, so that only their ratios matter, and a weight of 0 is as a missing target.
 
@@ -166,7 +157,7 @@ def mean_weight(panel: Panel, history: NDArray[np.int64]) -> float:
         history: `(S,)` how many first rows of each series are for training.
 
     Raises:
-        UserError: if none counts.
+        UserError: if no weight is above 0.
     """
     assert panel.weights is not None
     total, count = 0.0, 0
@@ -192,7 +183,7 @@ def _is_day(given: Any) -> bool:
     return isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given)) is not None
 
 
-def _moment(given: Any, time: Times) -> Any:
+def _moment(given: Any, time: Any) -> Any:
     """A time stamp in the time zone of others, or a step."""
     if isinstance(time, pd.DatetimeIndex):
         return in_zone(iso_date(given), time.tz, "row_weights")

@@ -1,4 +1,4 @@
-"""Windows cut from resident tensors, a whole batch at a time.
+"""Windows cut from resident tensors, a whole batch at a time; also beyond the end of the data.
 
 Shape letters: B windows, L context length, T prediction length, S series, C channels, P past-only covariates, F
 known-future covariates, K static columns.
@@ -6,7 +6,8 @@ known-future covariates, K static columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -17,19 +18,25 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tsattn.batch import Batch, LastSeason, WindowUnits
-from tsattn.data.row_ranges import last_known_rows
-from tsattn.errors import UserError
-from tsattn.scaler import Units
+from tsattn.data.frequency import seconds
+from tsattn.data.panel import Panel
+from tsattn.data.row_ranges import FileView, LastKnown, blocks_of, is_mapped, room_like
+from tsattn.data.single_precision import warn_of_far
+from tsattn.errors import UserError, number_of, one_of, shown
+from tsattn.scaler import Scaler, Units
 from tsattn.target_transform import SeriesTransform
+from tsattn.task import Task
 
-__all__ = ["Series", "WindowDataset"]
+__all__ = ["FutureWindows", "Series", "WindowDataset", "future_for"]
 
-_ON_HOST = ("transform", "original", "_last_known")  # fields that are no tensors
+logger = logging.getLogger("tsattn")
+
+_NO_TENSORS = ("transform", "original", "_last_known", "_files")
 
 
 @dataclass(frozen=True)
 class Series:
-    """Series as tensors, laid end to end.
+    """Series as tensors, laid end to end; of a large panel in files, these are views of files.
 
     Attributes:
         values: `(rows, C)` float32, scaled, missing values imputed.
@@ -44,8 +51,8 @@ class Series:
         future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
         transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
-        weights: `(rows, C)` float32 how much each target counts in a training; None: all alike.
-        past_covariate_scale: `(P,)` float64, the original units of one on the scale of `past_covariates`; None without.
+        weights: `(rows, C)` float32 how much each target counts in a training; None: all equally.
+        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of `past_covariates`; None without.
         future_covariate_scale: `(F,)` float64, of `future_covariates`.
         original: `(rows, C)` the values as they were given, NaN where missing; on the host.
     """
@@ -66,7 +73,23 @@ class Series:
     past_covariate_scale: Tensor | None = None
     future_covariate_scale: Tensor | None = None
     original: NDArray[np.float64] | None = None
-    _last_known: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _files: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of_arrays(
+        cls,
+        arrays: Mapping[str, NDArray[Any] | None],
+        transform: SeriesTransform | None,
+        original: NDArray[np.float64],
+    ) -> Series:
+        """Make tensors that share the memory, or the files, of arrays by the names of the attributes."""
+        tensors: dict[str, Any] = {
+            name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()
+        }
+        series = cls(**tensors, transform=transform, original=original)
+        series._files.update({name: array for name, array in arrays.items() if array is not None and is_mapped(array)})
+        return series
 
     def __len__(self) -> int:
         """S, the number of series."""
@@ -88,7 +111,7 @@ class Series:
         return self.weights is not None
 
     def to(self, device: torch.device | str) -> Series:
-        """The same series in the memory of a device; windows are cut there, and the host waits for none of them."""
+        """Copy the series to a device, where windows are then cut without making the host wait."""
         there: dict[str, Any] = {
             name: None if part is None else part.to(device) for name, part in self._tensors().items()
         }
@@ -96,7 +119,7 @@ class Series:
 
     @property
     def units(self) -> Units:
-        """What takes values and forecasts of these series back to original units."""
+        """The way from values and forecasts of these series back to original units."""
         return Units(self.mean, self.scale, self.transform)
 
     def rows_of(self, number: int) -> tuple[Tensor, Tensor | None]:
@@ -114,7 +137,7 @@ class Series:
         padded: bool = True,
         seasons: Sequence[int] | None = None,
     ) -> Batch:
-        """The windows whose horizons start at given rows; without targets if `prediction_length` is 0.
+        """Cut the windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
         Where a series begins later than the context of a window, what is lacking at the front is not observed: its
         values and covariates are 0, the mean, and their masks say so; its time stamps are those of the first row.
@@ -132,15 +155,6 @@ class Series:
         first = self.starts[numbers] + origins - context_length
         lacking = context_length - origins if padded else None
         return self._cut(numbers, first, lacking, context_length, prediction_length, seasons)
-
-    def whole_windows(
-        self, first: Tensor, context_length: int, prediction_length: int, seasons: Sequence[int] | None = None
-    ) -> Batch:
-        """The same for a single series whose windows have whole contexts, which begin at the rows `first (B,)`.
-
-        Each small operation takes its share of a batch; these are as few as can be.
-        """
-        return self._cut(torch.zeros_like(first), first, None, context_length, prediction_length, seasons)
 
     def _cut(
         self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int, seasons: Sequence[int] | None
@@ -176,10 +190,11 @@ class Series:
             for part in (values, observed, past, past_mask, known, known_mask):
                 if part is not None:
                     part.masked_fill_(padding[:, : part.shape[1], None], 0)
+        past_observed = None if observed is None else observed[:, :L]
         return Batch(
             past=values[:, :L],
             target=values[:, L:] if T else None,
-            past_observed=None if observed is None else observed[:, :L],
+            past_observed=past_observed,
             target_observed=None if observed is None or not T else observed[:, L:],
             target_weight=None if self.weights is None or not T else cut(self.weights)[:, L:],
             time=time,
@@ -189,49 +204,8 @@ class Series:
             future_covariates_observed=known_mask,
             static=None if self.static is None else self.static[numbers],
             series_id=numbers,
-            units=self._window_units(
-                numbers, first, values[:, :L], None if observed is None else observed[:, :L], T, seasons
-            ),
+            units=self._window_units(numbers, first, values[:, :L], past_observed, T, seasons),
         )
-
-    def _last_season(self, end: Tensor, numbers: Tensor, length: int) -> LastSeason:
-        """The last known values of each place in a season before the rows `end (B,)`."""
-        begin = self.starts[numbers]
-        rows = end[:, None] - length + torch.arange(length)
-        lacking = (rows < begin[:, None])[..., None]
-        scaled, given = self._values_at(self._sources(torch.maximum(rows, begin[:, None]), begin, length), numbers)
-        scaled, given = scaled.masked_fill(lacking, 0.0), given.masked_fill(lacking, torch.nan)
-        if (unknown := given.isnan()).any():  # the mean, which is 0 on the scale
-            given = torch.where(unknown, self.units.restore(scaled, numbers), given)
-        return LastSeason(scaled, given)
-
-    def _given(self, first: Tensor, length: int) -> Tensor:
-        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
-        assert self.original is not None
-        (rows, C), (step, across) = self.original.shape, self.original.strides
-        whole = self.original if self.original.flags.c_contiguous else self.original.T
-        shape, strides = (rows - length + 1, length, C), (step, step, across)
-        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
-            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
-        else:
-            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
-        return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
-
-    def _sources(self, rows: Tensor, begin: Tensor, season: int) -> Tensor:
-        """`(B, s, C)` the rows that hold the last known values of the places of rows `(B, s)`."""
-        if self.observed is None:
-            return rows[..., None].expand(-1, -1, self.values.shape[1])
-        if season not in self._last_known:
-            known = last_known_rows(self.observed.numpy(), self.starts.numpy(), season)
-            self._last_known[season] = torch.from_numpy(known)
-        return self._last_known[season][rows]
-
-    def _values_at(self, rows: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """The values of rows `(B, s, C)` of the series `numbers (B,)`, scaled and as they were given."""
-        assert self.original is not None
-        channels = torch.arange(rows.shape[-1])
-        given = np.asarray(self.original[rows.numpy(), channels.numpy()], dtype=np.float64)
-        return self.values[rows, channels], torch.from_numpy(given)
 
     def _window_units(
         self,
@@ -246,9 +220,9 @@ class Series:
         target: Tensor | None = None
         known: dict[int, LastSeason] = {}
         if seasons is not None and (seasons or T):
-            L, longest = past.shape[1], max(seasons, default=0)
-            end = first + L
-            if observed is None or bool(observed[:, L - longest :].all()):
+            longest = max(seasons, default=0)
+            end = first + past.shape[1]
+            if observed is None or bool(observed[:, past.shape[1] - longest :].all()):
                 given = self._given(end - longest, longest + T)
                 target = given[:, longest:] if T else None
                 for length in seasons:
@@ -258,15 +232,62 @@ class Series:
                 known = {length: self._last_season(end, numbers, length) for length in seasons}
         covariates = (self.past_covariate_scale, self.future_covariate_scale)
         past_scale, future_scale = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
-        mean, scale = (self._of_series(part, numbers) for part in (self.mean, self.scale))
+        # rows of a single series are a view, which costs nothing
+        mean, scale = (
+            part.expand(len(numbers), -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale)
+        )
         return WindowUnits(mean, scale, past_scale, future_scale, target, known)
 
-    def _of_series(self, units: Tensor, numbers: Tensor) -> Tensor:
-        """Rows of `units (S, C)`; those of a single series are a view, which costs nothing."""
-        return units.expand(len(numbers), -1) if len(units) == 1 else units[numbers]
+    def _given(self, first: Tensor, length: int) -> Tensor:
+        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
+        assert self.original is not None
+        (rows, C), (step, across) = self.original.shape, self.original.strides
+        whole = self.original if self.original.flags.c_contiguous else self.original.T
+        shape, strides = (rows - length + 1, length, C), (step, step, across)
+        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
+            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
+        else:
+            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
+        return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
+
+    def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
+        """The last known values of each place in a season before the rows `end (B,)`, scaled and as they were given."""
+        assert self.original is not None
+        begin = self.starts[numbers][:, None]
+        rows = end[:, None] - season + torch.arange(season)
+        lacking = (rows < begin)[..., None]
+        inside = torch.maximum(rows, begin).numpy()
+        sources = inside[..., None]
+        if self.observed is not None:
+            if season not in self._last_known:
+                observed, last_known = self.observed.numpy(), LastKnown(self.starts.numpy(), season)
+                table = room_like(self.original, self.original.shape, np.int64)
+                for block in blocks_of(self.original):
+                    table[block] = last_known(observed[block], block)
+                self._last_known[season] = table
+            sources = self._last_known[season][inside]
+        channels = np.arange(self.values.shape[1])
+        scaled = torch.from_numpy(self.values.numpy()[sources, channels]).masked_fill(lacking, 0.0)
+        given = torch.from_numpy(np.asarray(self.original[sources, channels], dtype=np.float64))
+        given = given.masked_fill(lacking, torch.nan)
+        if (unknown := given.isnan()).any():  # the mean, which is 0 on the scale
+            given = torch.where(unknown, self.units.restore(scaled, numbers), given)
+        return LastSeason(scaled, given)
 
     def _tensors(self) -> dict[str, Tensor | None]:
-        return {field.name: getattr(self, field.name) for field in fields(Series) if field.name not in _ON_HOST}
+        return {one.name: getattr(self, one.name) for one in fields(Series) if one.name not in _NO_TENSORS}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle arrays in files as the places where they lie."""
+        views = {name: FileView.of(array) for name, array in self._files.items()}
+        original = FileView.of(self.original) or self.original
+        return {**vars(self), **views, "original": original, "_files": {}, "_last_known": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = {name: part.open("c") for name, part in state.items() if isinstance(part, FileView)}
+        original = arrays.pop("original", state["original"])
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        vars(self).update(state, **tensors, original=original, _files=arrays)
 
 
 class WindowDataset(Dataset[Batch]):
@@ -319,7 +340,7 @@ class WindowDataset(Dataset[Batch]):
         return self.__getitems__([index])
 
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
-        """The batch of the windows with these numbers (the DataLoader's own hook for whole batches).
+        """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
 
         Args:
             indices: the numbers; as a tensor, on the device of the series.
@@ -331,14 +352,145 @@ class WindowDataset(Dataset[Batch]):
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
-        if self._is_plain:
-            first, sizes = windows + self._offset, (self.context_length, self.prediction_length)
-            return self.series.whole_windows(first, *sizes, self._seasons)
+        sizes = self.context_length, self.prediction_length
+        if self._is_plain:  # each small operation takes its share of a batch; these are as few as can be
+            first = windows + self._offset
+            return self.series._cut(torch.zeros_like(first), first, None, *sizes, self._seasons)
         if len(self.series) == 1:
             numbers, origins = torch.zeros_like(windows), self._first + windows * self._step
         else:
             numbers = torch.searchsorted(self._end, windows, right=True)
             place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
             origins = self._first[numbers] + place * self._step[numbers]
-        sizes = self.context_length, self.prediction_length
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
+
+
+class FutureWindows(Dataset[Batch]):
+    """The windows beyond the end of the data: of each series its last rows, and what is known of the horizon.
+
+    A batch is made when it is asked for, so that memory does not grow with the number of series.
+
+    Args:
+        panel: the series in original units, with the future of their covariates.
+        series: the same, scaled.
+        task: the sizes.
+        scaler: has the scale of the covariates.
+        horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
+            multiples of that: the steps that are too many repeat the last covariates.
+        warns_of_short: whether series with fewer rows than the context are worth a warning.
+        seasons: see `Series.windows`.
+
+    Raises:
+        UserError: if a future covariate does not reach over the horizon.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        series: Series,
+        task: Task,
+        scaler: Scaler,
+        horizon: int | None = None,
+        *,
+        warns_of_short: bool = True,
+        seasons: Sequence[int] | None = None,
+    ) -> None:
+        T = task.prediction_length
+        horizon = T if horizon is None else horizon
+        self.panel = panel
+        self.series = series
+        self.context_length = task.context_length
+        self.steps = -(-horizon // T) * T
+        short = int((series.starts.diff() < task.context_length).sum())
+        self._seasons = seasons
+        self._ahead: Tensor | None = None
+        ahead = future_for(panel, horizon)
+        if ahead is not None:
+            self._ahead = _scaled_ahead(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler, panel)
+        self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
+        if short and warns_of_short:
+            logger.warning(
+                "%d of %d series have fewer rows than context_length %d; their contexts are padded",
+                short,
+                len(panel),
+                task.context_length,
+            )
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def __getitem__(self, index: int) -> Batch:
+        return self.__getitems__([index])
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Cut the windows of these series, without targets; see `WindowDataset`."""
+        numbers = torch.as_tensor(indices)
+        lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
+        padded = bool((lengths < self.context_length).any())
+        batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded, seasons=self._seasons)
+        stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
+        assert batch.time is not None
+        known, mask = batch.future_covariates, batch.future_covariates_observed
+        if known is not None and self._ahead is not None:
+            ahead = self._ahead[numbers]
+            if mask is None and self._lacks_some:
+                mask = torch.ones_like(known, dtype=torch.bool)
+            mask = None if mask is None else torch.cat([mask, ~ahead.isnan()], 1)
+            if self._lacks_some:  # a missing number repeats the last known one
+                steps = torch.arange(1, ahead.shape[1] + 1)[:, None]
+                last = torch.where(ahead.isnan(), 0, steps).cummax(1).values
+                ahead = torch.cat([known[:, -1:], ahead], 1).gather(1, last)
+            known = torch.cat([known, ahead], 1)
+        time = torch.cat([batch.time, torch.from_numpy(stamps)], 1)
+        return replace(batch, time=time, future_covariates=known, future_covariates_observed=mask)
+
+
+def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
+    """Future covariates after the last row of each series.
+
+    Returns:
+        `(S, horizon, F)` values, finite unless the panel `fills_ahead`; None without future covariates.
+
+    Raises:
+        UserError: naming the id and the first time stamp without a value.
+    """
+    ahead = panel.ahead
+    if ahead is None:
+        return None
+    rows = panel.ahead_starts[:-1, None] + np.arange(horizon)
+    given = rows < panel.ahead_starts[1:, None]
+    values = np.full((len(panel), horizon, len(panel.future_names)), np.nan)
+    values[given] = ahead[rows[given]]
+    missing = np.argwhere(np.isnan(values))
+    if panel.fills_ahead or not missing.size:
+        return values
+    lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all of them if there are no rows ahead
+    if lacking.size:
+        names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
+        raise UserError(
+            f"{names} {'has' if lacking.size == 1 else 'have'} no values for the next "
+            f"{number_of(horizon, 'step')}; pass them with `--future FILE` (Python: `future=frame`)"
+        )
+    number, step, column = missing[0].tolist()
+    series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
+    raise UserError(
+        f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at "
+        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; pass one for "
+        "each with `--future FILE` (Python: `future=frame`)"
+    )
+
+
+def _scaled_ahead(ahead: NDArray[np.float64], scaler: Scaler, panel: Panel) -> Tensor:
+    """Covariates after the end of a panel, `(S, T, F)`, on their scale as float32; NaN stays NaN."""
+    F = ahead.shape[-1]
+    mean, scale = np.asarray(scaler.covariate_mean[-F:]), np.asarray(scaler.covariate_scale[-F:])
+    scaled = (ahead - mean) / scale
+
+    def words(place: tuple[int, ...]) -> str:
+        series, step, column = place
+        of = "the series" if panel.is_wide else f"series {shown(panel.ids[series])}"
+        return f"covariate {shown(panel.future_names[column])} is {ahead[place]:g} in step {step + 1} after {of}"
+
+    warn_of_far(scaled, scale, words)
+    with np.errstate(over="ignore"):
+        return torch.from_numpy(scaled.astype(np.float32))

@@ -10,6 +10,7 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from datetime import date, timedelta
 from functools import lru_cache
 from inspect import signature
@@ -23,7 +24,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 from typing_extensions import override
 
-from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule, WindowOptions
 from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, find_user_error, shown
 from tsattn.experiments.configs import SECTIONS
@@ -84,7 +85,7 @@ class ExperimentParser(ArgumentParser):
             raise UserError(_of_another_class(under_key(str(found), message), known)) from found
         options = [option for action in self._actions for option in action.option_strings]
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
-            arguments = [name for cls in (*known.values(), FrameDataModule) for name in signature(cls).parameters]
+            arguments = [name for cls in (*known.values(), FrameDataModule) for name in _arguments(cls)]
             options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
             options.append("--attention")  # which stands for that of the backbone
         raise UserError(sentence(message, options=options, data_sets=sorted(known), prog=self.prog)) from ex
@@ -229,9 +230,20 @@ def _of_another_class(text: str, known: Mapping[str, type]) -> str:
     owners = required or [
         name
         for name, cls in known.items()
-        if any(found[2] in signature(one).parameters for one in {*cls.__mro__} - {*ForecastDataModule.__mro__})
+        if any(
+            found[2] in {*_arguments(one)} - {*_arguments(ForecastDataModule)}
+            for one in {*cls.__mro__} - {*ForecastDataModule.__mro__}
+        )
     ]
     return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
+
+
+def _arguments(cls: type[Any]) -> list[str]:
+    """The arguments of a data set, those that it hands on included."""
+    return [
+        *signature(cls).parameters,
+        *(one.name for one in fields(getattr(cls, "options", WindowOptions)) if one.init),
+    ]
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

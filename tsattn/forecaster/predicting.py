@@ -15,9 +15,9 @@ import pandas as pd
 from tsattn.checks import whole_number
 from tsattn.data import Panel
 from tsattn.data.continued import with_future
+from tsattn.data.matching import match_task, warn_of_unknown_zone
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
-from tsattn.data.stamps import warn_of_unknown_zone
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.forecaster.fitted_series import FittedSeries
@@ -93,7 +93,7 @@ class Predicting:
             source = str(frame) if isinstance(frame, str | Path) else source
             if self.series is None:
                 warn_of_unknown_zone(panel, task, source)
-            return panel.for_task(task, source), fitted
+            return match_task(panel, task, source), fitted
         if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:
@@ -149,7 +149,7 @@ class Predicting:
     ) -> Iterator[pd.DataFrame]:
         """The same of a panel, see `forecast_frames`."""
         assert fitted.predictor.task is not None
-        panel = panel.for_task(fitted.predictor.task, "the frame")
+        panel = match_task(panel, fitted.predictor.task, "the frame")
         fitted = self.with_levels(fitted, panel, level)
         return forecast_frames(fitted, panel, horizon, batch_size, self.execution())
 

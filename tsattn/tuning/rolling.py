@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsattn.data import ForecastDataModule
-from tsattn.data.split_rule import Recut
-from tsattn.data.splits import Split
+from tsattn.data.splits import Recut, Split
 
 __all__ = ["Fold", "hold_out"]
 

@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
 from tsattn.data.files import sha256_of
-from tsattn.data.public.card_file import differences
 from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep, with_cards
+from tsattn.data.public.public_data import differences
 
 README = (Path(__file__).parents[3] / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from tsattn.data import CARDS, PublicDataModule
-from tsattn.data.public.download import data_root, fetch
+from tsattn.data.public.cards import data_root, fetch
 from tsattn.errors import UserError
 
 BODY = b"date,OT\n2016-07-01 00:00:00,1.5\n2016-07-01 01:00:00,2.5\n2016-07-01 02:00:00,3.5\n"

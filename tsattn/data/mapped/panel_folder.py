@@ -106,10 +106,12 @@ def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
             if name not in own_names:
                 has = one_of(map(shown, own_names)) or "none"
                 raise UserError(f"{source} was converted without the {role} {shown(name)}, with {has}; {advice}")
-    targets, past, future, static = (names or own_names for _, names, own_names in wanted)
-    known = dict(zip(panel.static_names, panel.static_categories, strict=True))
-    panel = panel.with_channels(targets, source).with_covariates(past, future, source)
-    return panel.with_static(static, [known[name] for name in static], source)
+    return panel.select(
+        channels=options.target or None,
+        past=options.past_covariates or None,
+        future=options.future_covariates or None,
+        static=options.static or None,
+    )
 
 
 def read_index(folder: Path) -> dict[str, Any]:

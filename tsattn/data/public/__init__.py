@@ -1,4 +1,4 @@
-"""The public data sets: their cards, the reading and checking of their files, and their DataModules.
+"""The public data sets: their cards, and the DataModules that read them.
 
-To add one that is a CSV file, write its card in `cards.py`. Importing this package imports nothing else.
+To add one that is a CSV file, write its card in `cards.toml`. Importing this package imports nothing else.
 """

@@ -1,32 +1,27 @@
-"""Cards of the public data sets: what each file is, from where, how it is split, and what is odd about it.
+"""Public data sets without reading them: what each file is and what is odd about it, and fetching it once.
 
-They are written in `cards.toml`. Nothing heavy is imported: `tsattn datasets list` needs no torch or pandas.
+The cards are written in `cards.toml`. Nothing heavy is imported: `tsattn datasets list` needs no torch or pandas.
 """
 
 from __future__ import annotations
 
+import gzip
+import os
+import shutil
+import sys
+import tempfile
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tsattn.data.split_rule import BenchmarkShares, ByShare, EttMonths
-from tsattn.data.splits import Split
+from tsattn.checksums import sha256
+from tsattn.data.splits import BenchmarkShares, ByShare, EttMonths, Split
 from tsattn.errors import UserError, did_you_mean, one_of
 
 __all__ = [
-    "CARDS",
-    "BrokenHeaders",
-    "Card",
-    "CrLf",
-    "Flat",
-    "Missing",
-    "Note",
-    "Oddity",
-    "Sentinel",
-    "UnevenStep",
-    "card_of",
-    "with_cards",
+    *("CARDS", "BrokenHeaders", "Card", "CrLf", "Flat", "Missing", "Note", "Oddity", "Sentinel", "UnevenStep"),
+    *("card_of", "data_root", "fetch", "reported", "with_cards"),
 ]
 
 
@@ -62,7 +57,8 @@ class Sentinel:
     cells: int
 
     def __str__(self) -> str:
-        return f"{self.column} has {self.value:g} for a missing value in {self.cells} {_plural('row', self.cells)}"
+        rows = "row" if self.cells == 1 else "rows"
+        return f"{self.column} has {self.value:g} for a missing value in {self.cells} {rows}"
 
 
 @dataclass(frozen=True)
@@ -111,6 +107,10 @@ class CrLf:
 
 
 Oddity: TypeAlias = Note | Flat | Sentinel | Missing | UnevenStep | BrokenHeaders | CrLf
+_ODDITIES: dict[str, type[Any]] = {
+    **{"broken_headers": BrokenHeaders, "crlf": CrLf, "flat": Flat, "missing": Missing, "note": Note},
+    **{"sentinel": Sentinel, "uneven_step": UnevenStep},
+}
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,9 @@ class Card:
             ("licence", self.licence),
             ("file", self.file or "none: embedded in a package that tsattn requires"),
             ("download", self.url or "none needed"),
-            ("sha256", self.sha256 or "none: the file was not at hand"),
-            ("also accepted", f"{one_of(self.same_content)} (other line ends, same content)"),
-            ("others report", f"sha256 {self.reported_sha256}"),
+            ("sha256", self.file and (self.sha256 or "none: the file was not at hand")),
+            ("also accepted", self.same_content and f"{one_of(self.same_content)} (other line ends, same content)"),
+            ("others report", self.reported_sha256 and f"sha256 {self.reported_sha256}"),
             ("rows x channels", f"{self.rows} x {self.columns}"),
             ("time", f"{self.first} to {self.last}"),
             ("frequency", f"{self.frequency}, a season of {self.season} steps"),
@@ -237,9 +237,7 @@ class Card:
             ("channels", one_of(self.channels)),
             ("class", self.module),
         ]
-        left_out = {"also accepted": not self.same_content, "channels": not self.channels}
-        left_out |= {"others report": self.reported_sha256 is None, "sha256": self.file is None}
-        return [(word, text) for word, text in pairs if not left_out.get(word)]
+        return [(word, str(text)) for word, text in pairs if text]
 
 
 def card_of(name: str, *, files_only: bool = False) -> Card:
@@ -264,38 +262,94 @@ def with_cards(readme: str) -> str:
     return readme[:start] + "\n".join(card.page() for card in CARDS.values()) + "\n" + readme[end:]
 
 
-def _plural(word: str, number: int) -> str:
-    return word if number == 1 else f"{word}s"
-
-
 def _card(name: str, facts: dict[str, Any]) -> Card:
-    """A card of what `cards.toml` says of it."""
-    facts = {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-    oddities = tuple(_oddity(dict(one)) for one in facts.pop("oddities", ()))
-    given = {"label": name, **facts, "date_column": facts.get("date_column", "date") or None}
-    return Card(name=name, oddities=oddities, **given)
+    """A card from an entry of `cards.toml`."""
+    facts = {"label": name} | {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+    oddities: list[Oddity] = []
+    for given in facts.pop("oddities", ()):
+        kind = _ODDITIES[given["kind"]]
+        own = {key: value for key, value in given.items() if key != "kind"}
+        oddities.append(kind(tuple(map(tuple, own["renamed"]))) if "renamed" in own else kind(**own))
+    facts["date_column"] = facts.get("date_column", "date") or None
+    return Card(name=name, oddities=tuple(oddities), **facts)
 
-
-def _oddity(facts: dict[str, Any]) -> Oddity:
-    kind = _ODDITIES[facts.pop("kind")]
-    if "renamed" in facts:
-        facts["renamed"] = tuple(map(tuple, facts["renamed"]))
-    oddity: Oddity = kind(**facts)
-    return oddity
-
-
-_ODDITIES: dict[str, type[Any]] = {
-    "broken_headers": BrokenHeaders,
-    "crlf": CrLf,
-    "flat": Flat,
-    "missing": Missing,
-    "note": Note,
-    "sentinel": Sentinel,
-    "uneven_step": UnevenStep,
-}
 
 CARDS: dict[str, Card] = {
     name: _card(name, facts)
     for name, facts in tomllib.loads(Path(__file__).with_name("cards.toml").read_text("utf-8")).items()
 }
 """The cards of the public data sets by their names."""
+
+
+def data_root(root: str | Path | None) -> Path:
+    """The folder that data files lie in: the one given, else `$TSATTN_DATA`, else `data`."""
+    return Path(os.environ.get("TSATTN_DATA") or "data") if root is None else Path(root)
+
+
+def fetch(card: Card, root: Path) -> Path:
+    """Find the file of a data set, or download it into `root`, and check it.
+
+    A download whose sum is not known is kept, and its sum is printed on standard error.
+
+    Args:
+        card: of a data set that is read from a file.
+        root: the folder of the file.
+
+    Raises:
+        UserError: if it cannot be downloaded, or does not have a sum of the card (then nothing is overwritten).
+    """
+    assert card.file is not None
+    assert card.url is not None
+    path = root / card.file
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not the file {card.file}; remove it or name another root")
+    if path.exists():
+        if card.sums and sha256(path) not in card.sums:
+            raise UserError(
+                f"{path} is not the official {card.file} (its sha256 differs: cut short or edited); "
+                "remove it to download it again, or read your own data with CSVDataModule"
+            )
+        return path
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel("WARNING")
+    print(f"downloading {card.file} to {root}", file=sys.stderr)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            fetched = pooch.retrieve(
+                card.url,
+                known_hash=None,
+                fname="download",
+                path=folder,
+                processor=pooch.Decompress(method="gzip") if card.url.endswith(".gz") else None,
+                progressbar=sys.stderr.isatty(),
+            )
+            found = sha256(Path(fetched))
+            if card.sums and found not in card.sums:
+                raise ValueError(f"the sha256 is {found}")
+            root.mkdir(parents=True, exist_ok=True)
+            partial = root / f"{card.file}.{os.getpid()}.partial"
+            shutil.copyfile(fetched, partial)
+            partial.replace(path)  # so that the file is there whole or not at all
+    except requests.exceptions.RequestException as error:
+        raise UserError(
+            f"{path} is not there, and {card.url} cannot be reached to download it; "
+            f"put the file {card.file} into {root}"
+        ) from error
+    except (ValueError, EOFError, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"the download of {card.file} from {card.url} was cut short or altered (its sha256 differs); try again"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{card.file} cannot be written to {root}: {error.strerror or error}") from error
+    if not card.sums:
+        print(f"{card.file} cannot be verified against a known sum; {reported(card, found)}", file=sys.stderr)
+    return path
+
+
+def reported(card: Card, found: str) -> str:
+    """A sentence on the sum of a file whose card has none of its own."""
+    if card.reported_sha256 is None:
+        return f"its sha256 is {found}"
+    return f"its sha256 is {found}, {'as' if found == card.reported_sha256 else 'not the one that'} others report"

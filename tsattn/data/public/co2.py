@@ -15,7 +15,7 @@ from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.sources import Source
-from tsattn.data.split_rule import ByShare
+from tsattn.data.splits import ByShare
 
 __all__ = ["CO2DataModule"]
 
@@ -30,7 +30,14 @@ class CO2DataModule(ForecastDataModule):
     """
 
     def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
-        super().__init__("co2", _Weeks(self), ByShare(0.7, 0.1), context_length, prediction_length, **sizes)
+        super().__init__(
+            "co2",
+            _Weeks(self),
+            ByShare(0.7, 0.1),
+            context_length=context_length,
+            prediction_length=prediction_length,
+            **sizes,
+        )
 
     def load_frame(self) -> pd.DataFrame:
         """The 2284 weeks, in parts per million."""

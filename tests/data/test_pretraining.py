@@ -1,4 +1,4 @@
-"""Windows to pretrain on: from series that no test set has seen, on their own scale, some of them short."""
+"""Generated and mixed series, the same for the same seed, and windows of them on their own scale, some short."""
 
 from __future__ import annotations
 
@@ -10,11 +10,21 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from scipy.linalg import toeplitz
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.cli import main
-from tsattn.data import CO2DataModule, Panel, PretrainingDataModule
-from tsattn.data.pretraining.pretraining_data import own_scale, shortened
+from tsattn.data import CO2DataModule, Panel, PretrainingDataModule, pretraining
+from tsattn.data.pretraining import (
+    composed_covariance,
+    kernel_covariances,
+    mixed_series,
+    own_scale,
+    seasonal_covariance,
+    seasonal_series,
+    shortened,
+    synthetic_series,
+)
 from tsattn.data.public.public_data import CardSource
 from tsattn.errors import UserError
 
@@ -61,7 +71,7 @@ def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypat
         return load(self)
 
     monkeypatch.setattr(CardSource, "wide", wide)
-    path = Path(__file__).parents[3] / "configs" / "chronos_tiny_pretrain.yaml"
+    path = Path(__file__).parents[2] / "configs" / "chronos_tiny_pretrain.yaml"
     arguments = yaml.safe_load(path.read_text())["data"]["init_args"]
     data = PretrainingDataModule(**{**arguments, "synthetic": 3, "seasonal": 1, "mixed": 30})
     data.setup("fit")
@@ -168,3 +178,91 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
 def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         small(**wrong)
+
+
+@pytest.mark.parametrize("made", [synthetic_series, seasonal_series])
+def test_a_seed_decides_all_series(made: Any) -> None:
+    series = made(13, 96, seed=4)
+    assert series.shape == (13, 96)
+    assert np.array_equal(series, made(13, 96, seed=4))
+    assert np.array_equal(series[:5], made(5, 96, seed=4)), "fewer are the first of more"
+    assert not np.allclose(series, made(13, 96, seed=5))
+    assert made(0, 96).shape == (0, 96)
+    assert np.allclose(series.mean(axis=1), 0)
+    assert np.allclose(series.std(axis=1), 1)
+
+
+def test_generated_series_are_unlike_and_some_are_skewed() -> None:
+    series = synthetic_series(40, 200)
+    alike = np.abs(np.corrcoef(series))[np.triu_indices(40, 1)]
+    assert np.median(alike) < 0.5
+    rough = np.abs(np.diff(series)).mean(axis=1)
+    assert rough.min() < 0.1 < 0.8 < rough.max(), "smooth ones and noise"
+    skewness = (seasonal_series(200, 300) ** 3).mean(axis=1)
+    assert 0.05 < np.mean(skewness > 1) < 0.4, "exponentials"
+
+
+def test_compositions_are_covariances() -> None:
+    rng = np.random.default_rng(0)
+    made = kernel_covariances(40)
+    kept = [part.copy() for part in made]
+    assert np.array_equal(made[-2], np.eye(40)[0]), "white noise"
+    for whole in [toeplitz(part) if part.ndim == 1 else part for part in made]:
+        assert np.linalg.eigvalsh(whole).min() > -1e-8 * np.abs(whole).max()
+    for _ in range(30):
+        whole = composed_covariance(made, rng)
+        assert np.allclose(whole, whole.T)
+        assert np.linalg.eigvalsh(whole).min() > -1e-8 * np.abs(whole).max()
+    assert all(np.array_equal(one, other) for one, other in zip(made, kept, strict=True)), "the bank stays as it is"
+    for _ in range(20):
+        column = seasonal_covariance(120, rng)
+        assert column[0] == column.max()
+        assert np.linalg.eigvalsh(toeplitz(column)).min() > 0
+
+
+def test_draws_have_the_covariance_that_was_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a wave of 8 steps: what comes a period later is alike, half a period later not."""
+    monkeypatch.setattr(pretraining, "kernel_covariances", lambda length: [kernel_covariances(length)[0]])
+    monkeypatch.setattr(pretraining, "_PERIODS", (8,))
+    series = synthetic_series(500, 400, draws=50, seed=1)
+    later = {gap: np.mean(series[:, gap:] * series[:, :-gap]) for gap in (4, 8)}
+    assert later[8] > 0.95
+    assert later[4] < 0
+
+
+@pytest.mark.parametrize("week", [0.0, 1.0])
+def test_a_season_later_is_alike_and_a_second_season_may_be_the_week(
+    monkeypatch: pytest.MonkeyPatch, week: float
+) -> None:
+    monkeypatch.setattr(pretraining, "_SEASONS", {24: 1.0})
+    monkeypatch.setattr(pretraining, "_SECOND", week)
+    monkeypatch.setattr(pretraining, "_WEEK", week)
+    series = seasonal_series(300, 480, seed=1)
+    later = {gap: np.mean(series[:, gap:] * series[:, :-gap]) for gap in (12, 24, 144, 168)}
+    assert later[24] > 0.5 > 0.3 > later[12]
+    assert (later[168] > later[144] + 0.05) == (week == 1.0)
+
+
+def test_mixtures_are_of_the_sources_alone() -> None:
+    steps = np.arange(900.0)
+    sources = {"waves": [np.sin(steps / 5), np.cos(steps / 9)], "line": [steps[:50]]}
+    mixed = mixed_series(sources, 400, 100, seed=2)
+    assert len(mixed) == 400
+    assert {len(one) for one in mixed} == {50, 100}
+    for one in mixed:
+        assert np.isclose(one.mean(), 0)
+        assert np.isclose(one.std(), 1)
+    again = mixed_series(sources, 400, 100, seed=2)
+    assert all(np.array_equal(one, other) for one, other in zip(mixed, again, strict=True))
+    lines = [one for one in mixed if np.allclose(np.diff(one, 2), 0)]
+    assert 5 < len(lines) < 80, "the smaller source comes, too, but less often"
+
+
+@pytest.mark.filterwarnings("error")
+def test_missing_values_stay_missing_and_constants_are_left_out() -> None:
+    gone = np.sin(np.arange(300.0))
+    gone[40:60] = np.nan
+    sources = {"gone": [gone, np.full(300, np.nan)], "flat": [np.ones(300)]}
+    mixed = mixed_series(sources, 30, 200)
+    assert all(np.isfinite(one).any() for one in mixed)
+    assert any(np.isnan(one).any() for one in mixed)
