@@ -11,7 +11,7 @@ Shape letters: R rows, S series, C targets, P past and F future covariates, K st
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories, recoded
+from tsattn.data.category_columns import recoded
 from tsattn.data.columns import id_order
 from tsattn.data.frequency import Times, is_steps, normalise_frequency, try_infer_frequency
 from tsattn.data.grid import (
@@ -34,7 +34,8 @@ from tsattn.data.grid import (
 )
 from tsattn.data.panel import Panel
 from tsattn.data.roles import NO_NAME, Roles, is_nameless
-from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
+from tsattn.data.stamps import time_unit, times_of
+from tsattn.data.survey import PER_UNIT, Survey
 from tsattn.data.table_rows import Rows, listed
 from tsattn.errors import UserError, number_of, one_of, shown
 
@@ -50,139 +51,12 @@ MISSING = "missing"
 _FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add so many rows, or so many times the rows given
 _HEAD = 1 << 22  # rows of one series that its frequency is found from
 _BLOCK = 1 << 20  # rows of the arrays that are looked at together
-_MOST_TEXTS = 1 << 16  # categories of a covariate that are remembered
-_NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _ROW_PARTS = {"values": "values", "past_covariates": "past", "future_covariates": "known", "weight": "weights"}
 
 
 def in_memory(name: str, shape: tuple[int, ...]) -> Array:
     """Make an array of a panel in memory."""
     return np.zeros(shape, np.int64) if name in ("time", "source") else np.empty(shape)
-
-
-class _Survey:
-    """What is known of each series once all rows were seen; series come in the order of their rows."""
-
-    def __init__(self, roles: Roles) -> None:
-        self.roles = roles
-        self.ids: dict[Any, int] = {}  # of each series its number
-        C, K = len(roles.target), len(roles.static)
-        # of each series: first and last in nanoseconds, or steps; late, if a row came before an earlier one; known,
-        # how many values; static, numbers of categories, or -1; lacking, the first row without one, from 1, or 0
-        self._new: dict[str, Any] = {"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0}
-        self._new |= {"known": [0] * C, "static": [-1] * K, "lacking": [0] * K}
-        self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
-        self.covariates = np.zeros(len(roles.past) + len(roles.future), np.int64)  # how many values
-        self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}  # None of numbers
-        self.time: Times | None = None  # none at all, in the zone and finest unit of all rows
-        self.rows = 0
-        self.regular: tuple[Array, Array] | None = None  # steps and first rows of the series, if no row is out of order
-
-    def add(self, rows: Rows) -> None:
-        """Count some rows."""
-        self._add_time(rows)
-        codes = self._codes(rows)
-        self._add_covariates(rows)
-        if rows.is_own:
-            for k, name in enumerate(self.roles.static):
-                self._add_static(k, name, rows, codes)
-        stamps, values, per = time_numbers(rows.time), rows.values, _PER_UNIT[time_unit(rows.time)]
-        is_sorted = bool((codes[1:] >= codes[:-1]).all())
-        if not is_sorted:
-            order = np.argsort(codes, kind="stable")
-            codes, stamps, values = codes[order], stamps[order], values[order]
-        begin = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
-        number, sizes, steps = codes[begin], np.diff(begin, append=len(codes)), stamps[1:] - stamps[:-1]
-        back = steps < 0
-        back[begin[1:] - 1] = False
-        a, is_back = self.series, bool(back.any())
-        self.regular = (steps, begin) if self.rows == 0 and is_sorted and not is_back else None
-        a["late"][number] |= stamps[begin] * per < a["last"][number]
-        a["late"][codes[1:][back]] = 1
-        first, last = stamps[begin], stamps[begin + sizes - 1]
-        if is_back:
-            first, last = np.minimum.reduceat(stamps, begin), np.maximum.reduceat(stamps, begin)
-        with_target, missing = last * per, np.isnan(values)
-        a["known"][number] += sizes[:, None]
-        if missing.any():
-            a["known"][number] -= np.add.reduceat(missing, begin, dtype=np.int64)
-            with_target = np.maximum.reduceat(np.where(missing.all(axis=1), _NEVER, stamps * per), begin)
-        a["rows"][number] += sizes
-        a["first"][number] = np.minimum(a["first"][number], first * per)
-        a["last"][number] = np.maximum(a["last"][number], last * per)
-        a["last_target"][number] = np.maximum(a["last_target"][number], with_target)
-        self.rows += len(codes)
-
-    def codes(self, rows: Rows) -> Array:
-        """`(R,)` the number of the series of each row."""
-        places = np.array([self.ids.get(name, -1) for name in rows.names], np.int64)
-        if (places < 0).any():
-            raise UserError(f"{rows.where(0)}: the file was changed while it was read; start again")
-        return rows.series if np.array_equal(places, np.arange(len(places))) else places[rows.series]
-
-    def _codes(self, rows: Rows) -> Array:
-        before = len(self.ids)
-        for name in rows.names:
-            self.ids.setdefault(name, len(self.ids))
-        if count := len(self.ids) - before:
-            for name, new in self._new.items():
-                room = np.full((count, *np.shape(new)), new, int)
-                self.series[name] = np.concatenate([self.series[name], room])
-        return self.codes(rows)
-
-    def _add_time(self, rows: Rows) -> None:
-        time = rows.time[:0]
-        if self.time is None:
-            self.time = time
-        if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
-            zones = map(time_zone, (time, self.time))
-            mine, others = ("no time zone" if zone is None else f"time zone {zone}" for zone in zones)
-            raise UserError(f"{rows.where(0)}: the time stamps have {mine}, those before {others}; all need the same")
-        if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
-            self.time = time
-
-    def _add_covariates(self, rows: Rows) -> None:
-        is_given = ~np.isnan(np.concatenate([rows.past, rows.known], axis=1))
-        self.covariates += is_given.sum(axis=0)
-        for k, name in enumerate((*self.roles.past, *self.roles.future)):
-            if not is_given[:, k].any():
-                continue
-            texts = self.texts.setdefault(name, {} if name in rows.categories else None)
-            if (texts is None) != (name not in rows.categories):
-                here, before = ("numbers", "text without a number")[:: 1 if texts is not None else -1]
-                raise UserError(
-                    f"{rows.where(int(is_given[:, k].argmax()))}: covariate {shown(name)} has {here} from here on "
-                    f"and {before} before; one of both is needed"
-                )
-            if texts is not None:
-                texts |= dict.fromkeys(rows.categories[name], 0)
-                if len(texts) > _MOST_TEXTS:
-                    raise UserError(
-                        f"{rows.where(0)}: covariate {shown(name)} has more than {_MOST_TEXTS} categories up to "
-                        "here; give fewer, or numbers"
-                    )
-
-    def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
-        known = self.texts[name]
-        assert known is not None
-        numbers = np.array([*(known.setdefault(text, len(known)) for text in rows.categories[name]), -1], np.int64)
-        own = numbers[np.nan_to_num(rows.static[:, k], nan=0).astype(np.int64) - 1]  # of missing ones the last, -1
-        static, first = self.series["static"][:, k], self.series["lacking"][:, k]
-        lacking = np.flatnonzero((own < 0) & ~np.isnan(rows.values).all(axis=1))[::-1]
-        lacking = lacking[first[codes[lacking]] == 0]
-        first[codes[lacking]] = rows.start + lacking + 1  # of several rows the first is written last
-        given = np.flatnonzero(own >= 0)[::-1]
-        given = given[static[codes[given]] < 0]
-        static[codes[given]] = own[given]
-        changes = (own != static[codes]) & (own >= 0)
-        if changes.any():
-            row = int(changes.argmax())
-            raise UserError(
-                f"{rows.where(row)}: static column {shown(name)} changes within series "
-                f"{shown(list(self.ids)[codes[row]])}, to {shown(list(known)[own[row]])}; it must be constant (or be a "
-                "covariate)"
-            )
 
 
 @dataclass(frozen=True)
@@ -256,14 +130,14 @@ class Assembly:
 
     def panel(self) -> tuple[Panel, Array | None]:
         """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled."""
-        survey = _Survey(self._roles)
+        survey = Survey(self._roles)
         for rows in self._parts():
             survey.add(rows)
         layout = self._layout(survey)
         arrays = self._as_they_are(survey, layout) or self._written(survey, layout)
         return self._finished(survey, layout, arrays)
 
-    def _layout(self, survey: _Survey) -> _Layout:
+    def _layout(self, survey: Survey) -> _Layout:
         """Where the rows go."""
         a, (roles, channels) = survey.series, self._with_values(survey)
         known = a["known"][:, channels]
@@ -302,7 +176,7 @@ class Assembly:
         self._refuse_gaps(survey, layout, _FREE_ROWS + _MAX_GROWTH * int(rows.sum()))
         return layout
 
-    def _with_values(self, survey: _Survey) -> tuple[Roles, Array]:
+    def _with_values(self, survey: Survey) -> tuple[Roles, Array]:
         """The roles without the channels of a wide table that have no value, unless they were listed."""
         roles = self._roles
         for name, count in zip((*roles.past, *roles.future), survey.covariates, strict=True):
@@ -319,12 +193,12 @@ class Assembly:
         channels = np.flatnonzero(is_full)
         return replace(roles, target=tuple(roles.target[place] for place in channels)), channels
 
-    def _like(self, survey: _Survey, stamps: Array) -> Times:
+    def _like(self, survey: Survey, stamps: Array) -> Times:
         """Stamps in nanoseconds in the time zone of the rows; or steps."""
         is_time = isinstance(survey.time, pd.DatetimeIndex)
         return times_of(stamps, "ns" if is_time else None, getattr(survey.time, "tz", None))
 
-    def _stamps(self, survey: _Survey, code: int) -> tuple[Any, Array, Array]:
+    def _stamps(self, survey: Survey, code: int) -> tuple[Any, Array, Array]:
         """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
         stamps, numbers, is_own, count = [], [], [], 0
         for rows in self._times():
@@ -339,7 +213,7 @@ class Assembly:
         order = np.argsort(time, kind="stable")
         return self._like(survey, time[order]), np.concatenate(numbers)[order], np.concatenate(is_own)[order]
 
-    def _frequency(self, survey: _Survey, longest: int, first: Array, last: Array) -> str:
+    def _frequency(self, survey: Survey, longest: int, first: Array, last: Array) -> str:
         """The frequency that was given, under its one name, or the usual one of the longest series."""
         if self._given is not None:
             frequency, has_steps = normalise_frequency(self._given), not isinstance(survey.time, pd.DatetimeIndex)
@@ -369,7 +243,7 @@ class Assembly:
             return "D"
         return "B"
 
-    def _refuse_gaps(self, survey: _Survey, layout: _Layout, most: int | None = None) -> None:
+    def _refuse_gaps(self, survey: Survey, layout: _Layout, most: int | None = None) -> None:
         """Refuse to fill more rows of a series than may be; or more than so many in all."""
         rows, whole = layout.rows, layout.whole
         if most is not None:
@@ -414,7 +288,7 @@ class Assembly:
             return ""
         return f" like series {shown(layout.ids[longest])}"
 
-    def _irregular(self, survey: _Survey, layout: _Layout, series: int) -> UserError:
+    def _irregular(self, survey: Survey, layout: _Layout, series: int) -> UserError:
         """What is wrong with the time stamps of a series, not all of which are on one grid of the frequency."""
         time, rows, is_own = self._stamps(survey, int(layout.order[series]))
         own = try_infer_frequency(time) if len(time) > 2 else None
@@ -447,7 +321,7 @@ class Assembly:
             f"{layout.frequency!r}{self._like_the_longest(layout, series)}; {needs}"
         )
 
-    def _as_they_are(self, survey: _Survey, layout: _Layout) -> dict[str, Any] | None:
+    def _as_they_are(self, survey: Survey, layout: _Layout) -> dict[str, Any] | None:
         """The arrays of rows in memory that have no gap and come in the order of series and time; None of others."""
         is_whole = survey.rows == layout.whole.sum() == layout.kept.sum() and len(layout.ids) == len(survey.ids)
         if self._room is not in_memory or survey.regular is None or not is_whole:
@@ -458,7 +332,7 @@ class Assembly:
         (rows,) = self._parts()
         (steps, begin), step = survey.regular, layout.grid.step
         if step is not None:
-            length, rest = divmod(step, _PER_UNIT[time_unit(rows.time)])
+            length, rest = divmod(step, PER_UNIT[time_unit(rows.time)])
             follows, is_on_grid = steps == length, rest == 0
         else:
             coordinates, phases = layout.grid.split(rows.time)
@@ -468,7 +342,7 @@ class Assembly:
             return None
         return {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
 
-    def _written(self, survey: _Survey, layout: _Layout) -> dict[str, Any]:
+    def _written(self, survey: Survey, layout: _Layout) -> dict[str, Any]:
         """The arrays with every row at its place, and what is missing filled."""
         rows, total, roles = int(layout.kept.sum()), int(layout.whole.sum()), layout.roles
         widths = {"values": len(roles.target), "past_covariates": len(roles.past)}
@@ -489,7 +363,7 @@ class Assembly:
         time = times_of(arrays["time"], time_unit(survey.time), getattr(survey.time, "tz", None))
         return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
 
-    def _write(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], rows: Rows) -> Array:
+    def _write(self, survey: Survey, layout: _Layout, arrays: dict[str, Array], rows: Rows) -> Array:
         """Write rows to their places; which past covariates `(P,)` have values after the last target."""
         number = layout.number[survey.codes(rows)]
         coordinates, phases = layout.grid.split(rows.time)
@@ -517,9 +391,9 @@ class Assembly:
                 "after the last row with a target"
             )
         kept, here = own[is_kept], (layout.starts[number] + steps)[is_kept]
-        arrays["time"][here] = counts(rows.time[kept]) // _PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
+        arrays["time"][here] = counts(rows.time[kept]) // PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
         arrays["values"][here] = rows.values[kept][:, layout.channels]
-        texts = {name: known for name, known in _sorted_texts(survey).items() if name in rows.categories}
+        texts = {name: known for name, known in survey.categories.items() if name in rows.categories}
         past = recoded(rows.past, rows.categories, layout.roles.past, texts)
         known = recoded(rows.known, rows.categories, layout.roles.future, texts)
         for name, part in (("past_covariates", past), ("future_covariates", known), ("weight", rows.weights)):
@@ -532,7 +406,7 @@ class Assembly:
             arrays["ahead"][there[~is_kept]] = known[later]
         return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
-    def _fill(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], first: int) -> int:
+    def _fill(self, survey: Survey, layout: _Layout, arrays: dict[str, Array], first: int) -> int:
         """Give the places of a block that no row came to their time stamps, and missing values; count those kept."""
         places = first + np.flatnonzero(arrays["source"][first : first + _BLOCK] == 0)
         if not len(places):
@@ -542,7 +416,7 @@ class Assembly:
         is_kept = steps < layout.kept[series]
         here = (layout.starts[series] + steps)[is_kept]
         stamps = counts(layout.times(places[is_kept]))
-        arrays["time"][here] = stamps // _PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
+        arrays["time"][here] = stamps // PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
         for name in _ROW_PARTS:
             if name in arrays:
                 arrays[name][here] = np.nan
@@ -551,18 +425,19 @@ class Assembly:
             arrays["ahead"][ahead[~is_kept]] = np.nan
         return len(here)
 
-    def _check_rhythms(self, survey: _Survey, layout: _Layout, source: Array) -> None:
+    def _check_rhythms(self, survey: Survey, layout: _Layout, source: Array) -> None:
         """Refuse series with gaps whose time stamps are of another frequency, or of two.
 
         A frequency that is given holds for a series that happens to have no two rows in a row, but not if none has.
         """
         has_gaps, starts = layout.rows < layout.whole, layout.whole_starts
         coarser, two_rhythms = np.zeros(len(layout.ids), dtype=bool), None
-        for block in _series_blocks(starts) if has_gaps.any() else ():
-            if not has_gaps[block].any():
-                continue
-            first = int(starts[block.start])
-            places = first + np.flatnonzero(source[first : min(int(starts[block.stop]), first + _HEAD)])
+        next_one = 0
+        while has_gaps[next_one:].any():  # as many series as may be looked at together
+            block = next_one + int(has_gaps[next_one:].argmax())
+            next_one = max(block + 1, int(np.searchsorted(starts, starts[block] + _HEAD, side="right")) - 1)
+            first = int(starts[block])
+            places = first + np.flatnonzero(source[first : min(int(starts[next_one]), first + _HEAD)])
             series = np.searchsorted(starts, places, side="right") - 1
             begin = np.flatnonzero(np.diff(series, prepend=-1))
             coarser[series[begin]] = coarser_series(places, begin)
@@ -586,7 +461,7 @@ class Assembly:
                 "frequency (to have what is between filled as missing, give the right one as frequency)"
             )
 
-    def _log_rows(self, survey: _Survey, layout: _Layout, drops: Array) -> None:
+    def _log_rows(self, survey: Survey, layout: _Layout, drops: Array) -> None:
         """Log what was done to the rows."""
         late, series = survey.series["late"][layout.order], len(layout.ids)
         if late.any():
@@ -605,7 +480,7 @@ class Assembly:
             what = f"covariate{'' if len(names) == 1 else 's'} {one_of(names)}"
             logger.warning("%s: values of the past %s after the last targets are not used", self._source, what)
 
-    def _finished(self, survey: _Survey, layout: _Layout, arrays: dict[str, Any]) -> tuple[Panel, Array | None]:
+    def _finished(self, survey: Survey, layout: _Layout, arrays: dict[str, Any]) -> tuple[Panel, Array | None]:
         roles = layout.roles
         complete = self._complete(survey, layout, arrays)
         static, categories = self._static(survey, layout)
@@ -625,7 +500,7 @@ class Assembly:
             static=static if roles.static else None,
             static_names=roles.static,
             static_categories=categories,
-            covariate_categories=_sorted_texts(survey),
+            covariate_categories=survey.categories,
             complete=frozenset() if self._room is in_memory else complete,
             is_wide=roles.is_wide,
             id_name=Panel.id_name if roles.id is None else roles.id,
@@ -633,7 +508,7 @@ class Assembly:
         )
         return panel, None if roles.weight is None else arrays["weight"]
 
-    def _complete(self, survey: _Survey, layout: _Layout, arrays: dict[str, Any]) -> frozenset[str]:
+    def _complete(self, survey: Survey, layout: _Layout, arrays: dict[str, Any]) -> frozenset[str]:
         """The arrays in which no number is missing; log how many are missing in others."""
         rows, roles, complete = int(layout.kept.sum()), layout.roles, set()
         filled = arrays.get("filled", 0)
@@ -662,7 +537,7 @@ class Assembly:
                     )
         return frozenset(complete)
 
-    def _static(self, survey: _Survey, layout: _Layout) -> tuple[Array, tuple[tuple[str, ...], ...]]:
+    def _static(self, survey: Survey, layout: _Layout) -> tuple[Array, tuple[tuple[str, ...], ...]]:
         """`(S, K)` the category of each series in each static column, and the categories of each column."""
         raw, lacking = (survey.series[name][layout.order] for name in ("static", "lacking"))
         partly = np.argwhere((lacking > 0) & (raw >= 0))
@@ -678,21 +553,6 @@ class Assembly:
             codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
             categories.append(tuple(used))
         return codes, tuple(categories)
-
-
-def _series_blocks(starts: Array) -> Iterator[slice]:
-    """The numbers of the series in blocks of at most `_BLOCK` rows, or of one series."""
-    first = 0
-    while first < len(starts) - 1:
-        end = max(first + 1, int(np.searchsorted(starts, starts[first] + _BLOCK, side="right")) - 1)
-        yield slice(first, end)
-        first = end
-
-
-def _sorted_texts(survey: _Survey) -> Categories:
-    """The categories of the covariates that are such, sorted."""
-    covariates = {name: known for name, known in survey.texts.items() if name not in survey.roles.static}
-    return {name: tuple(sorted(known)) for name, known in covariates.items() if known is not None}
 
 
 def _days(index: Any) -> NDArray[np.datetime64]:

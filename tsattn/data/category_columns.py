@@ -17,7 +17,7 @@ from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = [
-    *("UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded"),
+    *("MOST", "UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded"),
 ]
 
 logger = logging.getLogger("tsattn")

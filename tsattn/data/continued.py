@@ -117,63 +117,65 @@ def appended(panel: Panel, later: Panel) -> Panel:
     first, second = (np.array([place[name] for name in one.ids], np.int64) for one in (panel, later))
     begins = np.full(S, np.iinfo(np.int64).max)
     begins[second] = counts(later.time)[later.starts[:-1]]
-    kept = np.flatnonzero(counts(panel.time) < begins[first].repeat(panel.lengths))
-    covariates, P = (*panel.past_names, *panel.future_names), len(panel.past_names)
-    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, panel.channels, past=covariates)
-
-    def rows(one: Panel, chosen: Any, start: int, what: str) -> Rows:
-        parts = [part[chosen] for part in (one.past_covariates, one.future_covariates) if part is not None]
-        none = np.zeros((len(one.time[chosen]), 0))
-        return Rows(
-            names=one.ids,
-            series=np.arange(len(one)).repeat(one.lengths)[chosen],
-            time=one.time[chosen],
-            values=one.values[chosen],
-            past=np.concatenate([none, *parts], axis=1),
-            known=none,
-            weights=none,
-            static=none,
-            where=lambda row: what,
-            start=start,
-        )
-
-    parts = [rows(later, slice(None), len(kept), "the later rows")]
-    if len(kept):
-        parts.insert(0, rows(panel, kept, 0, "the rows before"))
+    owner = first.repeat(panel.lengths)
+    kept = counts(panel.time) < begins[owner]
+    owners = np.concatenate([owner[kept], second.repeat(later.lengths)])
 
     def where(row: int) -> str:
-        return parts[0 if row < len(kept) else -1].where(row)
+        return "the rows before" if row < kept.sum() else "the later rows"
 
-    with quiet():  # filled and missing values were told of when the panels were read
-        joined, _ = Assembly(lambda: parts, roles, _LATER, where, frequency=panel.frequency).panel()
-    found = joined.past_covariates
+    parts = ("values", "past_covariates", "future_covariates")
+    pairs = [(getattr(panel, name), getattr(later, name)) for name in parts]
+    columns = [
+        np.concatenate([one[kept], other]) if one is not None else np.zeros((len(owners), 0)) for one, other in pairs
+    ]
+    none = np.zeros((len(owners), 0))
+    rows = Rows(
+        names=ids,
+        series=owners,
+        time=panel.time[kept].append(later.time),
+        values=np.zeros((len(owners), 1)),  # no row is ahead, whatever is missing
+        past=np.concatenate(columns, axis=1),
+        known=none,
+        weights=none,
+        static=none,
+        where=where,
+        categories=panel.covariate_categories,
+    )
+    every = (*panel.channels, *panel.past_names, *panel.future_names)
+    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("",), every)
+    with quiet():  # filled rows were told of when the panels were read
+        joined, _ = Assembly(lambda: [rows], roles, _LATER, where, frequency=panel.frequency).panel()
+    assert joined.past_covariates is not None
+    split = np.split(joined.past_covariates, np.cumsum([part.shape[1] for part in columns[:2]]), axis=1)
+
     categories = tuple(
         tuple(sorted({*mine, *others}))
         for mine, others in zip(panel.static_categories, later.static_categories, strict=True)
     )
     static = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
-    ends, steps = [], np.zeros(S, np.int64)
+    ahead, steps = [], np.zeros(S, np.int64)
     for one, numbers in ((panel, first), (later, second)):
         if static is not None:
-            static[numbers] = in_static_categories(one, categories, _SERIES).static
+            static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
         is_end = (one is later) | ~np.isin(numbers, second)
         part = one.take(np.flatnonzero(is_end))
         if part.ahead is not None:
             steps[numbers[is_end]] = np.diff(part.ahead_starts)
-            ends.append((part.ahead, numbers[is_end].repeat(np.diff(part.ahead_starts))))
-    ahead: NDArray[np.float64] | None = None
-    if ends:
-        order = np.argsort(np.concatenate([numbers for _, numbers in ends]), kind="stable")
-        ahead = np.concatenate([values for values, _ in ends])[order]
+            ahead.append((part.ahead, numbers[is_end].repeat(np.diff(part.ahead_starts))))
+    known: NDArray[np.float64] | None = None
+    if ahead:
+        order = np.argsort(np.concatenate([numbers for _, numbers in ahead]), kind="stable")
+        known = np.concatenate([values for values, _ in ahead])[order]
     return replace(
         panel,
         ids=ids,
         time=joined.time,
         starts=joined.starts,
-        values=joined.values,
-        past_covariates=None if found is None or panel.past_covariates is None else found[:, :P],
-        future_covariates=None if found is None or panel.future_covariates is None else found[:, P:],
-        ahead=ahead,
+        values=split[0],
+        past_covariates=None if panel.past_covariates is None else split[1],
+        future_covariates=None if panel.future_covariates is None else split[2],
+        ahead=known,
         ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
         static=static,
         static_categories=categories,

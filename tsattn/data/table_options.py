@@ -23,7 +23,7 @@ from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = [
-    *("COLUMNS", "READING", "Columns", "TableOptions", "TextFormat", "check_choices", "check_sizes", "given_options"),
+    *("COLUMNS", "READING", "Columns", "TableOptions", "TextFormat", "check_choices", "given_options"),
 ]
 
 _NO_SEPARATORS = '"\r\n\0'
@@ -235,15 +235,6 @@ def _joined_name(columns: Any, what: str) -> str | None:
     if not names or (len(names) > 1 and any(JOINS in name for name in names)):
         raise UserError(f"{what} must name columns without {JOINS!r} to join them, not {shown(repr(columns))}")
     return JOINS.join(names)
-
-
-def check_sizes(*, num_workers: int, resident_gb: float, **sizes: int) -> None:
-    """Refuse sizes of a DataModule below 1, and a negative number of processes or GB."""
-    for what, size in sizes.items():
-        whole_number(what, size)
-    whole_number("num_workers", num_workers, least=0)
-    if not resident_gb >= 0:
-        raise UserError(f"resident_gb must be at least 0, not {resident_gb}")
 
 
 def check_choices(scaling: str, val_windows: object) -> None:
