@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
-from tsattn.data import grid_layout
+from tsattn.data import assembly
 from tsattn.data.reader import panel_from_frame
 
 
@@ -184,7 +184,7 @@ def test_a_date_far_away_does_not_fill_the_memory() -> None:
 
 
 def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_layout, "_FREE_ROWS", 10)
+    monkeypatch.setattr(assembly, "_FREE_ROWS", 10)
     frame = long_frame({"a": 20})
     frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(100, "D")
     assert len(panel_from_frame(frame, max_filled=1.0).time) == 101

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tsattn.data import TableReader
-from tsattn.data.text_format import TextFormat
+from tsattn.data.table_options import TextFormat
 from tsattn.errors import UserError
 
 

@@ -11,8 +11,7 @@ import pytest
 from tsattn import Forecaster, diagnose
 from tsattn.cli import conversion_words, diagnosed_files
 from tsattn.data import DataOptions, TableReader
-from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions
-from tsattn.data.text_format import TextFormat
+from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.errors import UserError
 
 FEWER = {

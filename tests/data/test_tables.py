@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tsattn import Forecaster
 from tsattn.data import panel_from_frame
+from tsattn.data.table_options import TextFormat
 from tsattn.data.tables import as_frame, opened, read_table, rows_of
-from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError
 
 FRAME = pd.DataFrame(

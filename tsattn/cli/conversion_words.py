@@ -58,8 +58,7 @@ def convert_table(options: argparse.Namespace) -> str:
     """
     from tsattn.data.mapped.convert import convert
     from tsattn.data.mapped.panel_folder import open_panel
-    from tsattn.data.table_options import TableOptions
-    from tsattn.data.text_format import TextFormat
+    from tsattn.data.table_options import TableOptions, TextFormat
 
     columns = {name: getattr(options, name) for name in ("time_column", "weight_column")}
     for name in ("id_column", *(word.removeprefix("--") for word in _COLUMNS)):

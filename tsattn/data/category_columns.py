@@ -7,28 +7,16 @@ travel in the arrays of the other covariates, where NaN is missing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import category_text, number_columns
 from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = [
-    "MOST",
-    "UNSEEN",
-    "Categories",
-    "aligned_categories",
-    "category_names",
-    "covariate_columns",
-    "in_categories",
-    "joined_categories",
-    "recoded",
-]
+__all__ = ["MOST", "UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded"]
 
 logger = logging.getLogger("tsattn")
 
@@ -38,46 +26,6 @@ Categories = Mapping[str, tuple[str, ...]]
 MOST = 256  # numbers that every precision of a training holds exactly
 UNSEEN = "(not seen in training)"
 """The text of a category that a model was not trained with."""
-
-
-def covariate_columns(
-    frame: pd.DataFrame,
-    names: Sequence[str],
-    where: Callable[[int], str],
-    role: str,
-    categorical: Collection[str] | None,
-) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
-    """Covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
-
-    Args:
-        frame: has the columns.
-        names: of the columns.
-        where: names a row (from 0) in messages.
-        role: of the columns, for messages.
-        categorical: those that are categories; None for pandas Categoricals, and for text of which no cell is a number.
-
-    Raises:
-        UserError: naming the row of a cell that is none of these.
-    """
-    chosen = [name for name in names if (name in categorical if categorical is not None else _is_category(frame[name]))]
-    numbers = number_columns(frame, tuple(name for name in names if name not in chosen), where, role)
-    matrix, categories = np.empty((len(frame), len(names))), {}
-    others = iter(numbers.T)
-    for k, name in enumerate(names):
-        if name in chosen:
-            matrix[:, k], categories[name] = _numbered(frame[name])
-        else:
-            matrix[:, k] = next(others)
-    return matrix, categories
-
-
-def joined_categories(
-    own: NDArray[np.float64], added: NDArray[np.float64], names: Sequence[str], one: Categories, other: Categories
-) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
-    """Rows of two tables `(rows, columns)` one after the other, in the categories of both."""
-    both = {name: tuple(sorted({*categories, *other[name]})) for name, categories in one.items() if name in other}
-    parts = [recoded(part, known, names, both) for part, known in ((own, one), (added, other))]
-    return np.concatenate(parts), both
 
 
 def in_categories(
@@ -111,28 +59,6 @@ def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDA
     texts = np.array([UNSEEN, *categories, None], dtype=object)
     found: NDArray[np.object_] = texts[np.where(np.isnan(codes), len(categories) + 1, codes).astype(np.int64)]
     return found
-
-
-def _is_category(column: pd.Series) -> bool:
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        return True
-    if not (pd.api.types.is_string_dtype(column.dtype) or column.dtype == object):
-        return False
-    cells = column.dropna()
-    is_text = len(cells) > 0 and all(isinstance(cell, str) for cell in cells.array)
-    return is_text and bool(pd.to_numeric(cells.astype(object), errors="coerce").isna().all())
-
-
-def _numbered(column: pd.Series) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    try:
-        raw, uniques = pd.factorize(column)
-    except TypeError as error:
-        raise UserError(f"covariate {shown(column.name)} holds no categories; valid are texts and numbers") from error
-    texts = [category_text(value) for value in uniques.tolist()]
-    known = tuple(sorted({*texts} - {UNSEEN}))
-    number = {text: float(place) for place, text in enumerate(known, 1)} | {UNSEEN: 0.0}
-    codes = np.array([*(number[text] for text in texts), np.nan])
-    return codes[raw], known  # -1, the last, is missing
 
 
 def recoded(

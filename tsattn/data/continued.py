@@ -9,17 +9,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data.assembly import Assembly
 from tsattn.data.category_columns import in_categories
 from tsattn.data.columns import id_order
-from tsattn.data.grid import counts
-from tsattn.data.grid_layout import lay_out
+from tsattn.data.grid import Grid, counts
 from tsattn.data.matching import in_static_categories, with_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles
-from tsattn.data.stamps import in_zone_of
+from tsattn.data.stamps import in_zone_of, times_like
+from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Rows, future_rows
-from tsattn.data.text_format import TextFormat
 from tsattn.errors import UserError, shown
 
 __all__ = ["appended", "with_future"]
@@ -44,44 +44,40 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
         UserError: for a panel without future covariates, cells that cannot be used, and rows that are not after the
             last one of their series or not on its grid, naming the row.
     """
-    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, (), future=panel.future_names)
-    S, last = len(panel), panel.time[panel.starts[1:] - 1]
+    S, F = len(panel), len(panel.future_names)
+    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
     if isinstance(future, Panel):
         future = _rows_after(panel, future)
     categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
-    rows = future_rows(future, roles, text, panel.frequency if panel.frequency.isdecimal() else None, categories)
-    none = np.zeros((S, 0))
     own = Rows(
-        num_own=S,
         names=panel.ids,
         series=np.arange(S),
-        time=last,
-        values=none,
-        past=none,
-        known=np.full((S, len(panel.future_names)), np.nan),
-        weights=none,
+        time=panel.time[panel.starts[1:] - 1],
+        values=np.zeros((S, 1)),
+        past=np.zeros((S, 0)),
+        known=np.zeros((S, F)),
+        weights=np.zeros((S, 0)),
+        static=np.zeros((S, 0)),
         where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
         categories=categories,
     )
-    joined = own.with_future(rows, _SERIES, roles)
-    early = np.flatnonzero(counts(joined.time)[S:] <= counts(last)[joined.series[S:]])
+    rows = future_rows(future, own, roles, text, _SERIES)
+    place = {name: number for number, name in enumerate(panel.ids)}
+    ends = counts(own.time)[[place[name] for name in rows.names]][rows.series]
+    early = np.flatnonzero(counts(rows.time) <= ends)
     if early.size:
-        row = S + int(early[0])
-        of = "" if panel.is_wide else f" of series {shown(panel.ids[joined.series[row]])}"
+        row = int(early[0])
+        of = "" if panel.is_wide else f" of series {shown(rows.names[rows.series[row]])}"
         raise UserError(
-            f"{joined.where(row)}: time stamp {joined.time[row]}{of} does not come after the last row with a target"
+            f"{rows.where(row)}: time stamp {rows.time[row]}{of} does not come after the last row with a target"
         )
-    layout = lay_out(
-        *(joined.time, joined.series, joined.names, panel.frequency, joined.where, _SERIES),
-        is_wide=panel.is_wide,
-        num_own=S,
-    )
+    parts = [own, rows]
+    frequency = panel.frequency
+    joined, _ = Assembly(lambda: parts, roles, _SERIES, lambda row: rows.where(row - S), frequency=frequency).panel()
+    assert joined.ahead is not None
     with quiet(False):  # the future is new, even where the panel is not
-        in_own = in_categories(joined.known, roles.future, joined.categories, categories, "the future")
-    assert in_own is not None
-    known, is_last = layout.spread(in_own), np.zeros(len(layout.time), dtype=bool)
-    is_last[layout.starts[:-1]] = True
-    return replace(panel, ahead=known[~is_last], ahead_starts=layout.starts - np.arange(S + 1))
+        ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
+    return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 
 
 def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
@@ -119,24 +115,47 @@ def appended(panel: Panel, later: Panel) -> Panel:
     ids = tuple(names[place] for place in id_order(names))
     S, place = len(ids), {name: number for number, name in enumerate(ids)}
     first, second = (np.array([place[name] for name in one.ids], np.int64) for one in (panel, later))
-    begins = np.full(S, np.iinfo(np.int64).max)
-    begins[second] = counts(later.time)[later.starts[:-1]]
-    owner = first.repeat(panel.lengths)
-    kept = counts(panel.time) < begins[owner]
-    owners = np.concatenate([owner[kept], second.repeat(later.lengths)])
-
-    def where(row: int) -> str:
-        return "the rows before" if row < kept.sum() else "the later rows"
-
-    with quiet():  # filled rows were told of when the panels were read
-        layout = lay_out(
-            *(panel.time[kept].append(later.time), owners, ids, panel.frequency, where, _LATER), is_wide=panel.is_wide
+    # coordinates are found together: of stamps that clocks have moved, the others tell the usual time of day
+    edges = [one.time[rows] for one in (panel, later) for rows in (one.starts[:-1], one.starts[1:] - 1)]
+    grid = Grid(edges[0].append(edges[1:]), panel.frequency)
+    coordinates, found = grid.split(edges[1].append(edges[2]))
+    end, begin, phase, other = np.zeros((4, S), np.int64)
+    end[first], phase[first] = coordinates[: len(panel)] + 1, found[: len(panel)]
+    begin[second], other[second] = coordinates[len(panel) :], found[len(panel) :]
+    both = np.intersect1d(first, second)
+    wrong = both[phase[both] != other[both]]
+    if wrong.size:
+        raise UserError(
+            f"the later rows of series {shown(ids[wrong[0]])} are not on the time grid of those before; both need the "
+            f"same, at frequency {panel.frequency!r}"
         )
+    # of each series: rows of the first panel, filled ones, rows of the second
+    mine, gap, theirs = np.zeros((3, S), np.int64)
+    mine[first], theirs[second] = panel.lengths, later.lengths
+    origin = end - mine
+    mine[both] = np.clip(begin[both] - origin[both], 0, mine[both])
+    gap[both] = np.where(mine[both] > 0, begin[both] - origin[both] - mine[both], 0)
+    starts = np.concatenate([[0], np.cumsum(mine + gap + theirs)])
+    step = np.arange(len(panel.time)) - panel.starts[:-1].repeat(panel.lengths)
+    kept = step < mine[first].repeat(panel.lengths)
+    to = (starts[:-1][first].repeat(panel.lengths) + step)[kept]
+    shift = (starts[:-1] + mine + gap)[second] - later.starts[:-1]
+    to = np.concatenate([to, np.arange(len(later.time)) + shift.repeat(later.lengths)])
 
     def rows(name: str) -> Any:
-        one, other = getattr(panel, name), getattr(later, name)
-        return None if one is None else layout.spread(np.concatenate([one[kept], other]))
+        one = getattr(panel, name)
+        if one is None:
+            return None
+        result = np.full((starts[-1], one.shape[1]), np.nan)
+        result[to] = np.concatenate([one[kept], getattr(later, name)])
+        return result
 
+    stamps, is_gap = np.empty(starts[-1], np.int64), np.ones(starts[-1], dtype=bool)
+    stamps[to], is_gap[to] = np.concatenate([counts(panel.time)[kept], counts(later.time)]), False
+    filled = np.flatnonzero(is_gap)
+    if filled.size:
+        owner = np.searchsorted(starts, filled, side="right") - 1
+        stamps[filled] = counts(grid.join((origin - starts[:-1])[owner] + filled, phase[owner]))
     categories = tuple(
         tuple(sorted({*mine, *others}))
         for mine, others in zip(panel.static_categories, later.static_categories, strict=True)
@@ -158,8 +177,8 @@ def appended(panel: Panel, later: Panel) -> Panel:
     return replace(
         panel,
         ids=ids,
-        time=layout.time,
-        starts=layout.starts,
+        time=times_like(panel.time, stamps),
+        starts=starts,
         **{name: rows(name) for name in ("values", "past_covariates", "future_covariates")},
         ahead=joined,
         ahead_starts=np.concatenate([[0], np.cumsum(steps)]),

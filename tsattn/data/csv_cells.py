@@ -10,7 +10,7 @@ import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from tsattn.data.columns import DECIMAL, id_columns
 from tsattn.data.files import check_columns, check_file, first_line
-from tsattn.data.text_format import TextFormat
+from tsattn.data.table_options import TextFormat
 from tsattn.errors import UserError
 
 __all__ = ["lines_of", "read_cells", "read_in_parts", "whole_ids"]
@@ -46,7 +46,7 @@ def read_cells(
     has_header: bool = True,
     text: TextFormat = _PLAIN,
 ) -> pd.DataFrame:
-    """The table in a CSV file, as pandas reads its cells; blank lines are no rows.
+    """Read the table in a CSV file, its cells as pandas reads them; blank lines are no rows.
 
     Args:
         path: the file, which is unpacked if it is gzip's, whatever its suffix.
@@ -59,12 +59,55 @@ def read_cells(
     Raises:
         UserError: naming the file and what is wrong with it, with the line where one is known.
     """
-    with _refusals(path, text, has_header=has_header):
+    with _refusals(path, text, has_header=has_header), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.DtypeWarning)
         options, found = _options(path, ids, dates, text, has_header=has_header)
-        table = _read(path, options, text)
+        try:  # in pieces that fit into a cache, unless they say other things of the kind of a column
+            with _source(path, text) as source:
+                table: pd.DataFrame = pd.read_csv(source, **{**options, "low_memory": True})
+        except pd.errors.DtypeWarning:
+            with _source(path, text) as source:
+                table = pd.read_csv(source, **options)
     for name in found:
-        table[name] = _ids(table[name])
+        table[name] = _plain_ids(table[name])
     return _marked(table, text)
+
+
+def read_in_parts(
+    path: Path, rows: int, *, ids: Sequence[str | None] = (), dates: Sequence[str] = (), text: TextFormat = _PLAIN
+) -> Iterator[pd.DataFrame]:
+    """Read so many rows at a time; ids are text (see `whole_ids`), empty ones are missing."""
+    with _refusals(path, text, has_header=True):
+        options, _ = _options(path, ids, dates, text, has_header=True, in_parts=True)
+        with _source(path, text) as source, pd.read_csv(source, chunksize=rows, **options) as reader:
+            for table in reader:
+                yield _marked(table.reset_index(drop=True), text)
+
+
+def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) -> Callable[[int], str]:
+    """What names a row (from 0) in messages: the file and the line that the row starts on."""
+
+    def where(row: int) -> str:
+        try:
+            return f"{path}, line {_line(path, row + has_header, text)}"
+        except csv.Error:  # a cell too long for Python's reader
+            return f"{path}, row {row + 1}"
+
+    return where
+
+
+def whole_ids(texts: Collection[str]) -> bool:
+    """Whether there are ids and all of them are written as plain whole numbers."""
+    return len(texts) > 0 and all(map(_WHOLE.fullmatch, texts))
+
+
+def _plain_ids(texts: pd.Series) -> pd.Series:
+    """Ids as text, or as whole numbers if they are written exactly so; empty ones are missing."""
+    first = texts.first_valid_index()
+    if first is None or not _WHOLE.fullmatch(texts[first]) or not whole_ids(texts.dropna().unique()):
+        return texts
+    numbers = pd.to_numeric(texts)
+    return numbers.astype("int64") if numbers.notna().all() else numbers.astype("Int64")
 
 
 def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
@@ -74,17 +117,9 @@ def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
     return table
 
 
-def _read(path: Path, options: dict[str, Any], text: TextFormat) -> pd.DataFrame:
-    """What pandas reads; in pieces that fit into a cache, unless they say other things of the kind of a column."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.DtypeWarning)
-        try:
-            with _source(path, text) as source:
-                table: pd.DataFrame = pd.read_csv(source, **{**options, "low_memory": True})
-        except pd.errors.DtypeWarning:
-            with _source(path, text) as source:
-                table = pd.read_csv(source, **options)
-    return table
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
 
 
 @contextmanager
@@ -147,22 +182,6 @@ class _Lines:
         return "".join(lines)
 
 
-def _is_packed(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
-
-
-def read_in_parts(
-    path: Path, rows: int, *, ids: Sequence[str | None] = (), dates: Sequence[str] = (), text: TextFormat = _PLAIN
-) -> Iterator[pd.DataFrame]:
-    """The same, so many rows at a time; ids are text (see `whole_ids`), empty ones are missing."""
-    with _refusals(path, text, has_header=True):
-        options, _ = _options(path, ids, dates, text, has_header=True, in_parts=True)
-        with _source(path, text) as source, pd.read_csv(source, chunksize=rows, **options) as reader:
-            for table in reader:
-                yield _marked(table.reset_index(drop=True), text)
-
-
 @contextmanager
 def _refusals(path: Path, text: TextFormat, *, has_header: bool) -> Iterator[None]:
     """What reading a file raises, as one sentence."""
@@ -198,9 +217,16 @@ def _options(
     in_parts: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """How pandas is to read a file, and the columns of ids, if there are some."""
-    first, second = _first_rows(path, text)
-    if has_header:
-        _check_separator(path, first, text)
+    with _Lines(path, text) as lines:
+        records = csv.reader(lines, delimiter=text.separator)
+        first, second = next(filter(_is_row, records), []), list[str]()
+        with suppress(csv.Error, UnicodeError):  # of what pandas says more
+            second = next(filter(_is_row, records), [])
+    if has_header and len(first) == 1 and (other := max(_SEPARATORS, key=first[0].count)) in first[0]:
+        decimal = " (and the decimal ',', if its numbers are written so)" if other == ";" else ""
+        raise UserError(
+            f"{path} separates its cells with {other!r}, not with {text.separator!r}; give that as separator{decimal}"
+        )
     check_columns(path, len(first))
     names: list[Any] = first if has_header else list(range(len(first)))
     repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -232,34 +258,6 @@ def _options(
     }, found
 
 
-def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) -> Callable[[int], str]:
-    """What names a row (from 0) in messages: the file and the line that the row starts on."""
-
-    def where(row: int) -> str:
-        try:
-            return f"{path}, line {_line(path, row + has_header, text)}"
-        except csv.Error:  # a cell too long for Python's reader
-            return f"{path}, row {row + 1}"
-
-    return where
-
-
-def _check_separator(path: Path, first: list[str], text: TextFormat) -> None:
-    """Refuse a header that another character separates.
-
-    Raises:
-        UserError: naming that character.
-    """
-    if len(first) != 1:
-        return
-    other = max(_SEPARATORS, key=first[0].count)
-    if other in first[0]:
-        decimal = " (and the decimal ',', if its numbers are written so)" if other == ";" else ""
-        raise UserError(
-            f"{path} separates its cells with {other!r}, not with {text.separator!r}; give that as separator{decimal}"
-        )
-
-
 def _line(path: Path, row: int, text: TextFormat) -> int:
     """The line that a row (from 0, headers counted) starts on; a quoted cell may go over several lines."""
     with _Lines(path, text) as lines:
@@ -273,34 +271,9 @@ def _line(path: Path, row: int, text: TextFormat) -> int:
         return lines.start or lines.number
 
 
-def _first_rows(path: Path, text: TextFormat) -> tuple[list[str], list[str]]:
-    """The cells of the first two rows; none of rows that are not there."""
-    with _Lines(path, text) as lines:
-        records = csv.reader(lines, delimiter=text.separator)
-        first = next(filter(_is_row, records), [])
-        try:
-            return first, next(filter(_is_row, records), [])
-        except (csv.Error, UnicodeError):  # of what pandas says more
-            return first, []
-
-
 def _is_row(record: list[str]) -> bool:
     """Whether pandas takes it for one: blank lines are none."""
     return len(record) > 1 or any(cell.strip() for cell in record)
-
-
-def _ids(texts: pd.Series) -> pd.Series:
-    """Ids as text, or as whole numbers if they are written exactly so; empty ones are missing."""
-    first = texts.first_valid_index()
-    if first is None or not _WHOLE.fullmatch(texts[first]) or not whole_ids(texts.dropna().unique()):
-        return texts
-    numbers = pd.to_numeric(texts)
-    return numbers.astype("int64") if numbers.notna().all() else numbers.astype("Int64")
-
-
-def whole_ids(texts: Collection[str]) -> bool:
-    """Whether there are ids and all of them are written as plain whole numbers."""
-    return len(texts) > 0 and all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII) for text in texts)
 
 
 def _advice(path: Path) -> str:

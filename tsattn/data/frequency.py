@@ -1,4 +1,4 @@
-"""Time stamps: their frequency, the ones that come next, and the length of a season.
+"""Frequencies of time stamps: their names, the stamps that come next, and the length of a season.
 
 Time may also be counted in steps: whole numbers take the place of time stamps, and the frequency is one too, such as
 ``1``.
@@ -6,7 +6,11 @@ Time may also be counted in steps: whole numbers take the place of time stamps, 
 
 from __future__ import annotations
 
+import contextlib
+import re
 import warnings
+from datetime import timedelta
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,132 +18,123 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.tseries.frequencies import to_offset
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 
 __all__ = [
-    "PHASED",
-    "Times",
-    "future_index",
-    "infer_frequency",
-    "is_steps",
-    "one_time",
-    "season_length",
-    "seconds",
-    "try_infer_frequency",
+    *("PHASED", "Times", "fixed_step", "future_index", "is_steps", "normalise_frequency", "one_time", "season_length"),
+    *("seconds", "step_name", "try_infer_frequency"),
 ]
 
 Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 
-# calendar frequencies whose periods may also be written as a later day, such as the 15th of each month: by the days
-# that this day may come after the start of the period, as there is a 28th in all of them
+# calendar frequencies whose periods may be written as a later day, such as the 15th of each month: by the most days
+# after the start of the period that all periods have
 PHASED = {"MS": 27, "QS": 27, "HYS": 27, "YS": 27, "SMS": 12}
 
-# steps in a season, for frequencies of a day and longer
 _SEASONS = {
-    "D": 7,
-    "B": 5,
-    "W": 52,
-    "ME": 12,
-    "MS": 12,
-    "BME": 12,
-    "BMS": 12,
-    "QE": 4,
-    "QS": 4,
-    "YE": 1,
-    "YS": 1,
-    "BQE": 4,
-    "BQS": 4,
-    "BYE": 1,
-    "BYS": 1,
-    "WOM": 12,
-    "SMS": 24,
-    "SME": 24,
-    "bh": 8,
-    "C": 5,
-    "cbh": 8,
-    "CBME": 12,
-    "CBMS": 12,
-    "LWOM": 12,
-    "HYE": 2,
-    "HYS": 2,
-    "BHYE": 2,
-    "BHYS": 2,
-    "RE": 1,
-    "REQ": 4,
+    name: season
+    for season, names in {
+        1: "YE YS BYE BYS RE",
+        2: "HYE HYS BHYE BHYS",
+        4: "QE QS BQE BQS REQ",
+        5: "B C",
+        7: "D",
+        8: "bh cbh",
+        12: "ME MS BME BMS CBME CBMS WOM LWOM",
+        24: "SMS SME",
+        52: "W",
+    }.items()
+    for name in names.split()
+}
+_UNITS = (("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+# as pandas 1 wrote them; pandas 3 refuses them
+_OLD_NAMES = {
+    **{"H": "h", "BH": "bh", "T": "min", "S": "s", "L": "ms", "U": "us", "N": "ns"},
+    **{"M": "ME", "BM": "BME", "SM": "SME", "Q": "QE", "BQ": "BQE"},
+    **{"A": "YE", "Y": "YE", "BA": "BYE", "BY": "BYE", "AS": "YS", "BAS": "BYS"},
 }
 
-# the season of steps from the second length on
-_SEASONS_OF_TIME = (
-    (pd.Timedelta(1, "D"), pd.Timedelta(1, "s")),
-    (pd.Timedelta(1, "s"), pd.Timedelta(1, "ms")),
-    (pd.Timedelta(1, "ms"), pd.Timedelta(1, "us")),
-)
 
+def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset) -> str:
+    """Name a pandas frequency as all versions of pandas do.
 
-def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | None = None) -> str:
-    """The pandas frequency of regular time stamps.
-
-    Args:
-        index: rising time stamps.
-        source: what they were read from, for the message.
-        expected: the frequency that they must have, if one is known already.
+    For example ``15min`` for ``15T``, ``ME`` for ``M``, ``h`` for ``60min``, ``QS-JAN`` for ``QS-OCT``, and ``1`` for
+    time that counts steps. Lengths of time are also understood as text, such as ``1 days 12:00:00``.
 
     Raises:
-        UserError: naming the first row that breaks the rhythm.
+        UserError: for anything that is no frequency, or an offset whose name does not say all of it.
     """
-    if expected is not None:
-        _check_regular(index, source, expected)
-        return expected
-    if len(index) < 3:
-        raise UserError(f"{source} has {len(index)} rows; at least 3 are needed to see their frequency")
-    frequency = try_infer_frequency(index)
-    if frequency is not None:
-        return frequency
-    # the longest regular head shows the rhythm that the row after it breaks
-    head, broken = 2, len(index)
-    while broken - head > 1:
-        middle = (head + broken) // 2
-        if try_infer_frequency(index[:middle]) is None:
-            broken = middle
-        else:
-            head = middle
-    rhythm = try_infer_frequency(index[:head]) if head > 2 else None
-    if rhythm is not None:
-        _check_regular(index, source, rhythm)
-    steps = index[1:] - index[:-1]
-    usual = pd.Series(steps).mode()[0]
-    row = int(np.flatnonzero(np.asarray(steps != usual))[0]) + 1
-    raise UserError(
-        f"{source}, row {row + 1}: {index[row]} comes {steps[row - 1]} after the row before, not the usual "
-        f"{usual}; time stamps must be regular"
-    )
+    given = frequency
+    if isinstance(frequency, pd.offsets.BaseOffset):
+        frequency = str(frequency.freqstr)
+        with contextlib.suppress(ValueError):
+            if to_offset(frequency) == given:
+                return normalise_frequency(frequency)
+        raise UserError(
+            f"frequency {shown(repr(given))} has no name that keeps its holidays, hours or parts; give a text such as "
+            "B, bh or W-SUN"
+        )
+    if isinstance(frequency, str) and re.search("day|:|^P", frequency):
+        with contextlib.suppress(ValueError):
+            frequency = pd.Timedelta(frequency)
+    if isinstance(frequency, timedelta):  # whole days are days of the calendar
+        days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
+        frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
+    if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
+        raise UserError(
+            f"frequency must be a text such as h, D or MS, or for steps a whole number, not {shown(repr(frequency))}"
+        )
+    name = str(frequency)
+    if name.isdecimal() and int(name) > 0:
+        return str(int(name))
+    match = re.fullmatch(r"(\d*)([A-Z]+)(-[A-Z]+)?", name)
+    text = match[1] + _OLD_NAMES[match[2]] + (match[3] or "") if match and match[2] in _OLD_NAMES else name
+    try:
+        offset = to_offset(text)
+        step = fixed_step(offset)
+    except (ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise UserError(
+            f"{name!r} is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, YE, "
+            "and 1 for whole numbers that count steps"
+        ) from error
+    if offset.n < 1:
+        raise UserError(f"frequency {name!r} is not a positive number of units of time")
+    if step is not None:
+        return step_name(step)
+    # quarters that begin in January also begin in October; pandas 2 and 3 prefer different names
+    quarter = re.fullmatch(r"(\d*)(B?Q[SE])-([A-Z]{3})", offset.freqstr)
+    if quarter is None:
+        return str(offset.freqstr)
+    first = _MONTHS.index("JAN" if quarter[2].endswith("S") else "OCT")
+    return f"{quarter[1]}{quarter[2]}-{_MONTHS[first + _MONTHS.index(quarter[3]) % 3]}"
+
+
+def fixed_step(offset: pd.offsets.BaseOffset) -> int | None:
+    """Nanoseconds in a step of hours, minutes or seconds; None for what the calendar decides, days included."""
+    if offset.rule_code == "D" or not isinstance(offset, pd.offsets.Tick):
+        return None
+    return int(pd.Timedelta(offset).as_unit("ns").value)
+
+
+def step_name(step: int) -> str:
+    """The frequency of steps of so many nanoseconds, in the widest unit that goes without a fraction."""
+    unit, size = next(((unit, size) for unit, size in _UNITS if step % size == 0), ("ns", 1))
+    return f"{'' if step == size else step // size}{unit}"
 
 
 def try_infer_frequency(index: Times) -> str | None:
-    """What pandas sees in the frequency of at least 3 time stamps, or steps: None unless they are regular."""
+    """The frequency that pandas sees in at least 3 time stamps, or steps; None unless they are regular."""
     if not isinstance(index, pd.DatetimeIndex):
         steps = np.unique(np.diff(index.to_numpy()))
         return str(steps[0]) if len(steps) == 1 else None
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # pandas 4 answers with an offset, which is understood below
+        warnings.simplefilter("ignore", DeprecationWarning)  # pandas 4 answers with an offset
         frequency: object = pd.infer_freq(index)
     name = None if frequency is None else str(getattr(frequency, "freqstr", frequency))
     # pandas takes the last Fridays of months for the fourth ones
     is_right = name is not None and bool((index == pd.date_range(index[0], periods=len(index), freq=name)).all())
     return name if is_right else None
-
-
-def _check_regular(index: pd.DatetimeIndex, source: str, frequency: str) -> None:
-    regular = pd.date_range(index[0], periods=len(index), freq=frequency)
-    off = np.flatnonzero(np.asarray(index != regular))
-    if off.size:
-        row = int(off[0])
-        raise UserError(
-            f"{source}, row {row + 1}: {index[row]} where {regular[row]} is due at frequency {frequency!r}; "
-            "time stamps must be regular"
-        )
 
 
 def one_time(index: pd.Index[Any]) -> Times:
@@ -153,24 +148,32 @@ def is_steps(frequency: str) -> bool:
 
 
 def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | None = None) -> Times:
-    """The `length` time stamps, or steps, after `last`.
+    """List the time stamps, or steps, after `last`.
 
-    Of months, quarters and years that are written as a later day than their first, it is that day again.
+    Months, quarters and years that are written as a later day than their first keep that day.
 
     Args:
         last: a time stamp, or a step.
         frequency: a pandas frequency, or that of steps.
         length: how many come after it.
-        wall: what clocks would show at `last` if no change of clocks had skipped that; by default what they show. Days
-            and longer steps go on from there.
+        wall: what clocks would show at `last` if no change of clocks had skipped that; by default what they show.
 
     Raises:
         UserError: for more than the calendar of time stamps holds.
     """
     if is_steps(frequency):
         return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))
+    offset = to_offset(frequency)
+    wall = last.tz_localize(None) if wall is None else wall
+    is_phased = offset.rule_code.split("-")[0] in PHASED and not offset.is_on_offset(wall)
     try:
-        return _future_stamps(last, frequency, length, wall)
+        if not is_phased and (last.tz is None or fixed_step(offset) is not None):
+            return pd.date_range(last, periods=length + 1, freq=frequency)[1:]
+        # days and longer steps are those of the clock on the wall, which may skip or repeat one of them
+        start = offset.base.rollback(wall.normalize()) if is_phased else wall
+        later = pd.date_range(start, periods=length + 1, freq=frequency)[1:] + (wall - start)
+        is_summer = np.zeros(length, dtype=bool)
+        return pd.DatetimeIndex(later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward"))
     except (OverflowError, pd.errors.OutOfBoundsDatetime) as error:
         raise UserError(
             f"{length} steps of {frequency} after {last} pass the end of the calendar; lower `--horizon` "
@@ -178,28 +181,11 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
         ) from error
 
 
-def _future_stamps(last: Any, frequency: str, length: int, wall: pd.Timestamp | None) -> Times:
-    offset = to_offset(frequency)
-    wall = last.tz_localize(None) if wall is None else wall
-    if offset.rule_code.split("-")[0] in PHASED and not offset.is_on_offset(wall):
-        start = offset.base.rollback(wall.normalize())
-        later = pd.date_range(start, periods=length + 1, freq=frequency)[1:] + (wall - start)
-        is_summer = np.zeros(length, dtype=bool)
-        return pd.DatetimeIndex(later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward"))
-    if last.tz is None or (isinstance(offset, pd.offsets.Tick) and offset.rule_code != "D"):
-        return pd.date_range(last, periods=length + 1, freq=frequency)[1:]
-    # days and longer steps are those of the clock on the wall, which may skip or repeat one of them
-    later = pd.date_range(wall, periods=length + 1, freq=frequency)[1:]
-    is_summer = np.zeros(length, dtype=bool)
-    return later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward")
-
-
 def season_length(frequency: str) -> int:
-    """Steps in the season that a naive forecast repeats: a day, for steps shorter than one; else a week or a year.
+    """Count the steps in the season that a naive forecast repeats.
 
-    For steps shorter than a second it is a second, a millisecond or a microsecond; 1 for steps that are no time.
-
-    For example 24 for ``h``, 96 for ``15min``, 7 for ``D``, 52 for ``W-SAT``, 12 for ``MS``.
+    A day for steps shorter than one, else a week or a year; for steps shorter than a second it is a second, a
+    millisecond or a microsecond; 1 for steps that are no time. For example 24 for ``h``, 7 for ``D``, 12 for ``MS``.
 
     Raises:
         UserError: for a frequency without a known season.
@@ -212,11 +198,12 @@ def season_length(frequency: str) -> int:
         return max(1, _SEASONS["W"] * 7 // offset.n)
     if base in _SEASONS:
         return max(1, _SEASONS[base] // offset.n)
-    if not isinstance(offset, pd.offsets.Tick):
+    step = fixed_step(offset)
+    if step is None:
         raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")
-    step = pd.Timedelta(offset)
-    # the season of a step of a nanosecond is a microsecond: a context of a second would not fit into memory
-    season = next((longer for longer, shortest in _SEASONS_OF_TIME if step >= shortest), pd.Timedelta(1, "us"))
+    second = 1_000_000_000
+    # the season of a nanosecond is a microsecond: a context of a second would not fit into memory
+    season = 86_400 * second if step >= second else second if step >= 10**6 else 10**6 if step >= 1000 else 1000
     return max(1, round(season / step))
 
 

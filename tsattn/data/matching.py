@@ -16,8 +16,7 @@ from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
-from tsattn.data.stamps import in_zone_of
-from tsattn.data.time_numbers import no_times_of, time_zone
+from tsattn.data.stamps import in_zone_of, no_times_of, time_zone
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 

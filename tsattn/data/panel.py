@@ -17,7 +17,7 @@ from tsattn.data.category_columns import UNSEEN, Categories, category_names
 from tsattn.data.frequency import Times, future_index, one_time
 from tsattn.data.grid import wall_times
 from tsattn.data.row_ranges import FileView, columns_of, is_mapped, last_row_of_places, runs_of
-from tsattn.data.time_numbers import time_numbers, time_unit, times_of
+from tsattn.data.stamps import time_numbers, time_unit, times_of
 from tsattn.errors import UserError
 
 __all__ = ["Panel"]

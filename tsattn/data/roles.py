@@ -6,23 +6,21 @@ import logging
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 
 from tsattn.data.columns import id_columns, with_joined_ids
+from tsattn.data.files import first_line
+from tsattn.data.quiet import quiet
 from tsattn.data.table_options import Columns
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
 __all__ = [
-    "NO_NAME",
-    "TIME_COLUMNS",
-    "Roles",
-    "check_roles",
-    "find_roles",
-    "is_nameless",
-    "plain_frame",
-    "without_saved_index",
+    *("ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "assigned", "check_roles", "collected", "find_roles"),
+    *("is_lazy", "is_nameless", "plain_frame"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -30,8 +28,10 @@ logger = logging.getLogger("tsattn")
 # id, time and target of the long tables that need no naming
 _LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
 _TARGETS = tuple(names[2] for names in _LONG_TABLES)
+ID_COLUMNS = tuple(names[0] for names in _LONG_TABLES)
 TIME_COLUMNS = ("date", "ds", "timestamp")
-NO_NAME = "ds"  # what time stamps without a name are called
+NO_NAME = "ds"
+"""What time stamps without a name are called."""
 # columns of forecasts, which ids and time stamps stand beside under their own names
 _OUTPUTS = ("predictions", "cutoff", "y", "target_name")
 
@@ -67,10 +67,33 @@ class Roles:
         ]
 
 
+def assigned(
+    frame: pd.DataFrame, source: str, columns: Columns, weight: str | None, *, allow_steps: bool = False
+) -> tuple[pd.DataFrame, Roles]:
+    """Give each column of a table its role; no cell is looked at.
+
+    Args:
+        frame: the table.
+        source: what it is, for messages.
+        columns: those that are named.
+        weight: the column of weights of rows.
+        allow_steps: see `plain_frame`.
+
+    Raises:
+        UserError: for a table without the columns that it needs.
+    """
+    frame, time_column = plain_frame(frame, source, columns.id_column, columns.time_column, allow_steps=allow_steps)
+    roles = replace(find_roles(frame, source, replace(columns, time_column=time_column)), weight=weight)
+    every_target = columns.target is None
+    if roles.is_wide and every_target:
+        frame = _without_saved_index(frame, roles, source)
+    return frame, check_roles(frame, source, roles, every_target=every_target)
+
+
 def plain_frame(
     table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, str | None]:
-    """The table as a frame over a plain index, its column names text, ids and time stamps in columns.
+    """Put a table over a plain index, its column names text, ids and time stamps in columns.
 
     Args:
         table: the table.
@@ -86,19 +109,11 @@ def plain_frame(
         UserError: for two columns of one name, and a wide table with time stamps both as its index and in a column.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
-    columns = frame.columns
+    columns, index = frame.columns, frame.index
     if not columns.is_unique:
         raise UserError(f"{source} has two columns {shown(columns[columns.duplicated()][0])}")
-    known = {
-        time_column,
-        id_column,
-        *(id_column or "").split("/"),
-        *(name for names in _LONG_TABLES for name in names),
-        *TIME_COLUMNS,
-    }
-    levels = [name for name in frame.index.names if name in known and name is not None and name not in columns]
-    wanted = {*TIME_COLUMNS} if time_column is None else {time_column}
-    index = frame.index
+    known = {time_column, id_column, *(id_column or "").split("/"), *TIME_COLUMNS, *sum(_LONG_TABLES, ())}
+    levels = [name for name in index.names if name in known and name is not None and name not in columns]
     is_time = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
     # a long table has its time in a column, whatever its index
     is_long = id_column is not None or _usual_names(columns) is not None
@@ -106,7 +121,7 @@ def plain_frame(
     is_alone = False  # the column that is called like time stamps: values then, if the index has them
     if is_time and time_column in columns:
         levels = []  # the index is no column
-    if is_time and time_column is None and rival is not None:
+    elif is_time and time_column is None and rival is not None:
         if _are_times(frame[rival], index):
             levels = []
         elif len(columns) == 1:
@@ -116,16 +131,15 @@ def plain_frame(
                 f"{source} has time stamps as its index and a column {shown(rival)} that differs from them; give "
                 f"time_column {shown(repr(rival))} if that is the time, or rename that column if the index is"
             )
+    has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
     if levels and not is_alone:
         frame = frame.reset_index(level=levels)
-    elif is_alone or (not wanted & {*columns} and (time_column is None or index.name is None)):
-        is_step = (
-            allow_steps and _counts_steps(frame) and not {id_column, *(names[0] for names in _LONG_TABLES)} & {*columns}
-        )
+    elif is_alone or (not has_time and (time_column is None or index.name is None)):
+        is_step = allow_steps and _counts_steps(frame) and not {id_column, *ID_COLUMNS} & {*columns}
         if is_time or is_step:
             own = None if index.name is None or str(index.name) in columns else str(index.name)
-            free = (name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
-            time_column = time_column or own or next(free)
+            free = next(name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
+            time_column = time_column or own or free
             stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
             frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
     return with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
@@ -157,8 +171,8 @@ def is_nameless(column: str) -> bool:
     return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
 
 
-def without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.DataFrame:
-    """A wide table without what is left of the index of a frame that was saved: it counts the rows, and has no name."""
+def _without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.DataFrame:
+    """Leave out what is left of the index of a frame that was saved: it counts the rows, and has no name."""
     named = {roles.time, *roles.past, *roles.future, *roles.static, roles.weight}
     saved = [
         name
@@ -187,7 +201,8 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
         id_column = usual[0]
     times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
     time = named.time_column or next((name for name in times if name in columns), None)
-    if time is None and len(columns) and is_nameless(frame.columns[0]) and _is_text(frame.iloc[:, 0]):
+    is_saved = time is None and len(frame) and len(columns) and is_nameless(frame.columns[0])
+    if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
         raise UserError(
@@ -203,11 +218,6 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
             )
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
     return Roles(id_column, time, tuple(target or ()), *covariates)
-
-
-def _is_text(column: pd.Series) -> bool:
-    kind = column.dtype
-    return not pd.api.types.is_numeric_dtype(kind) and not pd.api.types.is_bool_dtype(kind) and len(column) > 0
 
 
 def check_roles(
@@ -271,3 +281,48 @@ def check_roles(
 def _listed(frame: pd.DataFrame) -> str:
     names = one_of(map(shown, frame.columns[:12])) or "none"
     return names + (", ..." if len(frame.columns) > 12 else "")
+
+
+def is_lazy(table: Any) -> bool:
+    """Whether this is a lazy frame of a library that narwhals knows."""
+    if isinstance(table, pd.DataFrame | pd.Series):  # narwhals refuses some that are refused by their own sentences
+        return False
+    return isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
+
+
+def collected(
+    table: Any, source: str, columns: Columns, weight: str | None = None, *, needs_target: bool = True
+) -> Any:
+    """Compute a lazy frame, of the columns that have a role alone; any other table stays as it is.
+
+    Args:
+        table: lazy or not.
+        source: what it is, for messages.
+        columns: those that are named.
+        weight: the column of weights of rows.
+        needs_target: whether the table must have a target.
+
+    Raises:
+        UserError: for a column that is lacking or holds no single values, before anything is computed, and for what the
+            library says while it computes.
+    """
+    if not is_lazy(table):
+        return table
+    lazy = nw.from_native(table)
+    try:
+        schema = lazy.collect_schema()
+    except Exception as error:  # whatever the foreign library raises
+        raise UserError(f"{source} has no schema: {first_line(error)}") from error
+    empty = with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
+    roles = replace(find_roles(empty, source, columns), weight=weight)
+    with quiet():  # what is not used is not computed
+        roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
+    used = [name for _, name in roles.named if name in schema]
+    used += [name for name in id_columns(roles.id, schema.names()) if name not in used]
+    for name in used:
+        if schema[name].is_nested():
+            raise UserError(f"column {shown(name)} of {source} holds {schema[name]}, not single values")
+    try:
+        return lazy.select(used).collect().to_native()
+    except Exception as error:  # as above
+        raise UserError(f"{source} cannot be computed: {first_line(error)}") from error

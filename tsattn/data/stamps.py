@@ -1,92 +1,319 @@
-"""A column of a table as time: time stamps of one time zone, or whole numbers that count steps."""
+"""A column of a table as time: time stamps of one time zone, or whole numbers that count steps; and back to numbers.
+
+Text is ISO 8601, or one format of a short list that fits every cell, or in the `date_format` that is given. Nothing is
+read cell by cell, and of dates that come again each is read once: columns of millions of rows are common.
+"""
 
 from __future__ import annotations
 
 import datetime
 import logging
 import re
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from tsattn.data.dates import INTEGER_FORMATS, parse_dates
+from tsattn.data.columns import differs
 from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
+from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["in_zone_of", "integer_format", "stamps_or_steps", "time_stamps"]
+if TYPE_CHECKING:
+    pass
+
+__all__ = [
+    *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps", "time_unit"),
+    *("time_zone", "times_like", "times_of"),
+]
 
 logger = logging.getLogger("tsattn")
 
+Where = Callable[[int], str]
 
-def time_stamps(
-    column: pd.Series, where: Callable[[int], str], *, date_format: str | None = None, ids: pd.Series | None = None
-) -> pd.DatetimeIndex:
-    """Time stamps of one time zone, none missing, all within the years 1678 to 2261.
+_ISO, _STEPS = "ISO8601", "steps"
+_ISO_START = re.compile(r"\d{4}(?:$|[-/.]\d)|\d{8}(?!\d)")
+_DATE_ALONE = 10  # characters in a date without a time of day, at most
+_DATES = (
+    *("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%m/%Y"),
+    *("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%b %Y", "%d %B %Y", "%B %d, %Y", "%B %Y"),
+)
+# whole numbers that are dates: the least, the greatest, how they are written
+_NUMBERS = (
+    (1900_01, 2100_12, "%Y%m"),
+    (1900_01_01, 2100_12_31, "%Y%m%d"),
+    (1900_01_01_00_00, 2100_12_31_23_59, "%Y%m%d%H%M"),
+    (1900_01_01_00_00_00, 2100_12_31_23_59_59, "%Y%m%d%H%M%S"),
+)
+_FORMATS = (*(date + time for date in _DATES for time in ("", " %H:%M", " %H:%M:%S")), "%Y%m%d%H%M", "%Y%m%d%H%M%S")
+_PERIOD = 1 << 16  # rows in which the first date must come again
 
-    Periods are read as their first time stamps, and whole numbers such as 20160701 as dates.
+
+def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = None) -> pd.DatetimeIndex:
+    """Read time stamps of one time zone, none missing, all within the years 1678 to 2261.
 
     Args:
-        column: time stamps, dates, periods, text (see `parse_dates`) or whole numbers.
+        column: time stamps, dates, text or whole numbers such as 20160701; or periods, of which the first is taken.
         where: names a row (from 0) in messages.
         date_format: how text and numbers are written; None: it is found.
-        ids: the series of each row, see `parse_dates`.
 
     Raises:
-        UserError: naming the first row that is no date.
+        UserError: naming the first row that is no date, or two formats that fit all rows.
     """
-    kind = column.dtype
+    form = time_form([(column, where)], date_format, "D")
+    stamps = read_times(column, where, form)
+    assert isinstance(stamps, pd.DatetimeIndex)
+    return stamps
+
+
+def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
+    """Find how time is written, in all parts of a column; no more parts are asked for than it takes.
+
+    Args:
+        columns: its parts, with what names their rows (from 0) in messages.
+        date_format: how it is written, if that is known.
+        frequency: of the table; one of steps makes whole numbers steps.
+
+    Returns:
+        what `read_times` takes.
+
+    Raises:
+        UserError: naming the first row that is no date, or two formats that fit all rows.
+    """
+    counts_steps = frequency is not None and is_steps(frequency)
+    if date_format is not None:
+        return date_format
+    parts = iter(columns)
+    first = next(parts)
+    if pd.api.types.is_numeric_dtype(first[0].dtype):
+        return _number_form([first] if counts_steps else chain([first], parts), counts_steps, frequency)
+    if not _is_text(first[0]):
+        return None
+    if _starts_as_iso(first[0]):
+        return _ISO
+    fitting: list[str] = []
+    doubts: dict[str, str] = {}
+    for part, where in chain([first], parts):
+        if not _is_text(part):
+            continue
+        codes, texts = _unique_texts(part, where)
+        fitting = fitting or [form for form in _FORMATS if not _parsed(texts[:1], form).hasnans]
+        readings = {form: _parsed(texts, form) for form in fitting}
+        kept = [form for form, stamps in readings.items() if not stamps.hasnans]
+        if not kept:
+            best = min(readings, key=lambda name: int(readings[name].isna().sum()), default=None)
+            row = 0 if best is None else int(readings[best].isna()[codes].argmax())
+            raise _no_date(part, row, where, best if row else None)
+        for other in kept[1:]:
+            differing = np.flatnonzero(np.asarray(readings[kept[0]] != readings[other]))
+            if differing.size and other not in doubts:
+                row = int((codes == differing[0]).argmax())
+                ways = (f"{form} ({readings[form][differing[0]]:%Y-%m-%d})" for form in (kept[0], other))
+                doubts[other] = (
+                    f"{where(row)}: {shown(part.iloc[row])} in column {shown(part.name)} can be read as "
+                    f"{' or as '.join(ways)}, and all other rows in both ways; give the right one as date_format"
+                )
+        fitting = kept
+    for other in fitting[1:]:
+        if other in doubts:
+            raise UserError(doubts[other])
+    return fitting[0]
+
+
+def read_times(column: pd.Series, where: Where, form: str | None) -> Times:
+    """Read time stamps of one time zone, or steps, none missing.
+
+    Args:
+        column: part of a column of time.
+        where: names a row (from 0) in messages.
+        form: what `time_form` found.
+
+    Raises:
+        UserError: naming the first row that is neither, or not within the years 1678 to 2261.
+    """
+    kind, name = column.dtype, shown(column.name)
+    stamps: Any
     if isinstance(kind, pd.PeriodDtype):
         stamps = pd.DatetimeIndex(column.dt.to_timestamp())
     elif pd.api.types.is_datetime64_any_dtype(kind):
         stamps = pd.DatetimeIndex(column)
-    elif (form := date_format or integer_format(column)) is not None and _whole_numbers(column) is not None:
-        stamps = parse_dates(_as_text(column), where, form)
+    elif (numbers := _whole_numbers(column)) is not None and form is not None:
+        if form == _STEPS:
+            if len(numbers) < len(column):
+                raise UserError(f"{where(int(column.isna().argmax()))}: the step in column {name} is missing")
+            return pd.Index(numbers.astype("int64"))
+        texts = column.astype("Int64") if pd.api.types.is_float_dtype(kind) else column
+        stamps = _from_text(texts.astype(str).astype(object).where(column.notna(), None), where, form)
     elif pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind):
         raise _no_date(column, 0, where)
     elif isinstance(kind, pd.StringDtype):
-        stamps = parse_dates(column, where, date_format, ids)
+        stamps = _from_text(column, where, form)
     else:
-        stamps = _parsed(column.astype(object), where, date_format, ids)
+        stamps = _from_objects(column.astype(object), where, form)
     if stamps.hasnans:
         raise _no_date(column, int(stamps.isna().argmax()), where)
-    if pd.Timestamp("1678", tz=stamps.tz) <= stamps.min() and stamps.max() <= pd.Timestamp("2261-12-31", tz=stamps.tz):
-        return stamps
-    outside = (stamps < pd.Timestamp("1678", tz=stamps.tz)) | (stamps > pd.Timestamp("2261-12-31", tz=stamps.tz))
-    if outside.any():
-        raise UserError(f"{where(int(outside.argmax()))}: {stamps[outside][0]} is not within the years 1678 to 2261")
-    return stamps
+    earliest, latest = (pd.Timestamp(day, tz=stamps.tz) for day in ("1678", "2261-12-31"))
+    if stamps.min() < earliest or stamps.max() > latest:
+        row = int(((stamps < earliest) | (stamps > latest)).argmax())
+        raise UserError(f"{where(row)}: {stamps[row]} is not within the years 1678 to 2261")
+    return pd.DatetimeIndex(stamps)
 
 
-def stamps_or_steps(
-    column: pd.Series,
-    where: Callable[[int], str],
-    *,
-    date_format: str | None,
-    ids: pd.Series | None,
-    frequency: str | None,
-) -> Times:
-    """The same; whole numbers that are no dates, or whose known frequency is one of steps, are steps.
+def _is_text(column: pd.Series) -> bool:
+    return isinstance(column.dtype, pd.StringDtype) or pd.api.types.infer_dtype(column, skipna=True) == "string"
+
+
+def _starts_as_iso(column: pd.Series) -> bool:
+    first = column.iloc[:1].dropna().tolist() or column.dropna().iloc[:1].tolist()
+    return not first or _ISO_START.match(str(first[0]).strip()) is not None
+
+
+def _whole_numbers(column: pd.Series) -> pd.Series | None:
+    """The cells that are there, if all are whole numbers."""
+    if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
+        return None
+    known = column.dropna()
+    if not len(known) or not (pd.api.types.is_integer_dtype(known.dtype) or (known % 1 == 0).all()):
+        return None
+    return known if known.abs().max() < 1 << 62 else None
+
+
+def _number_form(parts: Iterable[tuple[pd.Series, Where]], counts_steps: bool, frequency: str | None) -> str | None:
+    """How whole numbers are dates: by their size, and months by their last digits; else they are steps."""
+    least, greatest, are_months, name = 1 << 62, -(1 << 62), True, ""
+    for column, _ in parts:
+        numbers = _whole_numbers(column)
+        if numbers is None:
+            return None
+        least, greatest = min(least, int(numbers.min())), max(greatest, int(numbers.max()))
+        are_months = are_months and bool(numbers.astype("int64").mod(100).between(1, 12).all())
+        name = shown(column.name)
+    if counts_steps:
+        return _STEPS
+    form = next((form for low, high, form in _NUMBERS if low <= least and greatest <= high), None)
+    if form is not None and (form != "%Y%m" or are_months):
+        return form
+    if frequency is not None:
+        return None
+    logger.warning("column %s holds whole numbers that are no dates: they count steps", name)
+    return _STEPS
+
+
+def _from_objects(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeIndex:
+    is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
+    is_date = np.array([isinstance(cell, datetime.date | np.datetime64) for cell in cells], dtype=bool)
+    known = cells.notna().to_numpy()
+    if (strange := known & ~is_text & ~is_date).any():
+        raise _no_date(cells, int(strange.argmax()), where)
+    if is_text.any():
+        return _from_text(cells.astype(str).astype(object).where(known, None), where, form)
+    zones = np.array([str(getattr(cell, "tzinfo", None) or "") for cell in cells], dtype=object)
+    if known.any() and (others := known & (zones != zones[known][0])).any():
+        raise _other_zone(cells, int(others.argmax()), where)
+    try:
+        return pd.DatetimeIndex(pd.to_datetime(cells, errors="coerce"))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _no_date(cells, 0, where) from error
+
+
+def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeIndex:
+    form = form or time_form([(cells, where)], None, None)
+    assert form is not None
+    codes, texts = _unique_texts(cells, where)
+    stamps = _parsed(texts, form)
+    if stamps.hasnans:
+        row = int(stamps.isna()[codes].argmax())
+        raise _no_date(cells, row, where, None if form == _ISO else form)
+    if stamps.tz is None:
+        return pd.DatetimeIndex(stamps.take(codes))
+    offsets = _offsets(texts)
+    if len({*offsets}) > 1:
+        minutes = {kind: int(kind[0] + "1") * (60 * int(kind[1:3]) + int(kind[3:])) for kind in {*offsets} if kind}
+        wall = stamps.tz_localize(None) + pd.to_timedelta([minutes.get(kind, 0) for kind in offsets], unit="min")
+        # days of a zone are no days in UTC, which hours are
+        if "" in offsets or len((wall - wall.normalize()).unique()) == 1:
+            raise _other_zone(cells, int((offsets != offsets[0])[codes].argmax()), where)
+        return pd.DatetimeIndex(stamps.take(codes))
+    zone = "UTC" if offsets[0] in ("+0000", "-0000") else pd.Timestamp(f"2020-01-01T00:00{offsets[0]}").tz
+    return pd.DatetimeIndex(stamps.tz_convert(zone).take(codes))
+
+
+def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
+    """The different texts, stripped, and which of them each cell is.
 
     Raises:
-        UserError: naming the first row that is neither.
+        UserError: naming the first row without one.
     """
-    numbers = _whole_numbers(column)
-    if numbers is not None and date_format is None:
-        is_known = frequency is not None and is_steps(frequency)
-        if is_known or (frequency is None and integer_format(column) is None):
-            if not is_known:
-                logger.warning("column %s holds whole numbers that are no dates: they count steps", shown(column.name))
-            if len(numbers) < len(column):
-                row = int(column.isna().to_numpy().argmax())
-                raise UserError(f"{where(row)}: the step in column {shown(column.name)} is missing")
-            return pd.Index(numbers.astype("int64"))
-    return time_stamps(column, where, date_format=date_format, ids=ids)
+    codes, uniques = _factorized(cells)
+    if (codes < 0).any():
+        raise _no_date(cells, int((codes < 0).argmax()), where)
+    return codes, pd.Index(uniques, dtype=object).str.strip()
+
+
+def _factorized(cells: pd.Series) -> tuple[NDArray[np.intp], pd.Index[Any]]:
+    """As pandas does it; dates that come again and again, as those of series end to end, are looked at once."""
+    if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
+        texts = cells.array
+        again = np.flatnonzero(~differs(texts[1:_PERIOD], texts[0]))
+        period = int(again[0]) + 1 if again.size else 0
+        for end in (2 * period, len(cells)):  # which is many times the work
+            if not period or differs(texts[period:end], texts[: end - period]).any():
+                return pd.factorize(cells)
+        codes, uniques = pd.factorize(cells.iloc[:period])
+        return np.resize(codes, len(cells)), uniques
+    return pd.factorize(cells)
+
+
+def _parsed(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
+    """The texts by a format, NaT for what does not fit it; of several zones, or with some, as UTC."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # pandas 2, on zones in some cells
+        try:
+            read = pd.to_datetime(texts, format=form, errors="coerce")
+            if pd.api.types.is_datetime64_dtype(read.dtype):
+                return pd.DatetimeIndex(read)
+        except ValueError:  # pandas 3, on the same
+            pass
+        return pd.DatetimeIndex(pd.to_datetime(texts, format=form, errors="coerce", utc=True))
+
+
+def _offsets(texts: pd.Index[Any]) -> NDArray[Any]:
+    """What each text says of its zone: ``+0100``, or nothing."""
+    codes, ends = pd.factorize(texts.str[-6:])
+    plain = []
+    for end in ends:
+        match = re.search(r"(Z|[+-]\d\d(?::?\d\d)?)$", end)
+        kind = match[1].replace(":", "").replace("Z", "+0000") if match else ""
+        plain.append(kind + "00" if len(kind) == 3 else kind)
+    offsets = np.array(plain, dtype=object)[codes]
+    offsets[np.asarray(texts.str.len() <= _DATE_ALONE)] = ""  # whose day is no offset
+    return offsets
+
+
+def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) -> UserError:
+    cell: Any = cells.iloc[row]
+    of = "" if form is None else f" of the format {form}{' that the others have' if row else ''}"
+    if re.fullmatch(r"\s*\d{1,2}:\d\d(:\d\d(\.\d+)?)?\s*", str(cell)):
+        of = " but a time of day without one"
+    return UserError(
+        f"{where(row)}: {shown(cell)} in column {shown(cells.name)} is not a date{of}; write dates like "
+        "2016-07-01 00:00:00, or give their date_format"
+    )
+
+
+def _other_zone(cells: pd.Series, row: int, where: Where) -> UserError:
+    return UserError(
+        f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} has another time zone than the rows "
+        "before; write all dates in UTC, or all without a zone"
+    )
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
-    """The same instants in the time zone of other time stamps; steps as they are.
+    """Convert time stamps to the time zone of others; steps stay as they are.
 
     Args:
         other: the time stamps whose zone is taken.
@@ -95,7 +322,7 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
         others: what the other time stamps are of.
 
     Raises:
-        UserError: if one has a zone and the other has not, or one counts steps.
+        UserError: if one has a zone and the other has not, one counts steps, or days are no days in the other zone.
     """
     if not isinstance(time, pd.DatetimeIndex) or not isinstance(other, pd.DatetimeIndex):
         if isinstance(time, pd.DatetimeIndex) == isinstance(other, pd.DatetimeIndex):
@@ -108,7 +335,8 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     if time.tz is None:
         return time
     converted = time.tz_convert(other.tz)
-    if len(time) > 1 and _are_midnights(time) and not _are_midnights(converted):
+    days = [bool((one == one.normalize()).all()) for one in (time, converted)]
+    if len(time) > 1 and days == [True, False]:
         raise UserError(
             f"{source} has days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no "
             "midnight: give its days in that time zone"
@@ -116,80 +344,61 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     return converted
 
 
-def _are_midnights(time: pd.DatetimeIndex) -> bool:
-    return bool((time == time.normalize()).all())
+def time_numbers(time: Times) -> NDArray[np.int64]:
+    """`(rows,)` time stamps since 1970-01-01 UTC in their own unit, or steps; a view of them, not to be written to."""
+    return time.asi8 if isinstance(time, pd.DatetimeIndex) else time.to_numpy(np.int64)
 
 
-def _whole_numbers(column: pd.Series) -> pd.Series | None:
-    """The column, if it holds whole numbers alone and missing cells."""
-    if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
+def time_unit(time: Times) -> str | None:
+    """The unit of time stamps, such as ``us``; None of steps."""
+    return time.unit if isinstance(time, pd.DatetimeIndex) else None
+
+
+def time_zone(time: Times) -> str | None:
+    """The name of the time zone of time stamps; None of those without one, and of steps."""
+    zone = time.tz if isinstance(time, pd.DatetimeIndex) else None
+    return None if zone is None else str(zone)
+
+
+def kept_zone(time: Times) -> str | None:
+    """The zone as a task keeps it: ``unknown`` if its name does not lead back to it, as of some of dateutil."""
+    zone = time_zone(time)
+    if zone is None or not isinstance(time, pd.DatetimeIndex):
         return None
-    known = column.dropna()
-    if not len(known) or not (pd.api.types.is_integer_dtype(known.dtype) or (known % 1 == 0).all()):
-        return None
-    return known if known.abs().max() < 1 << 62 else None
-
-
-def integer_format(column: pd.Series) -> str | None:
-    """How whole numbers are written as dates, if they are: by their size, and months by their last digits."""
-    numbers = _whole_numbers(column)
-    if numbers is None:
-        return None
-    least, greatest = int(numbers.min()), int(numbers.max())
-    form = next((form for low, high, form in INTEGER_FORMATS if low <= least and greatest <= high), None)
-    if form == "%Y%m" and not numbers.astype("int64").mod(100).between(1, 12).all():
-        return None
-    return form
-
-
-def _as_text(column: pd.Series) -> pd.Series:
-    """Numbers as they are written, whole ones without a point; missing ones are missing."""
-    if pd.api.types.is_float_dtype(column.dtype) and (column.dropna() % 1 == 0).all():
-        column = column.astype("Int64")
-    return column.astype(str).astype(object).where(column.notna(), None)
-
-
-def _parsed(
-    cells: pd.Series, where: Callable[[int], str], date_format: str | None, ids: pd.Series | None
-) -> pd.DatetimeIndex:
-    """Dates in text or objects."""
-    kind = pd.api.types.infer_dtype(cells, skipna=True)
-    if kind == "string":
-        return parse_dates(cells, where, date_format, ids)
-    if kind in ("datetime", "datetime64", "date") or _are_dates(cells):
-        return _from_objects(cells, where)
-    if kind in ("mixed", "mixed-integer"):
-        texts = cells.map(lambda cell: str(cell) if isinstance(cell, datetime.date) and cell == cell else cell)
-        strange = (~texts.map(lambda cell: isinstance(cell, str)) & cells.notna()).to_numpy()
-        if not strange.any():
-            return parse_dates(texts, where, date_format, ids)
-        raise _no_date(cells, int(strange.argmax()), where)
-    raise _no_date(cells, 0, where)
-
-
-def _are_dates(cells: pd.Series) -> bool:
-    return bool(cells.map(lambda cell: isinstance(cell, datetime.date | np.datetime64) or pd.isna(cell)).all())
-
-
-def _from_objects(cells: pd.Series, where: Callable[[int], str]) -> pd.DatetimeIndex:
-    zones = [None if pd.isna(cell) else str(getattr(cell, "tzinfo", None) or "") for cell in cells]
-    known = [zone for zone in zones if zone is not None]
-    if len(set(known)) > 1:
-        row = next(row for row, zone in enumerate(zones) if zone not in (None, known[0]))
-        raise UserError(
-            f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} has another time zone than "
-            "the rows before; write all dates in UTC, or all without a zone"
-        )
+    some = time[:1]
     try:
-        return pd.DatetimeIndex(pd.to_datetime(cells, errors="coerce"))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise _no_date(cells, 0, where) from error
+        is_same = some.tz_convert(zone).tz_localize(None).equals(some.tz_localize(None))
+    except (LookupError, ValueError, TypeError):
+        is_same = False
+    return zone if is_same else UNKNOWN_ZONE
 
 
-def _no_date(column: pd.Series, row: int, where: Callable[[int], str]) -> UserError:
-    cell: Any = column.iloc[row]
-    of = " but a time of day without one" if re.fullmatch(r"\d{1,2}:\d\d(:\d\d(\.\d+)?)?", str(cell)) else ""
-    return UserError(
-        f"{where(row)}: {shown(cell)} in column {shown(column.name)} is not a date{of}; write dates like "
-        "2016-07-01 00:00:00, or give their date_format"
-    )
+def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> Times:
+    """The time stamps of numbers that `time_numbers` gave, a view of them.
+
+    Args:
+        numbers: `(rows,)`.
+        unit: of time stamps; None for steps.
+        zone: their time zone, or its name.
+    """
+    if unit is None:
+        return pd.Index(numbers, copy=False)
+    if zone is None:
+        return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
+    return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
+
+
+def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
+    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
+    if not isinstance(time, pd.DatetimeIndex):
+        return times_of(stamps, None)
+    index = times_of(stamps, "ns", time.tz)
+    assert isinstance(index, pd.DatetimeIndex)
+    return index.as_unit(time.unit)
+
+
+def no_times_of(task: Task) -> Times | None:
+    """No times at all, in the time zone of a task, or steps; None where that zone is not known."""
+    if task.time_zone == UNKNOWN_ZONE:
+        return None
+    return times_of(np.empty(0, np.int64), None if task.counts_steps else "ns", task.time_zone)

@@ -1,22 +1,111 @@
-"""How a table is read: which column is what, and what users may say of the rest. Names and defaults stand here alone.
+"""How a table is read: which column is what, how its text is written, and what you may say of the rest.
 
-`FrameDataModule`, `Forecaster` and `diagnose` take them as arguments of the same names, which `given_options` gathers.
+Names and defaults stand here alone: `FrameDataModule`, `Forecaster` and `diagnose` take them as arguments of the same
+names, which `given_options` gathers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import codecs
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from numbers import Real
+from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
-from tsattn.data.columns import column_name, column_names, joined_name
-from tsattn.data.grid import normalise_frequency
-from tsattn.data.text_format import TextFormat
-from tsattn.data.weights import RowWeights
-from tsattn.errors import UserError, shown
+import pandas as pd
 
-__all__ = ["COLUMNS", "READING", "Columns", "TableOptions", "TextFormat", "given_options"]
+from tsattn.checks import whole_number
+from tsattn.data.columns import JOINS
+from tsattn.data.frequency import normalise_frequency
+from tsattn.data.weights import RowWeights
+from tsattn.errors import UserError, one_of, shown
+
+__all__ = [
+    *("COLUMNS", "READING", "Columns", "TableOptions", "TextFormat", "check_choices", "given_options"),
+]
+
+_NO_SEPARATORS = '"\r\n\0'
+_SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"}
+_SCALINGS = ("global", "series")
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How the text of a table is written; all but `date_format` and `format` concern CSV files alone.
+
+    Attributes:
+        separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.
+        decimal: the character before the decimals of a number in a CSV file.
+        encoding: of a CSV file, by Python's name.
+        date_format: how dates are written, by the directives of ``strftime``, such as ``%d/%m/%y``, in a frame too;
+            None: ISO 8601, or the one format of a short list that fits every cell.
+        format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
+        comment: the character that begins the lines of a CSV file that are not read; empty for none.
+        skip_rows: lines before the header of a CSV file.
+
+    Raises:
+        UserError: for what is none of these.
+    """
+
+    separator: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+    date_format: str | None = None
+    format: str | None = None
+    comment: str = ""
+    skip_rows: int = 0
+
+    def __post_init__(self) -> None:
+        if self.separator == "\\t":
+            object.__setattr__(self, "separator", "\t")
+        for name in ("separator", "decimal", *(["comment"] if self.comment else [])):
+            value = getattr(self, name)
+            if not isinstance(value, str) or len(value) != 1 or value in _NO_SEPARATORS or value.isalnum():
+                raise UserError(f"{name} must be one character, such as ',' or '.' or ';', not {shown(repr(value))}")
+        if self.separator == self.decimal:
+            raise UserError(f"separator and decimal are both {self.separator!r}, but numbers must not fall apart")
+        if self.comment == self.separator:
+            raise UserError(f"separator and comment are both {self.separator!r}; give two characters")
+        object.__setattr__(self, "skip_rows", whole_number("skip_rows", self.skip_rows, least=0))
+        try:
+            codecs.lookup(self.encoding)
+            "".encode(self.encoding)  # a codec of bytes, such as base64, is no encoding
+        except (LookupError, TypeError) as error:
+            raise UserError(
+                f"{shown(repr(self.encoding))} is not an encoding; valid are those of Python, such as utf-8, utf-16, "
+                "latin-1, cp1252"
+            ) from error
+        if self.format not in (None, "csv", "parquet"):
+            raise UserError(f"format must be csv or parquet, not {shown(repr(self.format))}")
+        if self.date_format is not None:
+            _check_date_format(self.date_format)
+
+    def kind_of(self, path: Path) -> str | None:
+        """``csv`` or ``parquet``, whichever a file is; None for a name that says neither."""
+        suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
+        return self.format or _SUFFIXES.get(suffix)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether some lines of a CSV file are not read."""
+        return bool(self.comment) or self.skip_rows > 0
+
+    @property
+    def codec(self) -> str:
+        """The encoding that files are opened with; a mark of the byte order in front of UTF-8 is no text."""
+        return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
+
+
+def _check_date_format(date_format: object) -> None:
+    example = "write it with the directives of strftime, such as %d/%m/%Y or %Y%m%d %H:%M"
+    if not isinstance(date_format, str) or not re.search("%[YyGc]|%[xD]", date_format):
+        raise UserError(f"date_format {shown(repr(date_format))} names no year; {example}")
+    try:
+        pd.to_datetime(pd.Series(["-"], dtype=object), format=date_format, errors="coerce")
+    except ValueError as error:
+        raise UserError(f"date_format {shown(repr(date_format))} is not understood; {example}") from error
 
 
 @dataclass(frozen=True)
@@ -48,11 +137,11 @@ class Columns:
     static: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id_column", joined_name(self.id_column, "id_column"))
-        object.__setattr__(self, "time_column", column_name(self.time_column, "time_column"))
+        object.__setattr__(self, "id_column", _joined_name(self.id_column, "id_column"))
+        object.__setattr__(self, "time_column", _column_name(self.time_column, "time_column"))
         for name in ("target", "past_covariates", "future_covariates", "static"):
             given = getattr(self, name)
-            object.__setattr__(self, name, None if given is None and name == "target" else column_names(given, name))
+            object.__setattr__(self, name, None if given is None and name == "target" else _column_names(given, name))
 
     @property
     def columns(self) -> Columns:
@@ -85,13 +174,13 @@ class TableOptions(Columns):
     frequency: str | None = None
     max_filled: float = 0.5
     weight_column: str | None = None
-    text: TextFormat = TextFormat()  # noqa: RUF009  # it is frozen
+    text: TextFormat = TextFormat()  # it is frozen
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.frequency is not None:
             object.__setattr__(self, "frequency", normalise_frequency(self.frequency))
-        object.__setattr__(self, "weight_column", column_name(self.weight_column, "weight_column"))
+        object.__setattr__(self, "weight_column", _column_name(self.weight_column, "weight_column"))
         share = self.max_filled
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
             raise UserError(
@@ -110,7 +199,7 @@ READING: dict[str, Any] = {
 
 
 def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `TableReader` that arguments of users describe.
+    """Gather the fields of a `TableReader` from arguments of users.
 
     Args:
         given: arguments by name, those of `READING` among them; what is not there is as by default.
@@ -121,3 +210,44 @@ def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: given[name] for name in READING if name in given and name not in (*_TEXT, *_WEIGHTS)}
     text = TextFormat(**{name: given[name] for name in _TEXT if name in given})
     return {**plain, "text": text, "weights": RowWeights.of(**{name: given.get(name) for name in _WEIGHTS})}
+
+
+def _column_names(columns: Any, what: str) -> tuple[str, ...]:
+    """One name or any list of names as text, for numbers can name columns too; none for None."""
+    if columns is None:
+        return ()
+    if isinstance(columns, str | Integral) and not isinstance(columns, bool):
+        return (str(columns),)
+    names = [*columns] if isinstance(columns, Iterable) and not isinstance(columns, bytes | dict) else [None]
+    if any(name is None or isinstance(name, bool) or not isinstance(name, Hashable) for name in names):
+        raise UserError(f"{what} must be the name of a column or a list of names, not {shown(repr(columns))}")
+    return tuple(map(str, names))
+
+
+def _column_name(column: Any, what: str) -> str | None:
+    if not isinstance(column, str | Integral | None) or isinstance(column, bool):
+        raise UserError(f"{what} must be the name of a column, not {shown(repr(column))}")
+    return None if column is None else str(column)
+
+
+def _joined_name(columns: Any, what: str) -> str | None:
+    """The name of one column, or the names of several that make up one, such as ``store/item``."""
+    if not isinstance(columns, list | tuple):
+        return _column_name(columns, what)
+    names = _column_names(columns, what)
+    if not names or (len(names) > 1 and any(JOINS in name for name in names)):
+        raise UserError(f"{what} must name columns without {JOINS!r} to join them, not {shown(repr(columns))}")
+    return JOINS.join(names)
+
+
+def check_choices(scaling: str, val_windows: object) -> None:
+    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``.
+
+    Raises:
+        UserError: naming the argument and what is valid.
+    """
+    if scaling not in _SCALINGS:
+        raise UserError(f"scaling must be one of {one_of(_SCALINGS)}, not {scaling!r}")
+    is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
+    if val_windows not in ("auto", "all") and not is_number:
+        raise UserError(f"val_windows must be auto, all or a number of at least 1, not {shown(repr(val_windows))}")

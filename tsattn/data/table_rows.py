@@ -1,6 +1,6 @@
-"""The rows of a table as arrays, in the order given; after them those of a frame of future values.
+"""The rows of a table, or of a part of one, as arrays in the order given; and those of a frame of future values.
 
-Shape letters: R rows of the table (and of its future), S series, C targets, P past and F future covariates.
+Shape letters: R rows, C targets, P past and F future covariates, K static columns.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories, covariate_columns, joined_categories
-from tsattn.data.columns import match_ids, number_columns, series_numbers
-from tsattn.data.frequency import Times, one_time
+from tsattn.data.category_columns import Categories
+from tsattn.data.columns import covariate_columns, match_ids, number_columns, series_numbers
+from tsattn.data.frequency import Times
 from tsattn.data.grid import counts
-from tsattn.data.lazy_frames import collected
 from tsattn.data.quiet import quiet
-from tsattn.data.roles import Roles, check_roles, plain_frame
-from tsattn.data.stamps import in_zone_of, stamps_or_steps
-from tsattn.data.table_options import Columns
+from tsattn.data.roles import Roles, check_roles, collected, plain_frame
+from tsattn.data.stamps import in_zone_of, read_times, time_form
+from tsattn.data.table_options import Columns, TextFormat
 from tsattn.data.tables import opened
-from tsattn.data.text_format import TextFormat
 from tsattn.data.weights import check_cells
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["Rows", "Table", "check_rising", "future_rows", "listed", "read_rows", "without_empty"]
+__all__ = ["Rows", "Table", "check_rising", "future_rows", "listed", "read_rows"]
 
 logger = logging.getLogger("tsattn")
 
@@ -44,7 +42,7 @@ class Table:
         roles: which column is what.
         source: what the table is, for messages.
         text: how its text is written.
-        frequency: that of its time stamps, if it is known.
+        frequency: of its time stamps, if it is known.
         row_of: names a row (from 0) in messages; None for ``the frame, row 1`` and so on.
     """
 
@@ -62,22 +60,23 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a table in the order given, every cell checked, and after them those of its future.
+    """Rows of a table in the order given, every cell checked.
 
     Attributes:
-        num_own: how many rows, the first ones, are of the table itself.
-        names: the S ids, sorted; ``("series",)`` for a wide table.
+        names: the ids in these rows, sorted; ``("series",)`` for a wide table.
         series: `(R,)` int64 number of the series of each row.
         time: `(R,)` time stamps, or steps.
-        values: `(R, C)` float64 targets, NaN where missing and in the rows of the future.
-        past: `(R, P)` float64 past covariates, NaN where missing and in the rows of the future.
+        values: `(R, C)` float64 targets, NaN where missing.
+        past: `(R, P)` float64 past covariates, NaN where missing.
         known: `(R, F)` float64 future covariates, NaN where missing.
-        weights: `(R, 1)` float64 weights, NaN in the rows of the future; `(R, 0)` without such a column.
+        weights: `(R, 1)` float64 weights; `(R, 0)` without such a column.
+        static: `(R, K)` float64 categories of the static columns, from 1 on, NaN where missing.
         where: names a row (from 0) in messages.
-        categories: of the covariates that are such.
+        categories: of the static columns and of the covariates that are such.
+        is_own: whether they are of the table itself, not of a future that was given beside it.
+        start: the number of the first of them, counted over all parts of the table.
     """
 
-    num_own: int
     names: tuple[Any, ...]
     series: NDArray[np.int64]
     time: Times
@@ -85,121 +84,109 @@ class Rows:
     past: NDArray[np.float64]
     known: NDArray[np.float64]
     weights: NDArray[np.float64]
+    static: NDArray[np.float64]
     where: Callable[[int], str]
     categories: Categories = field(default_factory=dict)
-
-    def take(self, kept: NDArray[np.int64]) -> Rows:
-        """Some of the rows, rising, which are still named as they were given."""
-        parts = {name: getattr(self, name)[kept] for name in ("series", "time", "values", "past", "known", "weights")}
-        own = int(np.searchsorted(kept, self.num_own))
-        return replace(self, **parts, num_own=own, where=lambda row: self.where(int(kept[row])))
-
-    def with_future(self, future: Rows, source: str, roles: Roles) -> Rows:
-        """These rows and after them those of their future, all with the numbers of these series.
-
-        Series of the future that the table has not got are left out, which is logged.
-
-        Raises:
-            UserError: for a future of other series or without the table's time zone.
-        """
-        number = {name: number for number, name in enumerate(self.names)}
-        same = match_ids(future.names, self.names)
-        owners = np.array([number[same[name]] if name in same else -1 for name in future.names])[future.series]
-        if not_there := [name for name in future.names if name not in same]:
-            left_out, valid = listed(not_there), listed(self.names)
-            if not same:
-                raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
-            with quiet(False):
-                logger.warning(
-                    "%s: left out %d series that %s has not got: %s", _FUTURE, len(not_there), source, left_out
-                )
-        future = future.take(np.flatnonzero(owners >= 0))
-        num_own, added = self.num_own, len(future.time)
-
-        def longer(part: NDArray[np.float64]) -> NDArray[np.float64]:
-            return np.concatenate([part, np.full((added, part.shape[1]), np.nan)])
-
-        known, categories = joined_categories(
-            self.known, future.known, roles.future, self.categories, future.categories
-        )
-        return replace(
-            self,
-            series=np.concatenate([self.series, owners[owners >= 0]]),
-            time=one_time(self.time.append(in_zone_of(self.time, future.time, _FUTURE, source))),
-            values=longer(self.values),
-            past=longer(self.past),
-            known=known,
-            weights=longer(self.weights),
-            categories={**self.categories, **categories},
-            where=lambda row: self.where(row) if row < num_own else future.where(row - num_own),
-        )
+    is_own: bool = True
+    start: int = 0
 
 
-def read_rows(table: Table, zone_of: Times | None = None, categorical: Collection[str] | None = None) -> Rows:
-    """The rows of a table.
+def read_rows(
+    table: Table,
+    zone_of: Times | None = None,
+    categorical: Collection[str] | None = None,
+    *,
+    time: Times | None = None,
+    start: int = 0,
+) -> Rows:
+    """Read the rows of a table.
 
     Args:
         table: the table.
-        zone_of: the others.
+        zone_of: time stamps into whose zone those of the table are converted; None leaves them.
         categorical: the covariates that are categories; None finds them, see `covariate_columns`.
+        time: that of the rows, if it was read before.
+        start: the number of the first row.
 
     Raises:
-        UserError: for a cell that cannot be used, naming its row, and a covariate without any value.
+        UserError: for a cell that cannot be used, naming its row.
     """
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
         raise UserError(f"{table.source} has no rows")
-    ids = None if roles.id is None else frame[roles.id]
-    time = stamps_or_steps(
-        frame[roles.time], where, date_format=table.text.date_format, ids=ids, frequency=table.frequency
-    )
+    if time is None:
+        form = time_form([(frame[roles.time], where)], table.text.date_format, table.frequency)
+        time = read_times(frame[roles.time], where, form)
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
     values = number_columns(frame, roles.target, where, "target")
     past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
-    for name, column in zip((*roles.past, *roles.future), (*past.T, *known.T), strict=True):
-        if roles.target and np.isnan(column).all():
-            raise UserError(
-                f"{table.source}: every value of covariate {shown(name)} is missing; at least one is needed"
-            )
     weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
     check_cells(weights, values, str(roles.weight), where)
-    series, names = series_numbers(ids, len(frame), where)
-    categories = {**of_past, **of_known}
-    return Rows(len(frame), names, series, time, values, past, known, weights, where, categories)
+    series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
+    static, of_static = covariate_columns(frame, roles.static, where, "static", roles.static)
+    categories = {**of_past, **of_known, **of_static}
+    return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
 
 
-def future_rows(
-    frame: Any, roles: Roles, text: TextFormat, frequency: str | None, categorical: Collection[str] = ()
-) -> Rows:
-    """The rows of a frame or file of future values: ids, time stamps and future covariates alone, C = P = 0.
+def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:
+    """Read the rows of a frame or file of future values: ids, time stamps and future covariates alone.
+
+    Series that the table has not got are left out, which is logged.
 
     Args:
         frame: as a user gives it.
-        roles: those of the columns of the table that it is the future of.
+        own: the rows of the table.
+        roles: of the columns of that.
         text: how its text is written.
-        frequency: that of the table; ``1`` where it counts steps.
-        categorical: the covariates that are categories in the table.
+        source: what the table is, for messages.
 
     Raises:
-        UserError: for what is no such frame, and a cell that cannot be used, naming its row.
+        UserError: for what is no such frame, a cell that cannot be used, naming its row, a future of other series, and
+            one without the table's time zone.
     """
     if not roles.future:
         raise UserError(
             f"{_FUTURE} would not be used: no `future_covariates` were named before the fit; leave out `--future` "
             "(Python: `future=`)"
         )
+    steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
     with quiet(False):  # the future is new, even where the table is not
         columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
-        frame = collected(frame, _FUTURE, columns, needs_target=False)
-        table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
+        table, _, row_of = opened(
+            *(collected(frame, _FUTURE, columns, needs_target=False), _FUTURE, roles.id, roles.time, text)
+        )
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
-        own = Roles(roles.id, roles.time, (), future=roles.future)
-        own = check_roles(plain, _FUTURE, own, every_target=False, needs_target=False)
-        return read_rows(Table(plain, own, _FUTURE, text, frequency), None, categorical)
+        alone = Roles(roles.id, roles.time, (), future=roles.future)
+        alone = check_roles(plain, _FUTURE, alone, every_target=False, needs_target=False)
+        rows = read_rows(Table(plain, alone, _FUTURE, text, steps, row_of), None, own.categories)
+        same = match_ids(rows.names, own.names)
+        if not_there := [name for name in rows.names if name not in same]:
+            left_out, valid = listed(not_there), listed(own.names)
+            if not same:
+                raise UserError(f"{_FUTURE} is of series {left_out}, not of any in {source}; valid are {valid}")
+            says = "%s: left out %d series that %s has not got: %s"
+            logger.warning(says, _FUTURE, len(not_there), source, left_out)
+    is_there = np.array([name in same for name in rows.names])
+    kept = np.flatnonzero(is_there[rows.series])
+
+    def missing(part: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.full((len(kept), part.shape[1]), np.nan)
+
+    return replace(
+        rows,
+        names=tuple(same[name] for name in rows.names if name in same),
+        series=(np.cumsum(is_there) - 1)[rows.series[kept]],
+        time=in_zone_of(own.time, rows.time[kept], _FUTURE, source),
+        **{name: missing(getattr(own, name)) for name in ("values", "past", "weights", "static")},
+        known=rows.known[kept],
+        where=lambda row: rows.where(int(kept[row])),
+        is_own=False,
+        start=own.start + len(own.time),
+    )
 
 
 def check_rising(rows: Rows) -> None:
@@ -218,35 +205,6 @@ def check_rising(rows: Rows) -> None:
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
         what = "repeats the row before" if time[row] == time[before] else f"goes back from {time[before]}"
         raise UserError(f"{rows.where(row)}: time stamp {time[row]}{of} {what}; time stamps must rise")
-
-
-def without_empty(rows: Rows, source: str) -> tuple[Rows, NDArray[np.int64] | None]:
-    """The rows without the series of which every target is missing, which is logged.
-
-    Returns:
-        the rows, and which of the own rows stay; None where all do.
-
-    Raises:
-        UserError: if there is no other series.
-    """
-    has_value = np.zeros(len(rows.names), dtype=bool)
-    is_known = ~np.isnan(rows.values)
-    if len(is_known) == rows.num_own and is_known.all():
-        return rows, None
-    has_value[rows.series[is_known.any(axis=1)]] = True
-    if has_value.all():
-        return rows, None
-    if not has_value.any():
-        raise UserError(f"{source}: every target of every series is missing; at least one is needed")
-    empty = [name for name, is_full in zip(rows.names, has_value, strict=True) if not is_full]
-    logger.warning(
-        "%s: left out %d of %d series, without any value: %s", source, len(empty), len(rows.names), listed(empty)
-    )
-    kept = np.flatnonzero(has_value[rows.series])
-    numbers = np.cumsum(has_value) - 1
-    some = rows.take(kept)
-    names = tuple(name for name, is_full in zip(rows.names, has_value, strict=True) if is_full)
-    return replace(some, names=names, series=numbers[some.series]), kept[: some.num_own]
 
 
 def listed(names: Sequence[Any]) -> str:

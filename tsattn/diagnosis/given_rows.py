@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times, season_length
-from tsattn.data.grid import OFF_GRID, Grid, counts, usual_frequency
-from tsattn.data.grid_layout import are_business_days
+from tsattn.data.grid import OFF_GRID, Grid, are_business_days, counts, usual_frequency
 from tsattn.data.roles import Roles
 from tsattn.data.table_rows import Rows, Table, read_rows
 

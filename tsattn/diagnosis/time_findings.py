@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.frequency import Times
-from tsattn.data.grid import counts, usual_frequency
-from tsattn.data.grid_layout import business_series, coarser_series, runs_of_longer_steps
+from tsattn.data.grid import business_series, coarser_series, counts, runs_of_longer_steps, usual_frequency
 from tsattn.diagnosis.finding import Finding
 from tsattn.diagnosis.given_rows import GivenRows
 from tsattn.errors import number_of, shown

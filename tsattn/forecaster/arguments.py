@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tsattn.checks import calibration_share, check_accelerator, levels, positive_number, whole_number
-from tsattn.data.size_checks import check_choices
-from tsattn.data.table_options import READING
+from tsattn.data.table_options import READING, check_choices
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.experiments import Experiment

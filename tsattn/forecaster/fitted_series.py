@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tsattn.data import Panel
 from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
-from tsattn.data.time_numbers import time_numbers, time_unit, time_zone, times_of
+from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.evaluation.measure import seasonal_errors
 from tsattn.experiments import Result
 from tsattn.forecaster.frame_kinds import FrameKind

@@ -13,7 +13,7 @@ from pandas.tseries.offsets import BaseOffset
 
 from tsattn.checks import folder_path
 from tsattn.data.reader import TableReader
-from tsattn.data.time_numbers import no_times_of
+from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.experiments import Result
 from tsattn.forecaster import model_folder

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from tsattn.checksums import CHECKSUMS, check_checksums, write_checksums
-from tsattn.data.time_numbers import no_times_of
+from tsattn.data.stamps import no_times_of
 from tsattn.errors import UserError
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.plain_data import typed

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.data.mapped.tables_to_map import long_frame, saved
+from tsattn.data import assembly
 from tsattn.data.mapped import convert as mapped_convert
-from tsattn.data.mapped import source as mapped_source
 
 
 @pytest.fixture(autouse=True)
@@ -19,8 +19,8 @@ def log(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_source, "_CELLS", 1000)
-    monkeypatch.setattr(mapped_convert, "_ROWS", 100)
+    monkeypatch.setattr(mapped_convert, "_CELLS", 1000)
+    monkeypatch.setattr(assembly, "_BLOCK", 100)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is killed goes on where it was; what fails, or runs twice at once, leaves nothing that is taken for whole."""
+"""A conversion that is killed begins anew; what fails, or runs twice at once, leaves nothing taken for whole."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ from tests.data.mapped.tables_to_map import (
     saved,
     with_categories,
 )
+from tsattn.data.assembly import Assembly, _Survey
 from tsattn.data.mapped import convert as mapped_convert
 from tsattn.data.mapped import panel_folder
-from tsattn.data.mapped.counting import Counts
-from tsattn.data.mapped.scatter import Places
-from tsattn.data.mapped.source import TableSource
 from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES, "weight_column": "w"}
+STAGES: dict[str, tuple[Any, str]] = {
+    "counting": (_Survey, "add"),
+    "writing": (Assembly, "_write"),
+    "report": (Assembly, "_finished"),
+    "end": (mapped_convert, "write_index"),
+    "moving": (mapped_convert, "put_folder"),
+}
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -38,77 +43,59 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
 
 
 def killed(path: Path, folder: Path, stage: str) -> None:
-    def kill(*args: Any, **kwargs: Any) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+    owner, name = STAGES[stage]
+    whole, calls = getattr(owner, name), iter(range(100))
 
-    mapped_convert._EVERY = 0.0  # type: ignore[misc]
-    if stage in ("counting", "writing"):
-        owner, name = (Counts, "add") if stage == "counting" else (Places, "write")
-        whole, calls = getattr(owner, name), iter(range(100))
+    def some(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == (4 if stage in ("counting", "writing") else 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(*args, **kwargs)
 
-        def some(*args: Any) -> None:
-            if next(calls) == 4:
-                kill()
-            whole(*args)
-
-        setattr(owner, name, some)
-    else:
-        setattr(mapped_convert, {"report": "_report", "end": "write_index"}[stage], kill)
+    setattr(owner, name, some)
     converted(path, folder, **FULL)
 
 
-@pytest.mark.parametrize("stage", ["counting", "writing", "report", "end"])
-def test_what_was_killed_goes_on_and_ends_with_the_same_bytes(
-    tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = saved(with_categories(full_frame()).assign(w=0.5), tmp_path / "t.parquet")
-    converted(path, tmp_path / "expected", **FULL)
-    process = multiprocessing.get_context("fork").Process(target=killed, args=(path, tmp_path / "out", stage))
+def kill_conversion(path: Path, stage: str) -> None:
+    process = multiprocessing.get_context("fork").Process(target=killed, args=(path, path.parent / "out", stage))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
-    assert (tmp_path / "out.partial").exists()
-    rows = {"counting": 0, "writing": 0}
-    for owner, name in ((Counts, "add"), (Places, "write")):
-        whole = getattr(owner, name)
-        key = "counting" if owner is Counts else "writing"
+    assert not (path.parent / "out").exists()
+    assert (path.parent / "out.partial").exists()
 
-        def counted(*args: Any, whole: Any = whole, key: str = key) -> None:
-            rows[key] += 1
-            whole(*args)
 
-        monkeypatch.setattr(owner, name, counted)
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_was_killed_begins_anew_and_ends_with_the_same_bytes(
+    tmp_path: Path, stage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = saved(with_categories(full_frame()).assign(w=0.5), tmp_path / "t.parquet")
+    converted(path, tmp_path / "expected", **FULL)
+    kill_conversion(path, stage)
     converted(path, tmp_path / "out", **FULL)
+    assert "is of a conversion that was ended; starting anew" in caplog.text
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
     assert {file.name for file in tmp_path.iterdir()} == {"t.parquet", "expected", "out"}
-    chunks = len([*TableSource(path, TableOptions(**FULL)).chunks()])
-    assert rows["counting"] == (chunks - 4 if stage == "counting" else 0)
-    assert rows["writing"] == {"counting": chunks, "writing": chunks - 4, "report": 0, "end": 0}[stage]
 
 
-def test_a_table_that_changed_since_is_begun_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_that_changed_since_is_read_as_it_is_now(tmp_path: Path) -> None:
     frame = full_frame().assign(w=1.0)
     path = saved(frame, tmp_path / "t.parquet")
-    process = multiprocessing.get_context("fork").Process(target=killed, args=(path, tmp_path / "out", "writing"))
-    process.start()
-    process.join()
+    kill_conversion(path, "writing")
     frame["y"] *= 2
     saved(frame, path)
     converted(path, tmp_path / "out", **FULL)
-    assert "is of another table, or of one that has changed since; starting anew" in caplog.text
     converted(path, tmp_path / "expected", **FULL)
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
 
 
 def test_a_table_that_changes_while_it_is_read_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report = mapped_convert._report
+    finished = Assembly._finished
 
     def touch(*args: Any) -> Any:
         os.utime(path, ns=(1, 1))
-        return report(*args)
+        return finished(*args)
 
-    monkeypatch.setattr(mapped_convert, "_report", touch)
+    monkeypatch.setattr(Assembly, "_finished", touch)
     with pytest.raises(UserError, match="was changed while it was read"):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -136,9 +123,9 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
         (folder / name).mkdir()
         (folder / name / "thesis.tex").write_text("years of work")
     (folder / "out").rename(folder / "hidden")
-    report = mapped_convert._report
+    finished = Assembly._finished
     monkeypatch.setattr(
-        mapped_convert, "_report", lambda *given: ((folder / "hidden").rename(folder / "out"), report(*given))[1]
+        Assembly, "_finished", lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1]
     )
     with pytest.raises(UserError, match=r"out .*is not (overwritten|replaced)"):
         mapped_convert.convert(path, folder / "out", options, overwrite=overwrite)

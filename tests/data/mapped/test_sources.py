@@ -16,11 +16,9 @@ import pytest
 from tests.conftest import REAL_ROOT
 from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, converted, full_frame, long_frame, saved
 from tsattn.data import panel_from_frame, read_table
-from tsattn.data.mapped import source as mapped_source
-from tsattn.data.mapped import time_column
-from tsattn.data.mapped.source import TableSource
-from tsattn.data.table_options import TableOptions
-from tsattn.data.text_format import TextFormat
+from tsattn.data.mapped import convert as mapped_convert
+from tsattn.data.mapped.convert import TableSource
+from tsattn.data.table_options import TableOptions, TextFormat
 from tsattn.errors import UserError
 
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
@@ -79,21 +77,6 @@ def test_csv_is_read_as_in_memory(tmp_path: Path, case: str) -> None:
     assert_same_panel(converted(path, tmp_path / "out", text=text, **FULL), expected)
 
 
-def test_many_different_dates_are_read_as_they_come_or_by_their_format(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(time_column, "_MOST_TEXTS", 20)
-    frame = long_frame(missing=True)
-    frame.to_csv(tmp_path / "iso.csv", index=False)
-    panel = converted(tmp_path / "iso.csv", tmp_path / "out", target=["y", "z"])
-    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "iso.csv"), target=["y", "z"]))
-    frame.assign(ds=frame["ds"].dt.strftime("%d/%m/%Y %H:%M")).to_csv(tmp_path / "other.csv", index=False)
-    with pytest.raises(UserError, match=r"more than 20 different dates in column ds, .*; give their date_format"):
-        converted(tmp_path / "other.csv", tmp_path / "out2", target=["y", "z"])
-    text = TextFormat(date_format="%d/%m/%Y %H:%M")
-    assert converted(tmp_path / "other.csv", tmp_path / "out3", target=["y", "z"], text=text).time.equals(panel.time)
-
-
 def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
     frame = toy_frame.assign(nothing=np.nan)
     for name, table in {"a": frame, "b": frame.reset_index(names="date")}.items():
@@ -139,14 +122,14 @@ def test_real_files(tmp_path: Path, name: str) -> None:
 
 
 def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_source, "_CELLS", 1 << 12)
+    monkeypatch.setattr(mapped_convert, "_CELLS", 1 << 12)
     values = np.random.default_rng(0).random(2_000_000)
     table = pa.table({"date": pd.date_range("2000", periods=len(values), freq="min"), "a": values})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=len(values))
     del table
     before = pa.total_allocated_bytes()
     source = TableSource(tmp_path / "a.parquet", TableOptions())
-    most = max(pa.total_allocated_bytes() - before for _ in itertools.islice(source.chunks(), 100))
+    most = max(pa.total_allocated_bytes() - before for _ in itertools.islice(source.parts(), 100))
     assert most < 8 * len(values) / 2
 
 

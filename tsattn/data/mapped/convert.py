@@ -1,56 +1,119 @@
-"""From a table larger than memory to a folder that is opened as a panel: counted, laid out, written row by row.
+"""From a table larger than memory to a folder that is opened as a panel, by the steps of the reader in memory.
 
-Memory holds a batch of rows and what is known of each series. A conversion that was killed goes on where it was, and
-the folder appears whole or not at all.
+The table is read part by part, twice, and memory holds a part and what is known of each series (see `assembly.py`). The
+folder appears whole or not at all: a conversion that was killed begins anew.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import shutil
-import time as clock
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from tsattn.data.frequency import Times
-from tsattn.data.grid_layout import lay_out
-from tsattn.data.mapped.counting import Counts
-from tsattn.data.mapped.layout import ChunkReader, Layout
-from tsattn.data.mapped.panel_folder import INDEX, is_panel_folder, read_index, write_index
-from tsattn.data.mapped.scatter import Places
-from tsattn.data.mapped.source import FileState, TableSource
-from tsattn.data.mapped.time_column import TimeColumn
+from tsattn.data.assembly import Assembly
+from tsattn.data.columns import series_numbers
+from tsattn.data.csv_cells import whole_ids
+from tsattn.data.files import check_file, sha256_of
+from tsattn.data.mapped.panel_folder import (
+    INDEX,
+    choose,
+    is_panel_folder,
+    new_array,
+    open_panel,
+    read_index,
+    weight_cells,
+    write_index,
+)
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
-from tsattn.data.roles import NO_NAME, is_nameless
+from tsattn.data.roles import assigned, plain_frame
+from tsattn.data.stamps import read_times, time_form
 from tsattn.data.table_options import TableOptions
-from tsattn.data.time_numbers import time_zone
-from tsattn.errors import UserError, number_of, shown
+from tsattn.data.table_rows import Rows, Table, read_rows
+from tsattn.data.tables import TABLE_KINDS, rows_of, schema_of, table_kind, table_parts
+from tsattn.data.weights import RowWeights
+from tsattn.errors import UserError, shown
 from tsattn.saved_folders import put_folder
 
-__all__ = ["convert", "keep_current"]
+__all__ = ["TableSource", "convert", "converted_folder", "opened_panel"]
 
 logger = logging.getLogger("tsattn")
 
-_EVERY = 20.0  # seconds of work that a kill may cost
-_ROWS = 1 << 20  # rows of the arrays that are looked at together
+_CELLS = 1 << 20  # cells in a part: 8 MiB as float64, a few times that at work
+_SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
+_MARK = "conversion"  # the file by which an unfinished folder is known
+_ALIKE = RowWeights()
+
+
+def converted_folder(table: Any) -> Path | None:
+    """The folder that a table was converted to, if it is the path of one."""
+    path = Path(table).expanduser() if isinstance(table, str | Path) else None
+    return path if path is not None and is_panel_folder(path) else None
+
+
+def opened_panel(
+    path: Path,
+    options: TableOptions,
+    weights: RowWeights = _ALIKE,
+    folder: Path | None = None,
+    *,
+    verify: bool = False,
+) -> Panel:
+    """Open the panel of a table, which is converted unless it was and is still the same.
+
+    Args:
+        path: a folder that a table was converted to; or a table, if there is a `folder`.
+        options: how it is read; of a converted one, the columns that are wanted, all where none are named (of weights
+            only one that is named).
+        weights: how much series and stretches of time count in a training.
+        folder: where a table is converted to.
+        verify: see `open_panel`.
+
+    Raises:
+        UserError: for what cannot be opened or converted.
+    """
+    if folder is None:
+        panel = choose(open_panel(path, verify=verify), options, str(path))
+    else:
+        panel = _current_panel(path, folder, options, verify)
+    if options.weight_column is None and not weights:
+        return panel
+    return weights.on(panel, weight_cells(path if folder is None else folder, options.weight_column), str(path))
+
+
+def _current_panel(path: Path, folder: Path, options: TableOptions, verify: bool) -> Panel:
+    """The panel of a table that is converted unless it was, or is again where the folder is damaged."""
+    if not _is_current(path, folder, options):
+        source = TableSource(path, options)
+        with _only_one(folder):
+            if not _is_current(path, folder, options):  # another process may have done it while this one waited
+                logger.info("converting %s to %s", path, folder)
+                _replace(source, folder, overwrite=True)
+    try:
+        return open_panel(folder, verify=verify)
+    except UserError as error:
+        logger.info("%s", error)
+    logger.info("converting %s to %s", path, folder)
+    convert(path, folder, options, overwrite=True)
+    return open_panel(folder)
 
 
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
     """Write a table as a folder of arrays, which `open_panel` opens.
 
     Rows may come in any order; gaps in time are filled as missing, as `panel_from_frame` does it. While it is written
-    the folder is called ``NAME.partial``; run again after it was killed, it goes on from there, unless the table has
-    changed.
+    the folder is called ``NAME.partial``.
 
     Args:
         path: a CSV, Parquet or Arrow file, or a folder of such files.
@@ -71,32 +134,8 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
         _replace(source, folder, overwrite)
 
 
-def keep_current(path: Path, folder: Path, options: TableOptions) -> None:
-    """Convert a table, unless the folder holds it as it is now.
-
-    Args:
-        path: as for `convert`.
-        folder: as for `convert`; what another table was converted to is replaced.
-        options: as for `convert`.
-
-    Raises:
-        UserError: as `convert`.
-    """
-    if _is_current(path, folder, options):
-        return
-    source = TableSource(path, options)
-    with _only_one(folder):
-        if not _is_current(path, folder, options):  # another process may have done it while this one waited
-            logger.info("converting %s to %s", path, folder)
-            _replace(source, folder, overwrite=True)
-
-
 def _is_current(path: Path, folder: Path, options: TableOptions) -> bool:
-    """Whether a folder holds a table as it is now, read in this way; of files that are newer the content is compared.
-
-    Raises:
-        UserError: for a table that is not there.
-    """
+    """Whether a folder holds a table as it is now, read in this way; the content of newer files is compared."""
     if not is_panel_folder(folder):
         return False
     try:
@@ -104,15 +143,11 @@ def _is_current(path: Path, folder: Path, options: TableOptions) -> bool:
     except UserError:
         return False
     source = TableSource(path, options)
-    known, asked = (json.loads(json.dumps(asdict(one))) for one in (TableOptions(), options))
-    if {**known, **saved["options"]} != asked:  # folders of earlier versions do not name later options
+    if saved["options"] != json.loads(json.dumps(asdict(options))):
         logger.info("%s is read in another way than %s was", path, folder)
         return False
-    then, now = [FileState(**state) for state in saved["files"]], source.states()
-    if then == now:
-        return True
-    same = [(state.name, state.size) for state in then] == [(state.name, state.size) for state in now]
-    if same and source.checksums() == saved["sha256"]:
+    then, now = [tuple(state) for state in saved["files"]], source.states()
+    if then == now or ([one[:2] for one in then] == [one[:2] for one in now] and source.checksums() == saved["sha256"]):
         return True
     logger.info("%s has changed since it was converted to %s", path, folder)
     return False
@@ -124,224 +159,47 @@ def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
     if folder.exists() and not is_panel_folder(folder):
         raise UserError(refusal)
     partial = folder.with_name(f"{folder.name}.partial")
-    states = source.states()
-    _go_on(partial, _key(source.path, states, source.options))
-    if not is_panel_folder(partial):
-        try:
-            _write(source, partial, states)
-        except (UserError, OSError):
-            shutil.rmtree(partial, ignore_errors=True)  # nothing that can be gone on with
-            raise
-    for name in ("source.npy", "counts.npz", "written.json"):
-        (partial / name).unlink(missing_ok=True)
-    put_folder(partial, folder, record=INDEX, refusal=refusal, overwrite=overwrite)
-    (folder / "key").unlink(missing_ok=True)  # until then the folder was known by it
+    if partial.exists():
+        if not (partial / _MARK).is_file() and any(partial.iterdir()):
+            raise UserError(f"{partial} is not of a conversion; it is not removed. Move it, or name another folder")
+        logger.info("%s is of a conversion that was ended; starting anew", partial)
+        shutil.rmtree(partial)
+    partial.mkdir()
+    try:
+        (partial / _MARK).touch()
+        _write(source, partial)
+        put_folder(partial, folder, record=INDEX, refusal=refusal, overwrite=overwrite)
+        (folder / _MARK).unlink()  # until then the folder was known by it
+    except (UserError, OSError):
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
-def _write(source: TableSource, partial: Path, states: list[FileState]) -> None:
-    reader = ChunkReader(source, TimeColumn(source))
-    seen = _count(reader, partial)
-    layout = reader.layout(seen)
-    roles = layout.roles
+def _write(source: TableSource, partial: Path) -> None:
+    states, roles = source.states(), source.roles
     columns = {"values": roles.target, "past_covariates": roles.past, "future_covariates": roles.future}
-    columns["weight"] = () if roles.weight is None else (roles.weight,)
-    places = Places(partial, layout, {name: source.is_single(names) for name, names in columns.items()})
-    _scatter(reader, seen, places, partial)
-    total = len(places.arrays["source"])
-    for first in range(0, total, _ROWS):
-        places.fill(first, min(first + _ROWS, total))
-    _check_rhythms(reader, seen, places)
-    complete = _report(source, seen, places)
+    columns |= {"ahead": roles.future, "weight": () if roles.weight is None else (roles.weight,)}
+
+    def room(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        is_single = name in columns and source.is_single(columns[name])
+        kind = "int64" if name not in columns else "float32" if is_single else "float64"
+        return new_array(partial / f"{name}.npy", shape, kind)
+
+    panel, cells = Assembly(
+        *(source.parts, roles, str(source.path), source.row_name),
+        frequency=source.options.frequency,
+        max_filled=source.options.max_filled,
+        every_target=source.options.target is None,
+        times=source.times,
+        room=room,
+        final_ids=source.final_ids,
+    ).panel()
     checksums = source.checksums()
     if source.states() != states:
         raise UserError(f"{source.path} was changed while it was read; start again when it is complete")
-    _finish(source, seen, places, partial, complete, states, checksums)
-
-
-def _count(reader: ChunkReader, partial: Path) -> Counts:
-    """The counts of all rows; those of the rows before the last save are not read again."""
-    seen = Counts(reader.source.roles)
-    is_old = seen.load(partial)
-    if is_old:
-        logger.info("%s: going on after %s", reader.source.path, number_of(seen.rows, "row"))
-    last = clock.monotonic()
-    for chunk in reader.source.chunks(file=seen.place[0], done=seen.place[1], start=seen.rows):
-        seen.add(chunk, reader.time.read(chunk))
-        if clock.monotonic() - last > _EVERY:
-            seen.save(partial)
-            last = clock.monotonic()
-    seen.save(partial)
-    return seen
-
-
-def _scatter(reader: ChunkReader, seen: Counts, places: Places, partial: Path) -> None:
-    """Write all rows; those before the last save are there already."""
-    state = partial / "written.json"
-    file, done, start = json.loads(state.read_text()) if state.exists() else (0, 0, 0)
-    last = clock.monotonic()
-    for chunk in reader.source.chunks(file=file, done=done, start=start):
-        places.write(reader, seen, chunk)
-        if clock.monotonic() - last > _EVERY:
-            places.flush()
-            new = partial / "written.json.partial"
-            new.write_text(json.dumps([chunk.file, chunk.end, chunk.start + len(chunk.frame)]))
-            new.replace(state)
-            last = clock.monotonic()
-
-
-def _check_rhythms(reader: ChunkReader, seen: Counts, places: Places) -> None:
-    """Refuse series with gaps whose time stamps are of another frequency, as the reader in memory does."""
-    layout, source = places.layout, places.arrays["source"]
-    whole = layout.kept + layout.ahead
-    rows = seen.arrays["rows"][layout.order]
-    with_gaps = np.flatnonzero(rows < whole)
-    if layout.is_given:
-        if len(with_gaps) < len(whole) and (rows[rows == whole] > 2).any():
-            return
-        # a frequency that is given is wrong if no series has two rows that follow each other
-        for number in with_gaps.tolist():
-            is_there = _present(places, number)
-            if rows[number] > 2 and (is_there[1:] & is_there[:-1]).any():
-                return
-        reader.explain(seen, [int(layout.order[int(rows.argmax())])], layout.frequency, "no two rows follow each other")
-        return
-    first = 0
-    while first < len(with_gaps):
-        sizes = np.cumsum(whole[with_gaps[first:]])
-        group = with_gaps[first : first + max(1, int(np.searchsorted(sizes, _ROWS)))]
-        first += len(group)
-        steps = [np.flatnonzero(_present(places, one)) for one in group.tolist()]
-        owner = np.arange(len(group)).repeat([len(one) for one in steps])
-        series, step = group[owner], np.concatenate(steps)
-        is_ahead = step >= layout.kept[series]
-        place = np.where(
-            is_ahead,
-            layout.starts[-1] + layout.ahead_starts[series] + step - layout.kept[series],
-            layout.starts[series] + step,
-        )
-        _lay_out(reader, seen, layout, group, owner, layout.times(series, step), source[place] - 1)
-
-
-def _lay_out(reader: ChunkReader, seen: Counts, layout: Layout, group: Any, owner: Any, time: Times, rows: Any) -> None:
-    with quiet():
-        lay_out(
-            *(time, owner, tuple(layout.ids[number] for number in group), layout.frequency),
-            lambda row: reader.source.row_name(*seen.name_row(int(rows[row]))),
-            str(reader.source.path),
-            is_wide=layout.roles.is_wide,
-            max_filled=reader.source.options.max_filled,
-            is_inferred=True,
-        )
-
-
-def _present(places: Places, number: int) -> NDArray[np.bool_]:
-    """Whether a row of the table came to each step of the grid of a series."""
-    layout, source = places.layout, places.arrays["source"]
-    start, ahead = int(layout.starts[number]), int(layout.starts[-1] + layout.ahead_starts[number])
-    kept, more = source[start : start + layout.kept[number]], source[ahead : ahead + layout.ahead[number]]
-    is_there: NDArray[np.bool_] = np.concatenate([kept, more]) != 0
-    return is_there
-
-
-def _report(source: TableSource, seen: Counts, places: Places) -> list[str]:
-    """Log what was done to the table, as the reader in memory does; the arrays in which nothing is missing."""
-    layout, arrays, name = places.layout, places.arrays, str(source.path)
-    rows, total = int(layout.starts[-1]), len(arrays["source"])
-    late = seen.arrays["late"][layout.order]
-    if late.any():
-        logger.warning("%s: sorted the rows of %d of %d series by time", name, late.sum(), len(late))
-    given = sum(int((arrays["source"][at : min(at + _ROWS, rows)] != 0).sum()) for at in range(0, rows, _ROWS))
-    own = seen.arrays["rows"][layout.order]
-    whole = layout.kept + layout.ahead
-    if missing := int((whole - own).sum()):
-        logger.warning(
-            "%s: filled %s in %d of %d series",
-            *(name, number_of(missing, "missing time stamp"), (whole > own).sum(), len(own)),
-        )
-    if total > rows:
-        ahead = number_of(total - rows, "row")
-        logger.info("%s: read %s after the last targets as the future of the covariates", name, ahead)
-    if places.drops_past:
-        logger.warning("%s: values of the past covariates after the last targets are not used", name)
-    complete: list[str] = []
-    for part in ("values", "past_covariates", "future_covariates"):
-        if part not in arrays:
-            continue
-        array = arrays[part]
-        known = sum((~np.isnan(array[at : at + _ROWS])).sum(axis=0) for at in range(0, rows, _ROWS))
-        if (known == rows).all():
-            complete.append(part)
-        lacking = given - known
-        if part == "values" and lacking.sum():
-            logger.warning(
-                "%s: %d of %d values are missing; they are masked, never scored",
-                *(name, lacking.sum(), given * array.shape[1]),
-            )
-        elif part != "values":
-            names = layout.roles.past if part == "past_covariates" else layout.roles.future
-            for column, count in zip(names, lacking.tolist(), strict=True):
-                if count:
-                    logger.warning(
-                        "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known",
-                        *(name, shown(column), count, given),
-                    )
-    return complete
-
-
-def _finish(
-    source: TableSource,
-    seen: Counts,
-    places: Places,
-    partial: Path,
-    complete: list[str],
-    states: list[FileState],
-    checksums: list[str],
-) -> None:
-    layout, roles = places.layout, places.layout.roles
-    places.flush()
-    places.arrays.clear()
-    np.save(partial / "starts.npy", layout.starts)
-    np.save(partial / "ahead_starts.npy", layout.ahead_starts)
-    if roles.static:
-        np.save(partial / "static.npy", layout.static)
-    facts = {
-        "ids": layout.ids,
-        "channels": roles.target,
-        "frequency": layout.frequency,
-        "past_names": roles.past,
-        "future_names": roles.future,
-        "static_names": roles.static,
-        "static_categories": layout.categories,
-        "covariate_categories": seen.covariate_categories,
-        "weight_name": roles.weight,
-        "is_wide": roles.is_wide,
-        "id_name": Panel.id_name if roles.id is None else roles.id,
-        "time_name": NO_NAME if is_nameless(roles.time) or roles.time.startswith("__index_level_") else roles.time,
-        "complete": complete,
-        "time_unit": layout.unit,
-        "time_zone": time_zone(layout.times(np.zeros(1, np.int64), np.zeros(1, np.int64))),
-    }
-    write_index(partial, facts, states, checksums, source.options)
-
-
-def _key(path: Path, states: list[FileState], options: TableOptions) -> str:
-    """What a conversion is of: it can only be gone on with where that is the same."""
-    plain = [str(path.resolve()), [asdict(state) for state in states], asdict(options)]
-    return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
-
-
-def _go_on(partial: Path, key: str) -> None:
-    """Keep what was written before, if it is of the same table as it is now; else begin."""
-    if partial.exists():
-        note = partial / "key"
-        if not note.is_file() and any(partial.iterdir()):
-            raise UserError(f"{partial} is not of a conversion; it is not removed. Move it, or name another folder")
-        if note.is_file() and note.read_text() == key:
-            return
-        logger.info("%s is of another table, or of one that has changed since; starting anew", partial)
-        shutil.rmtree(partial)
-    partial.mkdir()
-    (partial / "key").write_text(key)
+    (partial / "source.npy").unlink()
+    facts = {"files": states, "sha256": checksums, "options": asdict(source.options)}
+    write_index(partial, panel, cells, roles.weight, facts)
 
 
 @contextmanager
@@ -367,3 +225,123 @@ def _only_one(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"{folder} cannot be written: {reason}; name another folder") from error
+
+
+class TableSource:
+    """A CSV, Parquet or Arrow file, or a folder of such files, read part by part in the order of their names.
+
+    Args:
+        path: the file or folder.
+        options: how it is read.
+
+    Attributes:
+        files: all of them.
+        roles: which column is what.
+
+    Raises:
+        UserError: for what is no such table, or has no such columns.
+    """
+
+    def __init__(self, path: Path, options: TableOptions) -> None:
+        self.path, self.options = path, options
+        self.files = _files(path, options)
+        self._starts = [0]  # the first row of each file that was begun, counted over all
+        head = next(table_parts(self.files[0], None, 1000, options), pd.DataFrame())
+        if not len(head):
+            raise UserError(f"{path} has no rows")
+        _, self.roles = assigned(head, str(path), options.columns, options.weight_column)
+        self._form: tuple[str | None] | None = None
+
+    def states(self) -> list[tuple[str, int, int]]:
+        """Name, size and last change, in nanoseconds since 1970-01-01, of each file.
+
+        Raises:
+            UserError: for one that is gone.
+        """
+        try:
+            stats = [(file.name, file.stat()) for file in self.files]
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+        return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
+
+    def checksums(self) -> list[str]:
+        """SHA-256 of each file; all of it is read."""
+        return [sha256_of(file) for file in self.files]
+
+    def is_single(self, columns: Sequence[str]) -> bool:
+        """Whether all of some columns are of types that single precision holds without a loss."""
+        schemas = [schema_of(file, self.options.text) for file in self.files]
+        return all(
+            schema is not None and name in schema.names and schema.field(name).type in _SMALL
+            for schema in schemas
+            for name in columns
+        )
+
+    def parts(self) -> Iterator[Rows]:
+        """All rows.
+
+        Raises:
+            UserError: for a file that cannot be read, or lacks a column, and a cell that cannot be used.
+        """
+        for frame, where, start in self._frames([name for _, name in self.roles.named]):
+            table = Table(frame, self.roles, str(self.path), self.options.text, self.options.frequency, where)
+            yield read_rows(table, time=read_times(frame[self.roles.time], where, self._time_form()), start=start)
+
+    def times(self) -> Iterator[Rows]:
+        """Series and time of all rows, nothing else of them."""
+        roles = self.roles
+        for frame, where, start in self._frames([*([] if roles.id is None else [roles.id]), roles.time]):
+            series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
+            time, none = read_times(frame[roles.time], where, self._time_form()), np.empty((len(frame), 0))
+            yield Rows(names, series, time, none, none, none, none, none, where, start=start)
+
+    def _time_form(self) -> str | None:
+        """How time is written, which is found from all of it."""
+        if self._form is None:
+            columns = ((frame[self.roles.time], where) for frame, where, _ in self._frames([self.roles.time]))
+            self._form = (time_form(columns, self.options.text.date_format, self.options.frequency),)
+        return self._form[0]
+
+    def row_name(self, row: int) -> str:
+        """What a row, counted over all files, is called in messages."""
+        file = bisect_right(self._starts, row) - 1
+        return rows_of(self.files[file], self.options.text)(row - self._starts[file])
+
+    def final_ids(self, ids: list[Any]) -> list[Any]:
+        """The ids, which are text in CSV files, as they are read in memory: whole numbers if all are plain ones."""
+        is_csv = any(table_kind(file, self.options.text) == "csv" for file in self.files)
+        return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
+
+    def _frames(self, names: list[str]) -> Iterator[tuple[pd.DataFrame, Callable[[int], str], int]]:
+        """Parts of all files that have rows, what names their rows, and the number of their first one."""
+        start, size = 0, max(1, _CELLS // len(names))
+        for number, path in enumerate(self.files):
+            in_file, name_row = 0, rows_of(path, self.options.text)
+            self._starts[number:] = [start]
+            for cells in table_parts(path, names, size, self.options):
+                frame, _ = plain_frame(cells, str(path), self.options.id_column, self.roles.time)
+                for name in names:
+                    if name not in frame.columns:
+                        raise UserError(f"{path} has no column {shown(name)}, which {self.files[0].name} has")
+
+                def where(row: int, first: int = in_file, name_row: Callable[[int], str] = name_row) -> str:
+                    return name_row(first + row)
+
+                if len(frame):
+                    yield frame[names], where, start
+                start, in_file = start + len(frame), in_file + len(frame)
+
+
+def _files(path: Path, options: TableOptions) -> list[Path]:
+    kinds = ", ".join(TABLE_KINDS)
+    if not path.exists():
+        raise UserError(f"{path} is not there: no such file or folder")
+    if not path.is_dir():
+        if table_kind(path, options.text) is None:
+            raise UserError(f"{path} cannot be converted; valid are {kinds} files and folders of them")
+        check_file(path)
+        return [path]
+    files = sorted(file for file in path.iterdir() if table_kind(file, options.text) is not None and file.is_file())
+    if not files:
+        raise UserError(f"the folder {path} has no {kinds} file")
+    return files

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.files import sha256_of
-from tsattn.data.mapped.source import FileState
 from tsattn.data.panel import Panel
+from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.data.table_options import TableOptions
-from tsattn.data.time_numbers import times_of
 from tsattn.errors import UserError, one_of, shown
-from tsattn.saved_folders import restore_folder
+from tsattn.saved_folders import restore_folder, write_text
 
-__all__ = [
-    "INDEX",
-    "choose",
-    "is_panel_folder",
-    "new_array",
-    "open_panel",
-    "read_index",
-    "space_needed",
-    "weight_cells",
-    "write_index",
-]
+__all__ = ["INDEX", "choose", "is_panel_folder", "new_array", "open_panel", "read_index", "weight_cells", "write_index"]
 
 INDEX = "panel.json"
-FORMAT = 1  # of the folder; raised when it changes
+FORMAT = 2  # of the folder; raised when it changes
 _PLAIN = (
     *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
-    *("is_wide", "id_name", "time_name", "complete"),
+    *("covariate_categories", "is_wide", "id_name", "time_name", "complete"),
 )
 _MAPPED = ("values", "past_covariates", "future_covariates", "ahead")
 _SMALL = ("starts", "ahead_starts", "static")
@@ -51,7 +39,7 @@ def is_panel_folder(path: Path) -> bool:
 
 
 def open_panel(folder: Path, *, verify: bool = False) -> Panel:
-    """The panel in a folder; of its rows nothing is read.
+    """Open the panel in a folder; of its rows nothing is read.
 
     Args:
         folder: what `convert` made.
@@ -72,18 +60,17 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
     def array(name: str) -> NDArray[Any] | None:
         return None if name not in index["arrays"] else _opened(folder / f"{name}.npy", mapped=name not in _SMALL)
 
-    fields = {name: index[name] for name in _PLAIN}
-    fields["ids"] = tuple(tuple(name) if isinstance(name, list) else name for name in fields["ids"])
-    for name in ("channels", "past_names", "future_names", "static_names"):
-        fields[name] = tuple(fields[name])
-    fields["static_categories"] = tuple(map(tuple, fields["static_categories"]))
-    fields["complete"] = frozenset(fields["complete"])
-    categories = index.get("covariate_categories", {})  # folders of earlier versions have none
-    fields["covariate_categories"] = {name: tuple(known) for name, known in categories.items()}
-    stamps = array("time")
-    assert stamps is not None
-    time = times_of(stamps, index["time_unit"], index["time_zone"])
-    return Panel(time=time, **fields, **{name: array(name) for name in (*_MAPPED, *_SMALL)})  # type: ignore[arg-type]
+    fields: dict[str, Any] = {name: _immutable(index[name]) for name in _PLAIN}
+    time = times_of(_opened(folder / "time.npy", mapped=True), index["time_unit"], index["time_zone"])
+    arrays: dict[str, Any] = {name: array(name) for name in (*_MAPPED, *_SMALL)}
+    return Panel(time=time, **{**fields, "complete": frozenset(fields["complete"])}, **arrays)
+
+
+def _immutable(plain: Any) -> Any:
+    """Lists, which JSON has, as tuples."""
+    if isinstance(plain, dict):
+        return {name: _immutable(part) for name, part in plain.items()}
+    return tuple(map(_immutable, plain)) if isinstance(plain, list) else plain
 
 
 def weight_cells(folder: Path, column: str | None) -> NDArray[np.float64] | None:
@@ -94,7 +81,7 @@ def weight_cells(folder: Path, column: str | None) -> NDArray[np.float64] | None
     """
     if column is None:
         return None
-    own = read_index(folder).get("weight_name")
+    own = read_index(folder)["weight_name"]
     if own != column:
         has = "without one" if own is None else f"with {shown(own)}"
         raise UserError(
@@ -105,7 +92,7 @@ def weight_cells(folder: Path, column: str | None) -> NDArray[np.float64] | None
 
 
 def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
-    """The panel with the columns that are named; all of it where none are.
+    """Take the columns that are named; all where none are.
 
     Raises:
         UserError: for a column that it has not got in that role, or another frequency.
@@ -136,10 +123,10 @@ def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What ``panel.json`` says.
+    """Read ``panel.json``.
 
     Raises:
-        UserError: if it is not there, damaged or of a newer version.
+        UserError: if it is not there, damaged or of another version.
     """
     try:
         index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
@@ -154,84 +141,66 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def write_index(
-    folder: Path, facts: dict[str, Any], states: list[FileState], checksums: list[str], options: TableOptions
+    folder: Path, panel: Panel, cells: NDArray[Any] | None, weight: str | None, source: dict[str, Any]
 ) -> None:
-    """Write ``panel.json`` beside the arrays.
+    """Finish a folder: its small arrays, and last of all ``panel.json``.
 
     Args:
-        folder: with the arrays.
-        facts: the fields of the panel that are no arrays, and unit and zone of the time stamps.
-        states: of the files of the table.
-        checksums: of these.
-        options: how it was read.
+        folder: with the arrays of rows.
+        panel: of these.
+        cells: the column of weights; None without one.
+        weight: its name.
+        source: of which table it is, and how that was read.
     """
+    for name in _SMALL:
+        if getattr(panel, name) is not None:
+            np.save(folder / f"{name}.npy", getattr(panel, name))
+    for part in (time_numbers(panel.time).base, cells, *(getattr(panel, name) for name in _MAPPED)):
+        while part is not None and not isinstance(part, np.memmap):
+            part = getattr(part, "base", None)
+        if part is not None:
+            part.flush()
     arrays = {
         path.stem: {"size": path.stat().st_size, "sha256": sha256_of(path)}
         for path in sorted(folder.glob("*.npy"))
         if path.stem in ("time", _WEIGHT, *_MAPPED, *_SMALL)
     }
-    source = {"files": [asdict(state) for state in states], "sha256": checksums, "options": asdict(options)}
-    partial = folder / f"{INDEX}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump({"format": FORMAT, **facts, "arrays": arrays, "source": source}, file, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / INDEX)
+    facts = {name: getattr(panel, name) for name in _PLAIN}
+    facts |= {"complete": sorted(panel.complete), "weight_name": weight, "source": source}
+    facts |= {"time_unit": time_unit(panel.time), "time_zone": time_zone(panel.time)}
+    write_text(folder / INDEX, json.dumps({"format": FORMAT, **facts, "arrays": arrays}, sort_keys=True))
 
 
-def new_array(path: Path, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-    """An array in a file, to be written to; the one that is there, if it is of this shape.
+def new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
+    """Make an array of zeros in a file, to be written to.
 
     Raises:
         OSError: if the disk is full.
+        UserError: if it would be.
     """
-    if path.exists():
-        try:
-            old = _opened(path, mapped=True, mode="r+")
-            if old.shape == shape and old.dtype == dtype:
-                _allocate(path)
-                return old
-        except (ValueError, OSError):
-            pass
-        path.unlink()
+    needed, free = int(np.prod(shape)) * np.dtype(kind).itemsize, shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise UserError(
+            f"{path.parent} needs {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free there; name another "
+            "folder"
+        )
     if 0 in shape:
-        empty = np.zeros(shape, dtype)
-        np.save(path, empty)
-        return empty
-    array = np.lib.format.open_memmap(path, "w+", dtype, shape)
-    _allocate(path)
-    return array
-
-
-def _allocate(path: Path) -> None:
-    """Have the disk give a file all of its room: one that is full must be known before it is written to."""
-    if hasattr(os, "posix_fallocate"):
+        np.save(path, np.zeros(shape, kind))
+        return np.zeros(shape, kind)
+    array = np.lib.format.open_memmap(path, "w+", kind, shape)
+    if hasattr(os, "posix_fallocate"):  # a disk that is full must be known before it is written to
         with path.open("r+b") as file:
             try:
                 os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                     raise
+    return array
 
 
-def space_needed(folder: Path, shapes: dict[str, tuple[tuple[int, ...], str]]) -> None:
-    """Refuse to write what does not fit on the disk.
-
-    Raises:
-        UserError: naming both sizes.
-    """
-    there = sum(path.stat().st_size for path in folder.glob("*.npy"))
-    needed = sum(int(np.prod(shape)) * np.dtype(kind).itemsize for shape, kind in shapes.values()) - there
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise UserError(
-            f"{folder} needs {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free there; name another folder"
-        )
-
-
-def _opened(path: Path, *, mapped: bool, mode: Any = "r") -> NDArray[Any]:
+def _opened(path: Path, *, mapped: bool) -> NDArray[Any]:
     try:
-        array: NDArray[Any] = np.load(path, mmap_mode=mode if mapped and path.stat().st_size > 128 else None)
+        array: NDArray[Any] = np.load(path, mmap_mode="r" if mapped and path.stat().st_size > 128 else None)
     except (ValueError, EOFError) as error:
         raise UserError(f"{path.parent} is damaged: {path.name} holds no array; convert the table anew") from error
     return array
