@@ -1,4 +1,4 @@
-"""Files of every kind: whether one is there and the same, and how to say what is wrong with it."""
+"""Files of every kind: whether one is there and the same, and what is wrong with it."""
 
 from __future__ import annotations
 

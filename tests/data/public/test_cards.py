@@ -13,9 +13,9 @@ import pytest
 
 from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
-from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep, with_cards
 from tsattn.data.public.public_data import differences
+from tsattn.saved_folders import sha256 as sha256_of
 
 README = (Path(__file__).parents[3] / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]
