@@ -144,6 +144,13 @@ def test_paths_have_the_calibrated_quantiles() -> None:
     assert longer.groupby(["unique_id", "sample"]).size().eq(T + 3).all()
 
 
+def test_a_column_of_the_name_of_paths_is_refused() -> None:
+    frame = frame_of({"a": 200}).rename(columns={"unique_id": "sample"})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 1}, id_column="sample").fit(frame)
+    with pytest.raises(UserError, match="column sample of the series would be that of the paths, too: rename it"):
+        forecaster.sample(num_samples=2)
+
+
 STEPS = 5
 WANTED = 0.8 ** np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
 
