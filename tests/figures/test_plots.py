@@ -66,8 +66,19 @@ def test_the_origins_of_a_cross_validation_lengthen_no_history() -> None:
     assert points_before(figure) == 24 + 48
 
 
-@pytest.mark.parametrize(("frequency", "season"), [("MS", 12), ("YS", 1), ("D", 7), ("W-SUN", 52), ("QS", 4)])
-@pytest.mark.parametrize("rows", [1, 2, 3, 200])
+@pytest.mark.parametrize(
+    ("frequency", "season", "rows"),
+    [
+        ("D", 7, 1),
+        ("D", 7, 2),
+        ("D", 7, 3),
+        ("MS", 12, 1),
+        ("MS", 12, 200),
+        ("YS", 1, 2),
+        ("W-SUN", 52, 3),
+        ("QS", 4, 1),
+    ],
+)
 def test_dates_have_no_time_of_day(frequency: str, season: int, rows: int) -> None:
     figure = drawn(frequency, season, 1, rows)
     axis = figure.axes[0].xaxis
