@@ -70,18 +70,18 @@ def figures(study: Study, search: Search) -> dict[str, Figure]:
     best, several = best_trial(study), len(search.objectives) > 1
     name = "validation error" if best is None else f"validation {error_word(best)}"
     names = [name, *(_AXES[objective] for objective in search.objectives[1:3])]
-    drawn = {}
+    axes: dict[str, Any] = {}
     with warnings.catch_warnings(action="ignore"), matplotlib.rc_context({"backend": "agg"}):
-        drawn["history"] = plot_optimization_history(study, target=_error if several else None, target_name=name)
+        axes["history"] = plot_optimization_history(study, target=_error if several else None, target_name=name)
         if importances(study):
-            drawn["importance"] = plot_param_importances(study, target=_error, target_name=name)
+            axes["importance"] = plot_param_importances(study, target=_error, target_name=name)
         if several:
-            drawn["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
-        for axes in drawn.values():
-            axes.figure.set_layout_engine("constrained")
-            plt.close(axes.figure)
-    return {what: axes.figure for what, axes in drawn.items()}
+            axes["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
+        for drawn in axes.values():
+            drawn.figure.set_layout_engine("constrained")
+            plt.close(drawn.figure)
+    return {what: drawn.figure for what, drawn in axes.items()}
 
 
 def _error(trial: FrozenTrial) -> float:
-    return trial.values[0]
+    return float(trial.values[0])

@@ -260,7 +260,7 @@ def _parameter(path: str, description: Any) -> Parameter:
     try:
         with warnings.catch_warnings(action="ignore"):  # of a step that does not divide, which is refused below
             if kind == "int":
-                one: Distribution = IntDistribution(low, high, log, 1 if step is None else step)
+                one: FloatDistribution | IntDistribution = IntDistribution(low, high, log, 1 if step is None else step)
             else:
                 one = FloatDistribution(low, high, log, step)
     except ValueError as error:

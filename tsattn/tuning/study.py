@@ -233,9 +233,9 @@ def run_study(
         waits = False
         for number in _queue_again(study):
             say(f"trial {number}: its process died, it is tried again")
-        number = _run(study, storage, objective, most)
-        if number is not None:
-            say(_progress(study, number, most))
+        ended = _run(study, storage, objective, most)
+        if ended is not None:
+            say(_progress(study, ended, most))
 
 
 def _queue_again(study: Study) -> list[int]:

@@ -183,10 +183,11 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
     """Prune a trial that cannot be trained, and note why; a sampler learns from it as from a bad one."""
     try:
         yield
-    except (TrialPruned, DivergedError) as error:
-        reason, cause = str(error), error
     except Exception as error:
-        if _is_out_of_memory(error):
+        cause = error
+        if isinstance(error, TrialPruned | DivergedError):
+            reason = str(error)
+        elif _is_out_of_memory(error):
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             reason = "out of memory"
@@ -194,7 +195,6 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
             reason = f"refused: {error}"
         else:
             raise
-        cause = error
     else:
         return
     trial.set_user_attr(REASON, reason)
