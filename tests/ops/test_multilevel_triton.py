@@ -51,9 +51,7 @@ def test_the_sizes_of_real_runs_are_exact_too() -> None:
 @pytest.mark.parametrize(
     ("ranks", "counts"),
     [
-        ((20,), (1,)),
         ((5, 3, 4), (2, 6, 18)),
-        ((16, 16), (3, 9)),
         ((3,) * 8, DOUBLING),
         ((40, 20, 10), (1, 3, 6)),
         ((2, 30), (1, 4)),
