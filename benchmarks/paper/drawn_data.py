@@ -14,10 +14,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.datamodule import ForecastDataModule, Source
 from tsattn.data.frequency import Times
 from tsattn.data.panel import Panel
-from tsattn.data.sources import Source
 from tsattn.data.splits import Split
 from tsattn.errors import UserError, whole_number
 from tsattn.scaler import Scaler

@@ -59,5 +59,7 @@ def test_channels_become_series_in_the_order_of_their_names() -> None:
 
 def test_another_frequency_than_the_model_s_is_refused() -> None:
     task = Task("toy", 4, 2, ("y",), "h", 24)
+    with pytest.raises(UserError, match="it lacks channel 'z'; the model was trained on y, z"):
+        match_task(panel_from_frame(long_frame({"a": 5})), Task("toy", 4, 2, ("y", "z"), "D", 7), "it")
     with pytest.raises(UserError, match="it has frequency 'D'; the model was trained on 'h'"):
         match_task(panel_from_frame(long_frame({"a": 5})), task, "it")

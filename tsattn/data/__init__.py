@@ -10,9 +10,9 @@ Where things are, in the order of the way:
 - from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
   future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
 - from a panel to a batch: `splits.py`, `scaling.py` (with `target_transforms.py`), `windows.py`, `batch_order.py`;
-- around that, the one `LightningDataModule` of `datamodule.py`, and thin ones over it that name a source (`sources.py`)
-  and a rule: `own_data.py` (your frame, file or panel), `public/` (the public data sets, with their cards and files),
-  `mapped/` (tables larger than memory), `pretraining.py` (series that are generated and mixed).
+- around that, the one `LightningDataModule` of `datamodule.py`, and thin ones over it that name a source and a rule:
+  `own_data.py` (your frame, file, panel or table larger than memory), `public/` (the public data sets, with their cards
+  and files), `pretraining.py` (series that are generated and mixed).
 
 To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
 `ForecastDataModule` that names a source and a rule, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any
 from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
-    from tsattn.data.datamodule import ForecastDataModule, WindowOptions
+    from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source, WindowOptions
     from tsattn.data.frequency import future_index, season_length
     from tsattn.data.grid import infer_frequency
-    from tsattn.data.mapped.mapped_data import MappedDataModule
-    from tsattn.data.own_data import CSVDataModule, DataOptions, FrameDataModule, PanelDataModule
+    from tsattn.data.own_data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PanelDataModule
     from tsattn.data.panel import Panel
     from tsattn.data.pretraining import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from tsattn.data.public.public_data import PublicDataModule
     from tsattn.data.reader import TableReader, panel_from_frame
     from tsattn.data.scaling import scaled_series
-    from tsattn.data.sources import FrameSource, Source
     from tsattn.data.splits import ByCount, ByDate, ByShare, Split, SplitRule
     from tsattn.data.tables import read_table
     from tsattn.data.windows import FutureWindows, Series, WindowDataset
@@ -46,14 +44,14 @@ if TYPE_CHECKING:
 DATA_MODULES = {
     "CO2DataModule": "tsattn.data.public.co2.CO2DataModule",
     "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
-    "MappedDataModule": "tsattn.data.mapped.mapped_data.MappedDataModule",
+    "MappedDataModule": "tsattn.data.own_data.MappedDataModule",
     "PretrainingDataModule": "tsattn.data.pretraining.PretrainingDataModule",
     "PublicDataModule": "tsattn.data.public.public_data.PublicDataModule",
 }
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
-    "datamodule": ("ForecastDataModule", "WindowOptions"),
+    "datamodule": ("ForecastDataModule", "FrameSource", "Source", "WindowOptions"),
     "frequency": ("future_index", "season_length"),
     "grid": ("infer_frequency",),
     "own_data": ("DataOptions", "FrameDataModule", "PanelDataModule"),
@@ -61,7 +59,6 @@ _HOMES = {
     "public.cards": ("CARDS", "Card"),
     "reader": ("TableReader", "panel_from_frame"),
     "scaling": ("scaled_series",),
-    "sources": ("FrameSource", "Source"),
     "splits": ("ByCount", "ByDate", "ByShare", "Split", "SplitRule"),
     "tables": ("read_table",),
     "windows": ("FutureWindows", "Series", "WindowDataset"),

@@ -18,7 +18,7 @@ from tsattn.errors import UserError
 
 __all__ = [
     *("FileView", "LastKnown", "are_first", "blocks_of", "columns_of", "each_row", "is_mapped"),
-    *("last_row_of_places", "made_rows", "owners", "room_like", "runs_of"),
+    *("last_row_of_places", "made_rows", "owners", "room_like", "run_blocks", "runs_of"),
 ]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
@@ -93,6 +93,15 @@ def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = 
     step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
     for first in range(0, len(array), step):
         yield slice(first, min(first + step, len(array)))
+
+
+def run_blocks(starts: NDArray[np.int64], width: int, *, mapped: bool) -> Iterator[slice]:
+    """The numbers of runs of rows, from `starts (n + 1,)`, in blocks: few at once where they lie in a file."""
+    n, first = len(starts) - 1, 0
+    while first < n:
+        end = int(np.searchsorted(starts, starts[first] + max(1, _BLOCK // max(1, width)), side="right")) - 1
+        yield slice(first, n if not mapped else max(first + 1, end))
+        first = n if not mapped else max(first + 1, end)
 
 
 def made_rows(

@@ -141,10 +141,6 @@ class ByShare:
         train, val = (_part(len(time), share) for share in (self.train, self.val))
         return Split(train, train + val, len(time))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that tells rules apart."""
-        return {"fractions": [self.train, self.val]}
-
 
 @dataclass(frozen=True)
 class BenchmarkShares:
@@ -185,10 +181,6 @@ class ByCount:
         val_end = max(0, len(time) - self.test)
         return Split(max(0, val_end - self.val), val_end, len(time))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that tells rules apart."""
-        return {"rows": [self.val, self.test]}
-
 
 @dataclass(frozen=True)
 class ByDate:
@@ -209,19 +201,10 @@ class ByDate:
         """
         if not hasattr(time, "tz"):
             raise UserError("the data count steps, so they are not split by date; give val_rows and test_rows")
-        val, test = self.dates_in(time.tz)
+        val, test = (in_zone(date, time.tz, "val_from and test_from") for date in (self.val, self.test))
         if not val < test:
             raise UserError(f"the validation part must start before the test part, not at {val} and {test}")
         return Split(int(time.searchsorted(val)), int(time.searchsorted(test)), len(time))
-
-    def dates_in(self, tz: Any) -> tuple[pd.Timestamp, pd.Timestamp]:
-        """Both dates in this time zone (None: without one) unless they name their own; raises as `split` does."""
-        val, test = (in_zone(date, tz, "val_from and test_from") for date in (self.val, self.test))
-        return val, test
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data that tells rules apart."""
-        return {"dates": [date.isoformat() for date in (self.val, self.test)]}
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from tests.conftest import REAL_ROOT
+from tsattn.checksums import sha256 as sha256_of
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
-from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import BrokenHeaders, Card, CrLf, Flat, Note, Sentinel, UnevenStep, with_cards
 from tsattn.data.public.public_data import differences
 

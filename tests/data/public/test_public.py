@@ -83,15 +83,7 @@ def test_first_test_window_holds_the_rows_of_the_file(name: str) -> None:
     assert torch.isfinite(batch.past).all()
 
 
-@pytest.mark.real_data
-def test_horizon_longer_than_the_validation_part_is_refused() -> None:
-    with pytest.raises(UserError, match=r"prediction_length 2881 .* 1 to 2880"):
-        prepared("ETTh1", 2881)
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"), [("ETTh3", "ETTh2"), ("etth1", "ETTh1"), ("ETTh1.csv", "ETTh1"), ("co2", None), ("", None)]
-)
+@pytest.mark.parametrize(("name", "meant"), [("etth1", "ETTh1"), ("co2", None)])
 def test_unknown_name_lists_the_valid_ones(name: str, meant: str | None) -> None:
     with pytest.raises(UserError) as caught:
         PublicDataModule(name)
@@ -106,7 +98,6 @@ def test_unknown_name_lists_the_valid_ones(name: str, meant: str | None) -> None
 @pytest.mark.parametrize(
     ("name", "rows", "channels", "horizon"),
     [
-        ("weather", 52696, 21, 96),
         ("weather", 52696, 21, 720),
         ("exchange_rate", 7588, 8, 720),
         ("national_illness", 966, 7, 24),
@@ -182,11 +173,9 @@ def test_clean_masks_exactly_the_sentinels() -> None:
     np.testing.assert_array_equal(batch.target_observed[0].numpy(), ~sentinel[7244 : 7244 + 96])
 
 
-@pytest.mark.parametrize("name", ["ETTm2", "exchange_rate", "vic_electricity"])
-def test_clean_is_refused_where_there_is_nothing_to_mask(name: str) -> None:
-    with pytest.raises(UserError) as caught:
-        PublicDataModule(name, clean=True)
-    assert str(caught.value).endswith(f"but {name} has none; valid: weather")
+def test_clean_is_refused_where_there_is_nothing_to_mask() -> None:
+    with pytest.raises(UserError, match=r"but ETTm2 has none; valid: weather$"):
+        PublicDataModule("ETTm2", clean=True)
 
 
 @pytest.mark.real_data

@@ -1,5 +1,4 @@
 """Tables larger than memory: converted once to arrays in files, which are opened as a `Panel`.
 
-`convert.py` goes the way of the reader in memory part by part, into the folder of `panel_folder.py`; `mapped_series.py`
-cuts and scales windows out of one, `mapped_data.py` is the DataModule.
+`convert.py` goes the way of the reader in memory part by part, into the folder of `panel_folder.py`.
 """

@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 from typing_extensions import override
 
-from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.datamodule import ForecastDataModule, Source
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
-from tsattn.data.sources import Source
 from tsattn.data.splits import ByShare
 
 __all__ = ["CO2DataModule"]

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tsattn.checksums import sha256
 from tsattn.data.csv_cells import lines_of, read_cells
-from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.datamodule import ForecastDataModule, Source
 from tsattn.data.panel import Panel
 from tsattn.data.public.cards import (
     CARDS,
@@ -29,7 +29,6 @@ from tsattn.data.public.cards import (
     reported,
 )
 from tsattn.data.reader import TableReader
-from tsattn.data.sources import Source
 from tsattn.data.splits import EttMonths, in_zone, iso_date
 from tsattn.data.stamps import time_stamps
 from tsattn.data.table_options import TextFormat
