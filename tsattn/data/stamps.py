@@ -25,7 +25,7 @@ from tsattn.task import UNKNOWN_ZONE, Task
 
 __all__ = [
     *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps", "time_unit"),
-    *("time_zone", "times_of"),
+    *("time_zone", "times_like", "times_of"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -344,6 +344,15 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
     return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
+
+
+def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
+    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
+    if not isinstance(time, pd.DatetimeIndex):
+        return times_of(stamps, None)
+    index = times_of(stamps, "ns", time.tz)
+    assert isinstance(index, pd.DatetimeIndex)
+    return index.as_unit(time.unit)
 
 
 def no_times_of(task: Task) -> Times | None:
