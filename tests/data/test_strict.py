@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from tsattn.data import TableReader
 from tsattn.data.table_options import TextFormat
@@ -235,86 +232,3 @@ def test_a_strict_reader_takes_what_needs_no_mending(caplog: pytest.LogCaptureFi
     frame.loc[3, "x"] = -np.inf
     with pytest.raises(UserError, match=r"row 4.*infinite"):
         TableReader(target="x", strict=True, allow_missing=True).read(frame)
-
-
-cells = st.one_of(
-    st.sampled_from(
-        [
-            "2020-01-01",
-            "2020-01-02",
-            "2020-01-03 12:00:00",
-            "2020-01-01T00:00:00+02:00",
-            "9999-12-31",
-            "now",
-            "1",
-            "-2.5",
-            "1e999",
-            "1" * 30,
-            "",
-            "nan",
-            "inf",
-            "True",
-            "1+2j",
-            "0x1",
-            "1_000",
-            '"',
-            '"a\nb"',
-            "date",
-            "\x00",
-            "#",
-            "\u2028",
-        ]
-    ),
-    st.floats().map(str),
-    st.dates().map(str),
-    st.text(max_size=5),
-)
-# dates that rise as a rule, and numbers of which a few are none
-tidy = st.lists(
-    st.tuples(st.integers(1, 9), st.one_of(st.floats(-9, 9).map(str), st.sampled_from(["", "inf", "1e5"]))), min_size=1
-).map(
-    lambda rows: "\n".join(
-        ["date,x", *(f"{2000 + i + late // 9}-01-01,{x}" for i, (late, x) in enumerate(rows))]
-    ).encode()
-)
-csv_like = st.builds(
-    lambda header, rows, line_end: line_end.join([header, *(",".join(row) for row in rows)]).encode(errors="replace"),
-    st.sampled_from(
-        ["date,x", "x,date", "date,x,z", "date,x,x", "date", "date,date", '"date",""', ",date", "time,x", ""]
-    ),
-    st.lists(st.lists(cells, min_size=1, max_size=4), max_size=5),
-    st.sampled_from(["\n", "\r\n", "\r"]),
-)
-
-
-def test_any_bytes_give_a_checked_frame_or_a_refusal(tmp_path: Path) -> None:
-    answers = []
-
-    @settings(
-        max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-    )
-    @given(content=st.one_of(csv_like, tidy, st.binary(max_size=60)), allow_missing=st.booleans())
-    @example(content=b"date,x\n2020-01-01T00:00:00+01:00,1\n2020-01-01T00:00:00+02:00,2", allow_missing=False)
-    @example(content=b"date,x\n2020-01-01,1\n2020-01-02,2", allow_missing=False)
-    def check(content: bytes, allow_missing: bool) -> None:
-        path = written(tmp_path, content)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pandas, on odd dates
-            frame = frame_or_refusal(
-                path, allow_missing=allow_missing, frequency="YS" if content.count(b"-01-01") > 1 else "D"
-            )
-        answers.append(type(frame))
-        if isinstance(frame, str):
-            assert len(frame.splitlines()) == 1
-            assert str(path) in frame
-            return
-        values = frame.to_numpy()
-        assert values.size > 0
-        assert values.dtype == np.float64
-        assert isinstance(frame.index, pd.DatetimeIndex)
-        assert frame.index.is_monotonic_increasing
-        assert frame.index.is_unique
-        assert not (np.isinf(values) if allow_missing else ~np.isfinite(values)).any()
-
-    check()
-    assert min(answers.count(str), answers.count(pd.DataFrame)) > 5, "both were drawn"

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories, recoded
+from tsattn.data.category_columns import recoded
 from tsattn.data.columns import id_order
 from tsattn.data.frequency import Times, is_steps, normalise_frequency, try_infer_frequency
 from tsattn.data.grid import (
@@ -34,8 +34,8 @@ from tsattn.data.grid import (
 )
 from tsattn.data.panel import Panel
 from tsattn.data.roles import NO_NAME, Roles, is_nameless
-from tsattn.data.row_ranges import run_blocks
-from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
+from tsattn.data.stamps import time_unit, times_of
+from tsattn.data.survey import PER_UNIT, Survey
 from tsattn.data.table_rows import Rows, listed
 from tsattn.errors import UserError, number_of, one_of, shown
 
@@ -51,9 +51,6 @@ MISSING = "missing"
 _FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add so many rows, or so many times the rows given
 _HEAD = 1 << 22  # rows of one series that its frequency is found from
 _BLOCK = 1 << 20  # rows of the arrays that are looked at together
-_MOST_TEXTS = 1 << 16  # categories of a covariate that are remembered
-_NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-_PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _ROW_PARTS = {"values": "values", "past_covariates": "past", "future_covariates": "known", "weight": "weights"}
 
 
@@ -62,181 +59,22 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
     return np.zeros(shape, np.int64) if name in ("time", "source") else np.empty(shape)
 
 
-class _Survey:
-    """What is known of each series once all rows were seen; series come in the order of their rows.
-
-    Attributes:
-        roles: which column is what.
-        ids: of each series its number.
-        series: by name, one entry for each series: ``rows``; ``first`` and ``last`` time stamp (in nanoseconds, or
-            steps); ``last_target``, the last one with a target; ``known`` `(S, C)`, how many values; ``static``
-            `(S, K)`, numbers of categories in `texts`, or -1; ``lacking`` `(S, K)`, the first row that should have
-            one and has none, counted from 1, or 0; ``late``, whether a row came before an earlier one.
-        covariates: `(P + F,)` how many values of covariates.
-        texts: by name, the categories of static columns and covariates in the order of their rows; None of numbers.
-        time: no times at all, in the zone and finest unit of all rows.
-        rows: all rows.
-        regular: of rows in one part, series after series, their steps in time and first rows; None where rows go back.
-    """
-
-    def __init__(self, roles: Roles) -> None:
-        self.roles = roles
-        self.ids: dict[Any, int] = {}
-        C, K = len(roles.target), len(roles.static)
-        self._new: dict[str, Any] = {"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0}
-        self._new |= {"known": [0] * C, "static": [-1] * K, "lacking": [0] * K}
-        self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
-        self.covariates = np.zeros(len(roles.past) + len(roles.future), np.int64)
-        self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}
-        self.time: Times | None = None
-        self.rows = 0
-        self.regular: tuple[Array, Array] | None = None
-
-    def add(self, rows: Rows) -> None:
-        """Count some rows.
-
-        Raises:
-            UserError: for kinds of cells that differ from those before, naming the row.
-        """
-        self._add_time(rows)
-        codes = self._codes(rows)
-        self._add_covariates(rows)
-        if rows.is_own:
-            for k, name in enumerate(self.roles.static):
-                self._add_static(k, name, rows, codes)
-        stamps, values, per = time_numbers(rows.time), rows.values, _PER_UNIT[time_unit(rows.time)]
-        is_sorted = bool((codes[1:] >= codes[:-1]).all())
-        if not is_sorted:
-            order = np.argsort(codes, kind="stable")
-            codes, stamps, values = codes[order], stamps[order], values[order]
-        begin = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
-        number, sizes, steps = codes[begin], np.diff(begin, append=len(codes)), stamps[1:] - stamps[:-1]
-        back = steps < 0
-        back[begin[1:] - 1] = False
-        a, is_back = self.series, bool(back.any())
-        self.regular = (steps, begin) if self.rows == 0 and is_sorted and not is_back else None
-        a["late"][number] |= stamps[begin] * per < a["last"][number]
-        a["late"][codes[1:][back]] = 1
-        first, last = stamps[begin], stamps[begin + sizes - 1]
-        if is_back:
-            first, last = np.minimum.reduceat(stamps, begin), np.maximum.reduceat(stamps, begin)
-        with_target, missing = last * per, np.isnan(values)
-        a["known"][number] += sizes[:, None]
-        if missing.any():
-            a["known"][number] -= np.add.reduceat(missing, begin, dtype=np.int64)
-            with_target = np.maximum.reduceat(np.where(missing.all(axis=1), _NEVER, stamps * per), begin)
-        a["rows"][number] += sizes
-        a["first"][number] = np.minimum(a["first"][number], first * per)
-        a["last"][number] = np.maximum(a["last"][number], last * per)
-        a["last_target"][number] = np.maximum(a["last_target"][number], with_target)
-        self.rows += len(codes)
-
-    def codes(self, rows: Rows) -> Array:
-        """`(R,)` the number of the series of each row.
-
-        Raises:
-            UserError: for a series that was not there before.
-        """
-        places = np.array([self.ids.get(name, -1) for name in rows.names], np.int64)
-        if (places < 0).any():
-            raise UserError(f"{rows.where(0)}: the file was changed while it was read; start again")
-        return rows.series if np.array_equal(places, np.arange(len(places))) else places[rows.series]
-
-    def _codes(self, rows: Rows) -> Array:
-        before = len(self.ids)
-        for name in rows.names:
-            self.ids.setdefault(name, len(self.ids))
-        if count := len(self.ids) - before:
-            for name, new in self._new.items():
-                room = np.full((count, *np.shape(new)), new, int)
-                self.series[name] = np.concatenate([self.series[name], room])
-        return self.codes(rows)
-
-    def _add_time(self, rows: Rows) -> None:
-        time = rows.time[:0]
-        if self.time is None:
-            self.time = time
-        if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
-            zones = map(time_zone, (time, self.time))
-            mine, others = ("no time zone" if zone is None else f"time zone {zone}" for zone in zones)
-            raise UserError(f"{rows.where(0)}: the time stamps have {mine}, those before {others}; all need the same")
-        if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
-            self.time = time
-
-    def _add_covariates(self, rows: Rows) -> None:
-        is_given = ~np.isnan(np.concatenate([rows.past, rows.known], axis=1))
-        self.covariates += is_given.sum(axis=0)
-        for k, name in enumerate((*self.roles.past, *self.roles.future)):
-            if not is_given[:, k].any():
-                continue
-            texts = self.texts.setdefault(name, {} if name in rows.categories else None)
-            if (texts is None) != (name not in rows.categories):
-                here, before = ("numbers", "text without a number")[:: 1 if texts is not None else -1]
-                raise UserError(
-                    f"{rows.where(int(is_given[:, k].argmax()))}: covariate {shown(name)} has {here} from here on "
-                    f"and {before} before; one of both is needed"
-                )
-            if texts is not None:
-                texts |= dict.fromkeys(rows.categories[name], 0)
-                if len(texts) > _MOST_TEXTS:
-                    raise UserError(
-                        f"{rows.where(0)}: covariate {shown(name)} has more than {_MOST_TEXTS} categories up to "
-                        "here; give fewer, or numbers"
-                    )
-
-    def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
-        known = self.texts[name]
-        assert known is not None
-        numbers = np.array([*(known.setdefault(text, len(known)) for text in rows.categories[name]), -1], np.int64)
-        own = numbers[np.nan_to_num(rows.static[:, k], nan=0).astype(np.int64) - 1]  # of missing ones the last, -1
-        static, first = self.series["static"][:, k], self.series["lacking"][:, k]
-        lacking = np.flatnonzero((own < 0) & ~np.isnan(rows.values).all(axis=1))[::-1]
-        lacking = lacking[first[codes[lacking]] == 0]
-        first[codes[lacking]] = rows.start + lacking + 1  # of several rows the first is written last
-        given = np.flatnonzero(own >= 0)[::-1]
-        given = given[static[codes[given]] < 0]
-        static[codes[given]] = own[given]
-        changes = (own != static[codes]) & (own >= 0)
-        if changes.any():
-            row = int(changes.argmax())
-            raise UserError(
-                f"{rows.where(row)}: static column {shown(name)} changes within series "
-                f"{shown(list(self.ids)[codes[row]])}, to {shown(list(known)[own[row]])}; it must be constant (or be a "
-                "covariate)"
-            )
-
-
 @dataclass(frozen=True)
 class _Layout:
-    """Where every row goes.
+    """Where every row goes."""
 
-    Attributes:
-        roles: which column is what; channels without any value are left out.
-        channels: `(C,)` the places of these channels among those of the table.
-        ids: of the series that have a value, sorted.
-        order: `(S,)` their numbers in the survey.
-        number: the other way round, -1 of a series that is left out.
-        frequency: of all series.
-        grid: that all time stamps lie on.
-        origin: `(S,)` coordinate of the first time stamp.
-        phase: `(S,)` phase of all of them.
-        rows: `(S,)` rows of the table.
-        kept: `(S,)` steps up to the last time stamp, or, with future covariates, to the last target.
-        whole: `(S,)` all steps.
-    """
-
-    roles: Roles
-    channels: Array
-    ids: tuple[Any, ...]
-    order: Array
-    number: Array
+    roles: Roles  # without channels that have no value
+    channels: Array  # `(C,)` the places of these channels among those of the table
+    ids: tuple[Any, ...]  # of the series that have a value, sorted
+    order: Array  # `(S,)` their numbers in the survey
+    number: Array  # the other way round, -1 of a series that is left out
     frequency: str
     grid: Grid
-    origin: Array
-    phase: Array
-    rows: Array
-    kept: Array
-    whole: Array
+    origin: Array  # `(S,)` coordinate of the first time stamp
+    phase: Array  # `(S,)` of all time stamps
+    rows: Array  # `(S,)` rows of the table
+    kept: Array  # `(S,)` steps up to the last time stamp, or, with future covariates, to the last target
+    whole: Array  # `(S,)` all steps
 
     @property
     def starts(self) -> Array:
@@ -266,9 +104,9 @@ class Assembly:
         max_filled: the share of the rows of a series that may be filled.
         every_target: whether channels without any value are left out.
         is_strict: whether missing values are not logged.
-        times: as `parts`, but nothing is needed of the rows beyond series and time; by default the same.
+        times: as `parts`, for series and time alone.
         room: makes the array of a name and shape, which is zeros for `source`.
-        final_ids: the ids once all are known, of those in the rows.
+        final_ids: turns the ids of the rows into those of the panel.
     """
 
     def __init__(
@@ -291,27 +129,19 @@ class Assembly:
         self._is_strict, self._times, self._room, self._final_ids = is_strict, times or parts, room, final_ids
 
     def panel(self) -> tuple[Panel, Array | None]:
-        """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled.
-
-        Raises:
-            UserError: for rows that cannot be used.
-        """
-        survey = _Survey(self._roles)
+        """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled."""
+        survey = Survey(self._roles)
         for rows in self._parts():
             survey.add(rows)
         layout = self._layout(survey)
         arrays = self._as_they_are(survey, layout) or self._written(survey, layout)
         return self._finished(survey, layout, arrays)
 
-    def _layout(self, survey: _Survey) -> _Layout:
-        """Where the rows go.
-
-        Raises:
-            UserError: for series that have no value or no common frequency, and gaps that are too long.
-        """
+    def _layout(self, survey: Survey) -> _Layout:
+        """Where the rows go."""
         a, (roles, channels) = survey.series, self._with_values(survey)
         known = a["known"][:, channels]
-        has_value = known.any(axis=1) | roles.is_wide
+        has_value = np.atleast_1d(known.any(axis=1)) | roles.is_wide
         if not has_value.any():
             raise UserError(f"{self._source}: every target of every series is missing; at least one is needed")
         names = self._final_ids(list(survey.ids))
@@ -346,7 +176,7 @@ class Assembly:
         self._refuse_gaps(survey, layout, _FREE_ROWS + _MAX_GROWTH * int(rows.sum()))
         return layout
 
-    def _with_values(self, survey: _Survey) -> tuple[Roles, Array]:
+    def _with_values(self, survey: Survey) -> tuple[Roles, Array]:
         """The roles without the channels of a wide table that have no value, unless they were listed."""
         roles = self._roles
         for name, count in zip((*roles.past, *roles.future), survey.covariates, strict=True):
@@ -354,7 +184,7 @@ class Assembly:
                 raise UserError(
                     f"{self._source}: every value of covariate {shown(name)} is missing; at least one is needed"
                 )
-        is_full = survey.series["known"].any(axis=0)
+        is_full = np.atleast_1d(survey.series["known"].any(axis=0))
         if not roles.is_wide or not self._every_target or is_full.all() or not is_full.any():
             return roles, np.arange(len(roles.target))
         empty = [shown(name) for name, is_kept in zip(roles.target, is_full, strict=True) if not is_kept]
@@ -363,12 +193,12 @@ class Assembly:
         channels = np.flatnonzero(is_full)
         return replace(roles, target=tuple(roles.target[place] for place in channels)), channels
 
-    def _like(self, survey: _Survey, stamps: Array) -> Times:
+    def _like(self, survey: Survey, stamps: Array) -> Times:
         """Stamps in nanoseconds in the time zone of the rows; or steps."""
         is_time = isinstance(survey.time, pd.DatetimeIndex)
         return times_of(stamps, "ns" if is_time else None, getattr(survey.time, "tz", None))
 
-    def _stamps(self, survey: _Survey, code: int) -> tuple[Any, Array, Array]:
+    def _stamps(self, survey: Survey, code: int) -> tuple[Any, Array, Array]:
         """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
         stamps, numbers, is_own, count = [], [], [], 0
         for rows in self._times():
@@ -383,12 +213,8 @@ class Assembly:
         order = np.argsort(time, kind="stable")
         return self._like(survey, time[order]), np.concatenate(numbers)[order], np.concatenate(is_own)[order]
 
-    def _frequency(self, survey: _Survey, longest: int, first: Array, last: Array) -> str:
-        """The frequency that was given, under its one name, or the usual one of the longest series.
-
-        Raises:
-            UserError: for one of steps where there are time stamps, the other way round, and too few rows.
-        """
+    def _frequency(self, survey: Survey, longest: int, first: Array, last: Array) -> str:
+        """The frequency that was given, under its one name, or the usual one of the longest series."""
         if self._given is not None:
             frequency, has_steps = normalise_frequency(self._given), not isinstance(survey.time, pd.DatetimeIndex)
             if is_steps(frequency) != has_steps:
@@ -417,7 +243,7 @@ class Assembly:
             return "D"
         return "B"
 
-    def _refuse_gaps(self, survey: _Survey, layout: _Layout, most: int | None = None) -> None:
+    def _refuse_gaps(self, survey: Survey, layout: _Layout, most: int | None = None) -> None:
         """Refuse to fill more rows of a series than may be; or more than so many in all."""
         rows, whole = layout.rows, layout.whole
         if most is not None:
@@ -462,7 +288,7 @@ class Assembly:
             return ""
         return f" like series {shown(layout.ids[longest])}"
 
-    def _irregular(self, survey: _Survey, layout: _Layout, series: int) -> UserError:
+    def _irregular(self, survey: Survey, layout: _Layout, series: int) -> UserError:
         """What is wrong with the time stamps of a series, not all of which are on one grid of the frequency."""
         time, rows, is_own = self._stamps(survey, int(layout.order[series]))
         own = try_infer_frequency(time) if len(time) > 2 else None
@@ -495,7 +321,7 @@ class Assembly:
             f"{layout.frequency!r}{self._like_the_longest(layout, series)}; {needs}"
         )
 
-    def _as_they_are(self, survey: _Survey, layout: _Layout) -> dict[str, Any] | None:
+    def _as_they_are(self, survey: Survey, layout: _Layout) -> dict[str, Any] | None:
         """The arrays of rows in memory that have no gap and come in the order of series and time; None of others."""
         is_whole = survey.rows == layout.whole.sum() == layout.kept.sum() and len(layout.ids) == len(survey.ids)
         if self._room is not in_memory or survey.regular is None or not is_whole:
@@ -506,7 +332,7 @@ class Assembly:
         (rows,) = self._parts()
         (steps, begin), step = survey.regular, layout.grid.step
         if step is not None:
-            length, rest = divmod(step, _PER_UNIT[time_unit(rows.time)])
+            length, rest = divmod(step, PER_UNIT[time_unit(rows.time)])
             follows, is_on_grid = steps == length, rest == 0
         else:
             coordinates, phases = layout.grid.split(rows.time)
@@ -516,13 +342,8 @@ class Assembly:
             return None
         return {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
 
-    def _written(self, survey: _Survey, layout: _Layout) -> dict[str, Any]:
-        """The arrays with every row at its place, and what is missing filled.
-
-        Raises:
-            UserError: for a time stamp that is there twice or not on the grid of its series, and series whose rows
-                follow each other at another frequency.
-        """
+    def _written(self, survey: Survey, layout: _Layout) -> dict[str, Any]:
+        """The arrays with every row at its place, and what is missing filled."""
         rows, total, roles = int(layout.kept.sum()), int(layout.whole.sum()), layout.roles
         widths = {"values": len(roles.target), "past_covariates": len(roles.past)}
         widths |= {"future_covariates": len(roles.future), "weight": int(roles.weight is not None)}
@@ -536,17 +357,13 @@ class Assembly:
             drops |= self._write(survey, layout, arrays, part)
         self._check_rhythms(survey, layout, arrays["source"])
         self._refuse_gaps(survey, layout)
-        for first in range(0, total, _BLOCK):
-            self._fill(survey, layout, arrays, first, min(first + _BLOCK, total))
+        filled = sum(self._fill(survey, layout, arrays, first) for first in range(0, total, _BLOCK))
         self._log_rows(survey, layout, drops)
-        arrays["time"] = self._finest(survey, arrays["time"])
-        return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays}
-
-    def _finest(self, survey: _Survey, numbers: Array) -> Times:
         assert survey.time is not None
-        return times_of(numbers, time_unit(survey.time), getattr(survey.time, "tz", None))
+        time = times_of(arrays["time"], time_unit(survey.time), getattr(survey.time, "tz", None))
+        return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
 
-    def _write(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], rows: Rows) -> Array:
+    def _write(self, survey: Survey, layout: _Layout, arrays: dict[str, Array], rows: Rows) -> Array:
         """Write rows to their places; which past covariates `(P,)` have values after the last target."""
         number = layout.number[survey.codes(rows)]
         coordinates, phases = layout.grid.split(rows.time)
@@ -564,8 +381,8 @@ class Assembly:
         if twice.size:
             first, second = np.where(before != 0, before, rank)[twice], np.where(before != 0, rank, now)[twice]
             at = int(second.argmin())
-            time = rows.time[own[twice[at]]]
-            raise self._twice(layout.ids[number[twice[at]]], time, int(first[at]) - 1, int(second[at]) - 1)
+            stamp = rows.time[own[twice[at]]]
+            raise self._twice(layout.ids[number[twice[at]]], stamp, int(first[at]) - 1, int(second[at]) - 1)
         is_kept = steps < layout.kept[number]
         if is_kept.any() and not rows.is_own:
             at = int(own[is_kept][0])
@@ -574,9 +391,11 @@ class Assembly:
                 "after the last row with a target"
             )
         kept, here = own[is_kept], (layout.starts[number] + steps)[is_kept]
-        arrays["time"][here] = counts(rows.time[kept]) // _PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
+        arrays["time"][here] = counts(rows.time[kept]) // PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
         arrays["values"][here] = rows.values[kept][:, layout.channels]
-        past, known = (self._numbered(survey, rows, part, names) for part, names in _covariates(rows, layout.roles))
+        texts = {name: known for name, known in survey.categories.items() if name in rows.categories}
+        past = recoded(rows.past, rows.categories, layout.roles.past, texts)
+        known = recoded(rows.known, rows.categories, layout.roles.future, texts)
         for name, part in (("past_covariates", past), ("future_covariates", known), ("weight", rows.weights)):
             if part.shape[1]:
                 arrays[name][here] = part[kept]
@@ -585,43 +404,40 @@ class Assembly:
             ahead_starts = layout.whole_starts - layout.starts
             there = ahead_starts[number] + steps - layout.kept[number]
             arrays["ahead"][there[~is_kept]] = known[later]
-        return ~np.isnan(past[later]).all(axis=0)
+        return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
-    def _numbered(self, survey: _Survey, rows: Rows, part: Array, names: tuple[str, ...]) -> Array:
-        """Covariates in the categories of all rows."""
-        known = {name: texts for name, texts in _sorted_texts(survey).items() if name in rows.categories}
-        return recoded(part, rows.categories, names, known)
-
-    def _fill(self, survey: _Survey, layout: _Layout, arrays: dict[str, Array], first: int, end: int) -> None:
-        """Give the places of a range that no row came to their time stamps, and missing values."""
-        places = first + np.flatnonzero(arrays["source"][first:end] == 0)
+    def _fill(self, survey: Survey, layout: _Layout, arrays: dict[str, Array], first: int) -> int:
+        """Give the places of a block that no row came to their time stamps, and missing values; count those kept."""
+        places = first + np.flatnonzero(arrays["source"][first : first + _BLOCK] == 0)
         if not len(places):
-            return
+            return 0
         series = np.searchsorted(layout.whole_starts, places, side="right") - 1
         steps = places - layout.whole_starts[series]
         is_kept = steps < layout.kept[series]
         here = (layout.starts[series] + steps)[is_kept]
         stamps = counts(layout.times(places[is_kept]))
-        arrays["time"][here] = stamps // _PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
+        arrays["time"][here] = stamps // PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
         for name in _ROW_PARTS:
             if name in arrays:
                 arrays[name][here] = np.nan
         if "ahead" in arrays:
             ahead = (layout.whole_starts - layout.starts)[series] + steps - layout.kept[series]
             arrays["ahead"][ahead[~is_kept]] = np.nan
+        return len(here)
 
-    def _check_rhythms(self, survey: _Survey, layout: _Layout, source: Array) -> None:
+    def _check_rhythms(self, survey: Survey, layout: _Layout, source: Array) -> None:
         """Refuse series with gaps whose time stamps are of another frequency, or of two.
 
         A frequency that is given holds for a series that happens to have no two rows in a row, but not if none has.
         """
         has_gaps, starts = layout.rows < layout.whole, layout.whole_starts
         coarser, two_rhythms = np.zeros(len(layout.ids), dtype=bool), None
-        for block in run_blocks(starts, 1, mapped=True) if has_gaps.any() else ():
-            if not has_gaps[block].any():
-                continue
-            first = int(starts[block.start])
-            places = first + np.flatnonzero(source[first : min(int(starts[block.stop]), first + _HEAD)])
+        next_one = 0
+        while has_gaps[next_one:].any():  # as many series as may be looked at together
+            block = next_one + int(has_gaps[next_one:].argmax())
+            next_one = max(block + 1, int(np.searchsorted(starts, starts[block] + _HEAD, side="right")) - 1)
+            first = int(starts[block])
+            places = first + np.flatnonzero(source[first : min(int(starts[next_one]), first + _HEAD)])
             series = np.searchsorted(starts, places, side="right") - 1
             begin = np.flatnonzero(np.diff(series, prepend=-1))
             coarser[series[begin]] = coarser_series(places, begin)
@@ -637,15 +453,15 @@ class Assembly:
             raise self._mixed(layout, number, usual_frequency(time), int(rows[0]))
         if two_rhythms is not None:
             before, at, end = two_rhythms
-            time = self._like(survey, counts(layout.times(np.array([before, at, end]))))
+            stamps: Any = self._like(survey, counts(layout.times(np.array([before, at, end]))))
             label = self._label(layout.ids[int(np.searchsorted(starts, at, side="right")) - 1])
             raise UserError(
-                f"{self._where(int(source[at]) - 1)}: from {time[0]} to {time[2]} the time stamps{label} come "
-                f"{time[1] - time[0]} apart, but others at frequency {layout.frequency!r}; a series needs one "
+                f"{self._where(int(source[at]) - 1)}: from {stamps[0]} to {stamps[2]} the time stamps{label} come "
+                f"{stamps[1] - stamps[0]} apart, but others at frequency {layout.frequency!r}; a series needs one "
                 "frequency (to have what is between filled as missing, give the right one as frequency)"
             )
 
-    def _log_rows(self, survey: _Survey, layout: _Layout, drops: Array) -> None:
+    def _log_rows(self, survey: Survey, layout: _Layout, drops: Array) -> None:
         """Log what was done to the rows."""
         late, series = survey.series["late"][layout.order], len(layout.ids)
         if late.any():
@@ -664,7 +480,7 @@ class Assembly:
             what = f"covariate{'' if len(names) == 1 else 's'} {one_of(names)}"
             logger.warning("%s: values of the past %s after the last targets are not used", self._source, what)
 
-    def _finished(self, survey: _Survey, layout: _Layout, arrays: dict[str, Any]) -> tuple[Panel, Array | None]:
+    def _finished(self, survey: Survey, layout: _Layout, arrays: dict[str, Any]) -> tuple[Panel, Array | None]:
         roles = layout.roles
         complete = self._complete(survey, layout, arrays)
         static, categories = self._static(survey, layout)
@@ -684,7 +500,7 @@ class Assembly:
             static=static if roles.static else None,
             static_names=roles.static,
             static_categories=categories,
-            covariate_categories=_sorted_texts(survey),
+            covariate_categories=survey.categories,
             complete=frozenset() if self._room is in_memory else complete,
             is_wide=roles.is_wide,
             id_name=Panel.id_name if roles.id is None else roles.id,
@@ -692,14 +508,13 @@ class Assembly:
         )
         return panel, None if roles.weight is None else arrays["weight"]
 
-    def _complete(self, survey: _Survey, layout: _Layout, arrays: dict[str, Any]) -> frozenset[str]:
+    def _complete(self, survey: Survey, layout: _Layout, arrays: dict[str, Any]) -> frozenset[str]:
         """The arrays in which no number is missing; log how many are missing in others."""
         rows, roles, complete = int(layout.kept.sum()), layout.roles, set()
-        filled = int((layout.whole - layout.rows).sum())
+        filled = arrays.get("filled", 0)
         known = {"values": survey.series["known"][layout.order].sum(axis=0)[layout.channels]}
         known["past_covariates"], known["future_covariates"] = np.split(survey.covariates, [len(roles.past)])
         if "ahead" in arrays or len(layout.ids) < len(survey.ids):
-            filled = self._count_filled(layout, arrays) if "source" in arrays else filled
             blocks = [slice(first, first + _BLOCK) for first in range(0, rows, _BLOCK)]
             for part in (part for part in known if part in arrays):
                 known[part] = np.sum([(~np.isnan(arrays[part][block])).sum(axis=0) for block in blocks], axis=0)
@@ -722,16 +537,7 @@ class Assembly:
                     )
         return frozenset(complete)
 
-    def _count_filled(self, layout: _Layout, arrays: dict[str, Any]) -> int:
-        """How many of the kept steps no row came to."""
-        source, filled = arrays["source"], 0
-        for first in range(0, len(source), _BLOCK):
-            places = first + np.flatnonzero(source[first : first + _BLOCK] == 0)
-            series = np.searchsorted(layout.whole_starts, places, side="right") - 1
-            filled += int((places - layout.whole_starts[series] < layout.kept[series]).sum())
-        return filled
-
-    def _static(self, survey: _Survey, layout: _Layout) -> tuple[Array, tuple[tuple[str, ...], ...]]:
+    def _static(self, survey: Survey, layout: _Layout) -> tuple[Array, tuple[tuple[str, ...], ...]]:
         """`(S, K)` the category of each series in each static column, and the categories of each column."""
         raw, lacking = (survey.series[name][layout.order] for name in ("static", "lacking"))
         partly = np.argwhere((lacking > 0) & (raw >= 0))
@@ -747,16 +553,6 @@ class Assembly:
             codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
             categories.append(tuple(used))
         return codes, tuple(categories)
-
-
-def _covariates(rows: Rows, roles: Roles) -> tuple[tuple[Array, tuple[str, ...]], ...]:
-    return (rows.past, roles.past), (rows.known, roles.future)
-
-
-def _sorted_texts(survey: _Survey) -> Categories:
-    """The categories of the covariates that are such, sorted."""
-    covariates = {name: known for name, known in survey.texts.items() if name not in survey.roles.static}
-    return {name: tuple(sorted(known)) for name, known in covariates.items() if known is not None}
 
 
 def _days(index: Any) -> NDArray[np.datetime64]:

@@ -34,11 +34,7 @@ JOINS = "/"
 
 
 def number_columns(frame: pd.DataFrame, names: Sequence[str], where: Where, role: str) -> NDArray[np.float64]:
-    """Read columns as numbers `(rows, columns)`, NaN where missing, none infinite.
-
-    Raises:
-        UserError: naming the row of a cell that is none of these.
-    """
+    """Read columns as numbers `(rows, columns)`, NaN where missing, none infinite."""
     if len(names) == 1:
         matrix = _numbers(frame[names[0]], where, role)[:, None]
     else:
@@ -128,9 +124,6 @@ def covariate_columns(
         where: names a row (from 0) in messages.
         role: of the columns, for messages.
         categorical: those that are categories; None for pandas Categoricals, and for text of which no cell is a number.
-
-    Raises:
-        UserError: naming the row of a cell that is none of these.
     """
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
@@ -174,11 +167,7 @@ def id_columns(name: str | None, columns: Collection[Hashable]) -> tuple[str, ..
 
 
 def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.DataFrame:
-    """Add the column of the ids that several columns make up, such as ``A/7``, if the table has not got it already.
-
-    Raises:
-        UserError: for cells that are no ids, and for different ones that would be the same joined.
-    """
+    """Add the column of the ids that several columns make up, such as ``A/7``, if the table has not got it already."""
     parts = id_columns(name, frame.columns)
     if len(parts) < 2 or name is None:
         return frame
@@ -204,11 +193,7 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
 
 
 def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-    """Number the series of each row, `(rows,)`, and list the ids, sorted, so that the order of rows decides nothing.
-
-    Raises:
-        UserError: naming the row of an id that is missing, or is neither a text nor a number.
-    """
+    """Number the series of each row, `(rows,)`, and list the ids, sorted, so that the order of rows decides nothing."""
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
     try:

@@ -55,9 +55,6 @@ def read_cells(
         dates: columns that are kept as they are written, as ``010220`` is the first of February.
         has_header: whether the first row names the columns; else they are 0, 1, ...
         text: what separates its cells, and how its numbers are written.
-
-    Raises:
-        UserError: naming the file and what is wrong with it, with the line where one is known.
     """
     with _refusals(path, text, has_header=has_header), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
@@ -136,10 +133,6 @@ class _Lines:
     """The lines of a CSV file that are read: unpacked, without those before the header and those of comments.
 
     A line within a quoted cell is no comment, whatever it begins with.
-
-    Attributes:
-        number: of the last line, from 1, as an editor counts them.
-        start: that of the first line since it was set to 0.
     """
 
     def __init__(self, path: Path, text: TextFormat) -> None:
@@ -147,7 +140,8 @@ class _Lines:
         self._file: Any = opened(path, "rt", newline="", encoding=text.codec)
         self._comment, self._skipped = text.comment, text.skip_rows
         self._is_quoted, self._is_new = False, True
-        self.number = self.start = 0
+        self.number = 0  # of the last line, from 1, as an editor counts them
+        self.start = 0  # of the first line since it was set to 0
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Files of every kind: whether one is there and the same, and what is wrong with it."""
+"""Files of every kind: whether one is there and the same, and how to say what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,13 @@ _MAX_COLUMNS = 100_000
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is no file.
-
-    Raises:
-        UserError: naming it.
-    """
+    """Refuse a path that is no file."""
     if path.is_dir() or not path.exists():
         raise UserError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there: no such file'}")
 
 
 def check_columns(path: Path, count: int) -> None:
-    """Refuse a table of so many columns that it can only be a mistake.
-
-    Raises:
-        UserError: naming the file and the most columns that are read.
-    """
+    """Refuse a table of so many columns that it can only be a mistake."""
     if count > _MAX_COLUMNS:
         raise UserError(
             f"{path} has {count} columns or more; at most {_MAX_COLUMNS} are read (write many series as rows of "

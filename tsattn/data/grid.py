@@ -204,7 +204,8 @@ def _months(days: NDArray[np.int64]) -> str | None:
     chosen = grids[best]
     if chosen.sum() < 3 or (4 * chosen.sum() <= 3 * len(days) if best in weekdays else 2 * chosen.sum() <= len(days)):
         return None
-    step = _mode(np.diff(days[chosen].view("M8[D]").astype("M8[M]").view(np.int64)))
+    months: NDArray[np.int64] = days[chosen].view("M8[D]").astype("M8[M]").view(np.int64)
+    step = _mode(np.diff(months))
     if best in weekdays:
         return f"{step}{best}"
     first = (days - in_month + 1 if best == "MS" else days)[chosen][:1]
@@ -233,7 +234,8 @@ def regularity(index: Times) -> str:
         return advice
     days = wall_times(index) // _DAY
     in_month, months = _days_of_month(days), days.view("M8[D]").astype("M8[M]")
-    usual, step = _mode(in_month), _mode(np.diff(months.astype(np.int64)))
+    numbers: NDArray[np.int64] = months.astype(np.int64)
+    usual, step = _mode(in_month), _mode(np.diff(numbers))
     lengths = ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
     if usual not in (29, 30) or step < 1 or 3 * (in_month == np.minimum(usual, lengths)).sum() <= 2 * len(days):
         return advice
@@ -253,7 +255,8 @@ def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> 
     """
     follows = np.concatenate([[False], coordinates[1:] - coordinates[:-1] <= 1])
     follows[begin] = False
-    return ~np.logical_or.reduceat(follows, begin) & (np.diff(begin, append=len(coordinates)) > 2)
+    coarser: NDArray[np.bool_] = ~np.logical_or.reduceat(follows, begin)
+    return coarser & (np.diff(begin, append=len(coordinates)) > 2)
 
 
 def are_business_days(index: Times, begin: NDArray[np.int64]) -> bool:
@@ -294,8 +297,9 @@ def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64
     is_long = (k > 1) & (length > 3)  # one date that is wrong is rare, too
     k = np.maximum(k, 2)
     rarity = k * np.log(k) - (k - 1) * np.log(k - 1)  # minus the logarithm of that probability
-    runs: NDArray[np.int64] = np.stack([first, first + length - 1], axis=1)
-    return runs[is_long & (length * rarity > np.log(len(steps)) + _CERTAIN)]
+    is_certain = is_long & (length * rarity > np.log(len(steps)) + _CERTAIN)
+    runs: NDArray[np.int64] = np.stack([first, first + length - 1], axis=1)[is_certain]
+    return runs
 
 
 def _days(index: Times) -> NDArray[np.datetime64]:
@@ -314,7 +318,8 @@ def _index(days: NDArray[np.int64]) -> pd.DatetimeIndex:
 
 
 def _on_grid(days: NDArray[np.int64], alias: str) -> NDArray[np.bool_]:
-    return Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
+    is_on: NDArray[np.bool_] = Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
+    return is_on
 
 
 def _mode(steps: NDArray[np.int64]) -> int:

@@ -56,32 +56,15 @@ class Roles:
     @property
     def named(self) -> list[tuple[str, str]]:
         """Role and name of each column."""
-        return [
-            *([("id", self.id)] if self.id is not None else []),
-            ("time", self.time),
-            *(("target", name) for name in self.target),
-            *(("past covariate", name) for name in self.past),
-            *(("future covariate", name) for name in self.future),
-            *(("static", name) for name in self.static),
-            *([("weight", self.weight)] if self.weight is not None else []),
-        ]
+        columns = {"id": (self.id,), "time": (self.time,), "target": self.target, "past covariate": self.past}
+        columns |= {"future covariate": self.future, "static": self.static, "weight": (self.weight,)}
+        return [(role, name) for role, names in columns.items() for name in names if name is not None]
 
 
 def assigned(
     frame: pd.DataFrame, source: str, columns: Columns, weight: str | None, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, Roles]:
-    """Give each column of a table its role; no cell is looked at.
-
-    Args:
-        frame: the table.
-        source: what it is, for messages.
-        columns: those that are named.
-        weight: the column of weights of rows.
-        allow_steps: see `plain_frame`.
-
-    Raises:
-        UserError: for a table without the columns that it needs.
-    """
+    """Give each column of a table its role; no cell is looked at."""
     frame, time_column = plain_frame(frame, source, columns.id_column, columns.time_column, allow_steps=allow_steps)
     roles = replace(find_roles(frame, source, replace(columns, time_column=time_column)), weight=weight)
     every_target = columns.target is None
@@ -95,18 +78,10 @@ def plain_frame(
 ) -> tuple[pd.DataFrame, str | None]:
     """Put a table over a plain index, its column names text, ids and time stamps in columns.
 
-    Args:
-        table: the table.
-        source: what it is, for messages.
-        id_column: the column of ids, if it was named.
-        time_column: the column of time stamps, if it was named.
-        allow_steps: whether an index of whole numbers beside columns of numbers alone counts steps.
+    With `allow_steps` an index of whole numbers beside columns of numbers alone counts steps.
 
     Returns:
         the frame, and the column of time stamps if it was named or was the index.
-
-    Raises:
-        UserError: for two columns of one name, and a wide table with time stamps both as its index and in a column.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns, index = frame.columns, frame.index
@@ -174,14 +149,13 @@ def is_nameless(column: str) -> bool:
 def _without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.DataFrame:
     """Leave out what is left of the index of a frame that was saved: it counts the rows, and has no name."""
     named = {roles.time, *roles.past, *roles.future, *roles.static, roles.weight}
-    saved = [
-        name
-        for name in frame.columns
-        if is_nameless(name)
-        and name not in named
-        and pd.api.types.is_integer_dtype(frame[name].dtype)
-        and np.array_equal(frame[name].to_numpy(), np.arange(len(frame)))
-    ]
+    rows = np.arange(len(frame))
+
+    def is_saved(name: str) -> bool:
+        is_free = is_nameless(name) and name not in named and pd.api.types.is_integer_dtype(frame[name].dtype)
+        return is_free and np.array_equal(frame[name].to_numpy(), rows)
+
+    saved = [*filter(is_saved, frame.columns)]
     for name in saved:
         logger.warning(
             "%s: column %s counts the rows, as a saved index does; it is not used", source, shown(repr(name))
@@ -190,11 +164,7 @@ def _without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.D
 
 
 def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
-    """The roles that were named; id, time and target columns are found by their usual names where none are.
-
-    Raises:
-        UserError: if there is no column of time stamps, or no target in a long table.
-    """
+    """The roles that were named; id, time and target columns are found by their usual names where none are."""
     columns, id_column, target = set(frame.columns), named.id_column, named.target
     usual = _usual_names(columns)
     if id_column is None and usual is not None:
@@ -231,11 +201,6 @@ def check_roles(
         roles: the columns named or found.
         every_target: whether all columns of a wide table without another role are targets.
         needs_target: whether the table must have a target.
-
-    Raises:
-        UserError: for unknown columns, a column of two roles, a table without the target that it needs, ids or time
-            stamps named like a column of forecasts, a target without a name that was not listed, and a wide table of
-            ``y`` or ``target`` and others, which may be covariates.
     """
     named = roles.named
     columns, role_of = set(frame.columns), dict[str, str]()
@@ -295,16 +260,7 @@ def collected(
 ) -> Any:
     """Compute a lazy frame, of the columns that have a role alone; any other table stays as it is.
 
-    Args:
-        table: lazy or not.
-        source: what it is, for messages.
-        columns: those that are named.
-        weight: the column of weights of rows.
-        needs_target: whether the table must have a target.
-
-    Raises:
-        UserError: for a column that is lacking or holds no single values, before anything is computed, and for what the
-            library says while it computes.
+    A column that is lacking or holds no single values is refused before anything is computed.
     """
     if not is_lazy(table):
         return table
@@ -317,11 +273,10 @@ def collected(
     roles = replace(find_roles(empty, source, columns), weight=weight)
     with quiet():  # what is not used is not computed
         roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
-    used = [name for _, name in roles.named if name in schema]
-    used += [name for name in id_columns(roles.id, schema.names()) if name not in used]
-    for name in used:
-        if schema[name].is_nested():
-            raise UserError(f"column {shown(name)} of {source} holds {schema[name]}, not single values")
+    names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
+    used = [name for name in names if name in schema]
+    if nested := [name for name in used if schema[name].is_nested()]:
+        raise UserError(f"column {shown(nested[0])} of {source} holds {schema[nested[0]]}, not single values")
     try:
         return lazy.select(used).collect().to_native()
     except Exception as error:  # as above

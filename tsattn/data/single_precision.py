@@ -34,11 +34,10 @@ _PIECE = 1 << 20  # numbers that are looked at together
 def blurred_columns(
     part: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], *, together: bool = False
 ) -> NDArray[np.bool_]:
-    """The series and columns of which rounding takes a part of most changes from a row to the next.
+    """Find the series and columns of which rounding takes a part of most changes from a row to the next.
 
-    So are small series beside a large one with one scale for all, and one whose outlier decides its scale: steps from
-    or to an outlier do not count. Where no other step changes, rounding may take a part of the values themselves: of
-    zeros a part of the smallest other value, or of one where the others seem to be fill values.
+    Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
+    themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
 
     Args:
         part: `(rows, n)` of all series end to end, NaN where missing.
@@ -98,14 +97,7 @@ def farthest_row(column: NDArray[np.float64], center: float, first: int = 0, end
 
 
 def cell_words(panel: Panel, name: str, place: tuple[int, ...], values: NDArray[np.float64] | None = None) -> str:
-    """A number of a panel in words: its series or covariate, value and time stamp.
-
-    Args:
-        panel: the series.
-        name: ``values``, ``past_covariates`` or ``future_covariates``.
-        place: row and column of that part.
-        values: the numbers before a transform; those of the panel by default.
-    """
+    """A number at a row and column of a part of a panel in words; `values` are the numbers before a transform."""
     row, column = place
     number = (getattr(panel, name) if values is None else values)[row, column]
     series = panel.ids[panel.starts.searchsorted(row, side="right") - 1]
@@ -122,10 +114,7 @@ def warn_of_far(
 ) -> bool:
     """Log the value farthest from the mean of the training rows, if it is too far to be measured; whether one is.
 
-    Args:
-        scaled: ``(value - mean) / scale`` of the training rows, NaN where missing.
-        scale: broadcastable to that; 1 where the training rows are constant.
-        words: says which value is at a place of `scaled`.
+    `scaled` is ``(value - mean) / scale`` of the training rows, and `scale` 1 where they are constant.
     """
     size = np.abs(scaled)
     is_far = size > np.where(scale == 1, _FARTHEST_OF_CONSTANT, _FARTHEST)

@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,12 +23,9 @@ from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = [
     *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps", "time_unit"),
-    *("time_zone", "times_like", "times_of"),
+    *("time_zone", "times_of"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -60,9 +57,6 @@ def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = No
         column: time stamps, dates, text or whole numbers such as 20160701; or periods, of which the first is taken.
         where: names a row (from 0) in messages.
         date_format: how text and numbers are written; None: it is found.
-
-    Raises:
-        UserError: naming the first row that is no date, or two formats that fit all rows.
     """
     form = time_form([(column, where)], date_format, "D")
     stamps = read_times(column, where, form)
@@ -71,18 +65,9 @@ def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = No
 
 
 def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
-    """Find how time is written, in all parts of a column; no more parts are asked for than it takes.
+    """Find how time is written in all parts of a column, with what names their rows; no more are read than it takes.
 
-    Args:
-        columns: its parts, with what names their rows (from 0) in messages.
-        date_format: how it is written, if that is known.
-        frequency: of the table; one of steps makes whole numbers steps.
-
-    Returns:
-        what `read_times` takes.
-
-    Raises:
-        UserError: naming the first row that is no date, or two formats that fit all rows.
+    A `date_format` that is given is it; with a frequency of steps, whole numbers are steps.
     """
     counts_steps = frequency is not None and is_steps(frequency)
     if date_format is not None:
@@ -105,7 +90,7 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
         readings = {form: _parsed(texts, form) for form in fitting}
         kept = [form for form, stamps in readings.items() if not stamps.hasnans]
         if not kept:
-            best = min(readings, key=lambda name: int(readings[name].isna().sum()), default=None)
+            best = min(readings, key=lambda name: np.count_nonzero(readings[name].isna()), default=None)
             row = 0 if best is None else int(readings[best].isna()[codes].argmax())
             raise _no_date(part, row, where, best if row else None)
         for other in kept[1:]:
@@ -125,16 +110,7 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
 
 
 def read_times(column: pd.Series, where: Where, form: str | None) -> Times:
-    """Read time stamps of one time zone, or steps, none missing.
-
-    Args:
-        column: part of a column of time.
-        where: names a row (from 0) in messages.
-        form: what `time_form` found.
-
-    Raises:
-        UserError: naming the first row that is neither, or not within the years 1678 to 2261.
-    """
+    """Read part of a column of time stamps of one time zone, or steps, none missing, in the form of `time_form`."""
     kind, name = column.dtype, shown(column.name)
     stamps: Any
     if isinstance(kind, pd.PeriodDtype):
@@ -243,11 +219,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeI
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """The different texts, stripped, and which of them each cell is.
-
-    Raises:
-        UserError: naming the first row without one.
-    """
+    """The different texts, stripped, and which of them each cell is."""
     codes, uniques = _factorized(cells)
     if (codes < 0).any():
         raise _no_date(cells, int((codes < 0).argmax()), where)
@@ -313,17 +285,7 @@ def _other_zone(cells: pd.Series, row: int, where: Where) -> UserError:
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
-    """Convert time stamps to the time zone of others; steps stay as they are.
-
-    Args:
-        other: the time stamps whose zone is taken.
-        time: those to convert.
-        source: what these are of, for messages.
-        others: what the other time stamps are of.
-
-    Raises:
-        UserError: if one has a zone and the other has not, one counts steps, or days are no days in the other zone.
-    """
+    """Convert the time stamps of `source` to the time zone of `others`, which has `other`; steps stay as they are."""
     if not isinstance(time, pd.DatetimeIndex) or not isinstance(other, pd.DatetimeIndex):
         if isinstance(time, pd.DatetimeIndex) == isinstance(other, pd.DatetimeIndex):
             return time
@@ -374,27 +336,12 @@ def kept_zone(time: Times) -> str | None:
 
 
 def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> Times:
-    """The time stamps of numbers that `time_numbers` gave, a view of them.
-
-    Args:
-        numbers: `(rows,)`.
-        unit: of time stamps; None for steps.
-        zone: their time zone, or its name.
-    """
+    """The time stamps of numbers `(rows,)` that `time_numbers` gave, a view of them; steps without a unit."""
     if unit is None:
         return pd.Index(numbers, copy=False)
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
     return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
-
-
-def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
-    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
-    if not isinstance(time, pd.DatetimeIndex):
-        return times_of(stamps, None)
-    index = times_of(stamps, "ns", time.tz)
-    assert isinstance(index, pd.DatetimeIndex)
-    return index.as_unit(time.unit)
 
 
 def no_times_of(task: Task) -> Times | None:

@@ -203,9 +203,6 @@ def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: arguments by name, those of `READING` among them; what is not there is as by default.
-
-    Raises:
-        UserError: for what text or weights cannot be.
     """
     plain = {name: given[name] for name in READING if name in given and name not in (*_TEXT, *_WEIGHTS)}
     text = TextFormat(**{name: given[name] for name in _TEXT if name in given})
@@ -241,11 +238,7 @@ def _joined_name(columns: Any, what: str) -> str | None:
 
 
 def check_choices(scaling: str, val_windows: object) -> None:
-    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``.
-
-    Raises:
-        UserError: naming the argument and what is valid.
-    """
+    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``."""
     if scaling not in _SCALINGS:
         raise UserError(f"scaling must be one of {one_of(_SCALINGS)}, not {scaling!r}")
     is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1

@@ -35,23 +35,14 @@ _FUTURE = "the frame of future values"
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose columns have roles.
+    """A table whose columns have roles."""
 
-    Attributes:
-        frame: its cells, not yet looked at.
-        roles: which column is what.
-        source: what the table is, for messages.
-        text: how its text is written.
-        frequency: of its time stamps, if it is known.
-        row_of: names a row (from 0) in messages; None for ``the frame, row 1`` and so on.
-    """
-
-    frame: pd.DataFrame
+    frame: pd.DataFrame  # its cells, not yet looked at
     roles: Roles
-    source: str
+    source: str  # what it is, for messages
     text: TextFormat
-    frequency: str | None = None
-    row_of: Callable[[int], str] | None = None
+    frequency: str | None = None  # if it is known
+    row_of: Callable[[int], str] | None = None  # names a row (from 0); None for ``the frame, row 1`` and so on
 
     def where(self, row: int) -> str:
         """What a row, counted from 0, is called in messages."""
@@ -60,35 +51,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a table in the order given, every cell checked.
+    """Rows of a table in the order given, every cell checked; what is missing is NaN."""
 
-    Attributes:
-        names: the ids in these rows, sorted; ``("series",)`` for a wide table.
-        series: `(R,)` int64 number of the series of each row.
-        time: `(R,)` time stamps, or steps.
-        values: `(R, C)` float64 targets, NaN where missing.
-        past: `(R, P)` float64 past covariates, NaN where missing.
-        known: `(R, F)` float64 future covariates, NaN where missing.
-        weights: `(R, 1)` float64 weights; `(R, 0)` without such a column.
-        static: `(R, K)` float64 categories of the static columns, from 1 on, NaN where missing.
-        where: names a row (from 0) in messages.
-        categories: of the static columns and of the covariates that are such.
-        is_own: whether they are of the table itself, not of a future that was given beside it.
-        start: the number of the first of them, counted over all parts of the table.
-    """
-
-    names: tuple[Any, ...]
-    series: NDArray[np.int64]
-    time: Times
-    values: NDArray[np.float64]
-    past: NDArray[np.float64]
-    known: NDArray[np.float64]
-    weights: NDArray[np.float64]
-    static: NDArray[np.float64]
-    where: Callable[[int], str]
-    categories: Categories = field(default_factory=dict)
-    is_own: bool = True
-    start: int = 0
+    names: tuple[Any, ...]  # the ids in these rows, sorted; ``("series",)`` for a wide table
+    series: NDArray[np.int64]  # `(R,)` the number of the series of each row
+    time: Times  # `(R,)` time stamps, or steps
+    values: NDArray[np.float64]  # `(R, C)` targets
+    past: NDArray[np.float64]  # `(R, P)` past covariates
+    known: NDArray[np.float64]  # `(R, F)` future covariates
+    weights: NDArray[np.float64]  # `(R, 1)`; `(R, 0)` without such a column
+    static: NDArray[np.float64]  # `(R, K)` categories of the static columns, from 1 on
+    where: Callable[[int], str]  # names a row (from 0) in messages
+    categories: Categories = field(default_factory=dict)  # of static columns, and covariates that are such
+    is_own: bool = True  # of the table itself, not of a future that was given beside it
+    start: int = 0  # the number of the first row, counted over all parts of the table
 
 
 def read_rows(
@@ -99,7 +75,7 @@ def read_rows(
     time: Times | None = None,
     start: int = 0,
 ) -> Rows:
-    """Read the rows of a table.
+    """Read the rows of a table; the first cell that cannot be used is refused, naming its row.
 
     Args:
         table: the table.
@@ -107,9 +83,6 @@ def read_rows(
         categorical: the covariates that are categories; None finds them, see `covariate_columns`.
         time: that of the rows, if it was read before.
         start: the number of the first row.
-
-    Raises:
-        UserError: for a cell that cannot be used, naming its row.
     """
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
@@ -133,18 +106,7 @@ def read_rows(
 def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:
     """Read the rows of a frame or file of future values: ids, time stamps and future covariates alone.
 
-    Series that the table has not got are left out, which is logged.
-
-    Args:
-        frame: as a user gives it.
-        own: the rows of the table.
-        roles: of the columns of that.
-        text: how its text is written.
-        source: what the table is, for messages.
-
-    Raises:
-        UserError: for what is no such frame, a cell that cannot be used, naming its row, a future of other series, and
-            one without the table's time zone.
+    Series that the table, whose rows are `own`, has not got are left out, which is logged.
     """
     if not roles.future:
         raise UserError(
@@ -181,7 +143,10 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
         names=tuple(same[name] for name in rows.names if name in same),
         series=(np.cumsum(is_there) - 1)[rows.series[kept]],
         time=in_zone_of(own.time, rows.time[kept], _FUTURE, source),
-        **{name: missing(getattr(own, name)) for name in ("values", "past", "weights", "static")},
+        values=missing(own.values),
+        past=missing(own.past),
+        weights=missing(own.weights),
+        static=missing(own.static),
         known=rows.known[kept],
         where=lambda row: rows.where(int(kept[row])),
         is_own=False,
@@ -190,11 +155,7 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
 
 
 def check_rising(rows: Rows) -> None:
-    """Refuse rows of a series whose time stamps do not rise in the order given.
-
-    Raises:
-        UserError: naming the first such row.
-    """
+    """Refuse rows of a series whose time stamps do not rise in the order given."""
     order = np.argsort(rows.series, kind="stable")
     stamps = counts(rows.time)[order]
     back = order[1:][(np.diff(stamps) <= 0) & (np.diff(rows.series[order]) == 0)]

@@ -108,11 +108,7 @@ def opened(
     time_column: str | None = None,
     text: TextFormat = _PLAIN,
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
-    """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file).
-
-    Raises:
-        UserError: as `as_frame` and `read_table` do.
-    """
+    """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file)."""
     if not isinstance(table, str | Path):
         return as_frame(table, source), source, None
     path = Path(table).expanduser()
@@ -126,9 +122,6 @@ def as_frame(table: Any, source: str) -> pd.DataFrame:
     """Turn any frame into a pandas frame: polars, pyarrow and whatever hands out Arrow data or ``__dataframe__``.
 
     A pandas Series becomes a frame of one column, which is called ``y`` if the series has no name.
-
-    Raises:
-        UserError: for what is no frame.
     """
     if isinstance(table, pd.DataFrame):
         return table
@@ -177,9 +170,6 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
         columns: those to read, of a CSV file all; None for all.
         rows: how many at a time, at most.
         options: how it is read.
-
-    Raises:
-        UserError: for a file that cannot be read.
     """
     names, text = (options.id_column, *ID_COLUMNS), options.text
     schema = schema_of(path, text)

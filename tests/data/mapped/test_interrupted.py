@@ -22,15 +22,16 @@ from tests.data.mapped.tables_to_map import (
     saved,
     with_categories,
 )
-from tsattn.data.assembly import Assembly, _Survey
+from tsattn.data.assembly import Assembly
 from tsattn.data.mapped import convert as mapped_convert
 from tsattn.data.mapped import panel_folder
+from tsattn.data.survey import Survey
 from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES, "weight_column": "w"}
 STAGES: dict[str, tuple[Any, str]] = {
-    "counting": (_Survey, "add"),
+    "counting": (Survey, "add"),
     "writing": (Assembly, "_write"),
     "report": (Assembly, "_finished"),
     "end": (mapped_convert, "write_index"),

@@ -351,7 +351,7 @@ def test_a_covariate_is_text_or_numbers_in_all_of_a_table(tmp_path: Path, monkey
         wrong.to_csv(tmp_path / "a.csv", index=False)
         with pytest.raises(UserError, match=f"a.csv, .*{message}"):
             converted(tmp_path / "a.csv", tmp_path / "a", target=["y", "z"], **ROLES)
-    monkeypatch.setattr("tsattn.data.assembly._MOST_TEXTS", 2)
+    monkeypatch.setattr("tsattn.data.survey._MOST_TEXTS", 2)
     path = saved(frame, tmp_path / "b.parquet")
     with pytest.raises(UserError, match="covariate p has more than 2 categories up to here; give fewer, or numbers"):
         converted(path, tmp_path / "b", target=["y", "z"], **ROLES)

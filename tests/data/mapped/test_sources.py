@@ -140,30 +140,17 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "stamp twice far away": (lambda f: pd.concat([f, f[:1]]), r"row 1034: .* of series s0 is there twice"),
     "inf": (lambda f: f.assign(y=f["y"].where(f.index != 500, np.inf)), "row 501: the value of y is infinite"),
-    "no id": (lambda f: f.assign(unique_id=f["unique_id"].where(f.index != 400)), "row 401: the id in column"),
     "no stamp": (lambda f: f.assign(ds=f["ds"].where(f.index != 400)), "row 401: .* is not a date"),
-    "text values": (lambda f: f.assign(y=f["y"].astype(str) + "x"), "row 1: .* is not a number"),
-    "bools": (lambda f: f.assign(y=f["y"] > 0), "row 1: True in column y is not a number"),
-    "no values": (
-        lambda f: f.assign(y=f["y"].where(f["unique_id"] != "s2")),
-        "every value of y of series s2 is missing",
-    ),
     "off the grid": (
         lambda f: f.assign(ds=f["ds"].where(f.index != 300, f["ds"] + pd.Timedelta(7, "min"))),
         "row 301: time stamp .* of series s1 comes .* is not on the grid of frequency 'h'",
-    ),
-    "other frequency": (
-        lambda f: pd.concat([f[:260], f[260:660].assign(ds=pd.date_range("2020", periods=400, freq="D"))]),
-        "time stamps of series .* have frequency|not on the grid",
     ),
     "two rhythms": (
         lambda f: f[(f.index < 400) | (f.index >= 660) | (f.index % 2 == 0)],
         "the time stamps of series s1 come 0 days 02:00:00 apart",
     ),
     "too many gaps": (lambda f: f[(f.index < 270) | (f.index > 650)], "more than max_filled 0.5 allows"),
-    "no column": (lambda f: f.drop(columns="z"), "has no target column z"),
     "no rows": (lambda f: f[:0].astype({"unique_id": "string"}), "has no rows"),
-    "two rows": (lambda f: f.groupby("unique_id").head(2), "give the frequency"),
 }
 
 

@@ -204,11 +204,7 @@ def _write(source: TableSource, partial: Path) -> None:
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Be the one process that writes this folder; the lock of one that was killed is free.
-
-    Raises:
-        UserError: for a folder that cannot be written.
-    """
+    """Be the one process that writes this folder; the lock of one that was killed is free."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.with_name(f"{folder.name}.lock"))
@@ -228,19 +224,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 class TableSource:
-    """A CSV, Parquet or Arrow file, or a folder of such files, read part by part in the order of their names.
-
-    Args:
-        path: the file or folder.
-        options: how it is read.
-
-    Attributes:
-        files: all of them.
-        roles: which column is what.
-
-    Raises:
-        UserError: for what is no such table, or has no such columns.
-    """
+    """A CSV, Parquet or Arrow file, or a folder of such files, read part by part in the order of their names."""
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path, self.options = path, options
@@ -253,16 +237,11 @@ class TableSource:
         self._form: tuple[str | None] | None = None
 
     def states(self) -> list[tuple[str, int, int]]:
-        """Name, size and last change, in nanoseconds since 1970-01-01, of each file.
-
-        Raises:
-            UserError: for one that is gone.
-        """
+        """Name, size and last change, in nanoseconds since 1970-01-01, of each file."""
         try:
-            stats = [(file.name, file.stat()) for file in self.files]
+            return [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in self.files]
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
-        return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
     def checksums(self) -> list[str]:
         """SHA-256 of each file; all of it is read."""
@@ -278,11 +257,7 @@ class TableSource:
         )
 
     def parts(self) -> Iterator[Rows]:
-        """All rows.
-
-        Raises:
-            UserError: for a file that cannot be read, or lacks a column, and a cell that cannot be used.
-        """
+        """All rows."""
         for frame, where, start in self._frames([name for _, name in self.roles.named]):
             table = Table(frame, self.roles, str(self.path), self.options.text, self.options.frequency, where)
             yield read_rows(table, time=read_times(frame[self.roles.time], where, self._time_form()), start=start)

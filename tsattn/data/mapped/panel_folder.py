@@ -74,11 +74,7 @@ def _immutable(plain: Any) -> Any:
 
 
 def weight_cells(folder: Path, column: str | None) -> NDArray[np.float64] | None:
-    """`(rows, 1)` weights in a column of the table that a folder was made of, NaN in filled gaps; None without a name.
-
-    Raises:
-        UserError: for a column that was not converted as one of weights.
-    """
+    """`(rows, 1)` weights in a column of the converted table, NaN in filled gaps; None without a name."""
     if column is None:
         return None
     own = read_index(folder)["weight_name"]
@@ -92,11 +88,7 @@ def weight_cells(folder: Path, column: str | None) -> NDArray[np.float64] | None
 
 
 def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
-    """Take the columns that are named; all where none are.
-
-    Raises:
-        UserError: for a column that it has not got in that role, or another frequency.
-    """
+    """Take the columns that are named; all where none are."""
     advice = "convert the table anew to change it"
     for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
         if name is not None and name != own:
@@ -123,11 +115,7 @@ def choose(panel: Panel, options: TableOptions, source: str) -> Panel:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Read ``panel.json``.
-
-    Raises:
-        UserError: if it is not there, damaged or of another version.
-    """
+    """Read ``panel.json``."""
     try:
         index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
         number = index["format"]
@@ -143,7 +131,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 def write_index(
     folder: Path, panel: Panel, cells: NDArray[Any] | None, weight: str | None, source: dict[str, Any]
 ) -> None:
-    """Finish a folder: its small arrays, and last of all ``panel.json``.
+    """Finish the folder of a panel: its small arrays, and last of all ``panel.json``.
 
     Args:
         folder: with the arrays of rows.
@@ -172,12 +160,7 @@ def write_index(
 
 
 def new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
-    """Make an array of zeros in a file, to be written to.
-
-    Raises:
-        OSError: if the disk is full.
-        UserError: if it would be.
-    """
+    """Make an array of zeros in a file, to be written to."""
     needed, free = int(np.prod(shape)) * np.dtype(kind).itemsize, shutil.disk_usage(path.parent).free
     if needed > free:
         raise UserError(
