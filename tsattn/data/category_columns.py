@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = [
-    *("MOST", "UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded"),
-]
+__all__ = ["MOST", "UNSEEN", "Categories", "aligned_categories", "category_names", "in_categories", "recoded"]
 
 logger = logging.getLogger("tsattn")
 

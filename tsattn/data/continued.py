@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from tsattn.data.assembly import Assembly
 from tsattn.data.category_columns import in_categories
 from tsattn.data.columns import id_order
-from tsattn.data.grid import counts
+from tsattn.data.grid import Grid, counts
 from tsattn.data.matching import in_static_categories, with_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles
-from tsattn.data.stamps import in_zone_of
+from tsattn.data.stamps import in_zone_of, times_like
 from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Rows, future_rows
 from tsattn.errors import UserError, shown
@@ -115,40 +115,47 @@ def appended(panel: Panel, later: Panel) -> Panel:
     ids = tuple(names[place] for place in id_order(names))
     S, place = len(ids), {name: number for number, name in enumerate(ids)}
     first, second = (np.array([place[name] for name in one.ids], np.int64) for one in (panel, later))
-    begins = np.full(S, np.iinfo(np.int64).max)
-    begins[second] = counts(later.time)[later.starts[:-1]]
-    owner = first.repeat(panel.lengths)
-    kept = counts(panel.time) < begins[owner]
-    owners = np.concatenate([owner[kept], second.repeat(later.lengths)])
+    # coordinates are found together: of stamps that clocks have moved, the others tell the usual time of day
+    edges = [one.time[rows] for one in (panel, later) for rows in (one.starts[:-1], one.starts[1:] - 1)]
+    grid = Grid(edges[0].append(edges[1:]), panel.frequency)
+    coordinates, found = grid.split(edges[1].append(edges[2]))
+    end, begin, phase, other = np.zeros((4, S), np.int64)
+    end[first], phase[first] = coordinates[: len(panel)] + 1, found[: len(panel)]
+    begin[second], other[second] = coordinates[len(panel) :], found[len(panel) :]
+    both = np.intersect1d(first, second)
+    wrong = both[phase[both] != other[both]]
+    if wrong.size:
+        raise UserError(
+            f"the later rows of series {shown(ids[wrong[0]])} are not on the time grid of those before; both need the "
+            f"same, at frequency {panel.frequency!r}"
+        )
+    # of each series: rows of the first panel, filled ones, rows of the second
+    mine, gap, theirs = np.zeros((3, S), np.int64)
+    mine[first], theirs[second] = panel.lengths, later.lengths
+    origin = end - mine
+    mine[both] = np.clip(begin[both] - origin[both], 0, mine[both])
+    gap[both] = np.where(mine[both] > 0, begin[both] - origin[both] - mine[both], 0)
+    starts = np.concatenate([[0], np.cumsum(mine + gap + theirs)])
+    step = np.arange(len(panel.time)) - panel.starts[:-1].repeat(panel.lengths)
+    kept = step < mine[first].repeat(panel.lengths)
+    to = (starts[:-1][first].repeat(panel.lengths) + step)[kept]
+    shift = (starts[:-1] + mine + gap)[second] - later.starts[:-1]
+    to = np.concatenate([to, np.arange(len(later.time)) + shift.repeat(later.lengths)])
 
-    def where(row: int) -> str:
-        return "the rows before" if row < kept.sum() else "the later rows"
+    def rows(name: str) -> Any:
+        one = getattr(panel, name)
+        if one is None:
+            return None
+        result = np.full((starts[-1], one.shape[1]), np.nan)
+        result[to] = np.concatenate([one[kept], getattr(later, name)])
+        return result
 
-    parts = ("values", "past_covariates", "future_covariates")
-    pairs = [(getattr(panel, name), getattr(later, name)) for name in parts]
-    columns = [
-        np.concatenate([one[kept], other]) if one is not None else np.zeros((len(owners), 0)) for one, other in pairs
-    ]
-    none = np.zeros((len(owners), 0))
-    rows = Rows(
-        names=ids,
-        series=owners,
-        time=panel.time[kept].append(later.time),
-        values=np.zeros((len(owners), 1)),  # no row is ahead, whatever is missing
-        past=np.concatenate(columns, axis=1),
-        known=none,
-        weights=none,
-        static=none,
-        where=where,
-        categories=panel.covariate_categories,
-    )
-    every = (*panel.channels, *panel.past_names, *panel.future_names)
-    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("",), every)
-    with quiet():  # filled rows were told of when the panels were read
-        joined, _ = Assembly(lambda: [rows], roles, _LATER, where, frequency=panel.frequency).panel()
-    assert joined.past_covariates is not None
-    split = np.split(joined.past_covariates, np.cumsum([part.shape[1] for part in columns[:2]]), axis=1)
-
+    stamps, is_gap = np.empty(starts[-1], np.int64), np.ones(starts[-1], dtype=bool)
+    stamps[to], is_gap[to] = np.concatenate([counts(panel.time)[kept], counts(later.time)]), False
+    filled = np.flatnonzero(is_gap)
+    if filled.size:
+        owner = np.searchsorted(starts, filled, side="right") - 1
+        stamps[filled] = counts(grid.join((origin - starts[:-1])[owner] + filled, phase[owner]))
     categories = tuple(
         tuple(sorted({*mine, *others}))
         for mine, others in zip(panel.static_categories, later.static_categories, strict=True)
@@ -157,25 +164,23 @@ def appended(panel: Panel, later: Panel) -> Panel:
     ahead, steps = [], np.zeros(S, np.int64)
     for one, numbers in ((panel, first), (later, second)):
         if static is not None:
-            static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
+            static[numbers] = in_static_categories(one, categories, _SERIES).static
         is_end = (one is later) | ~np.isin(numbers, second)
         part = one.take(np.flatnonzero(is_end))
         if part.ahead is not None:
             steps[numbers[is_end]] = np.diff(part.ahead_starts)
             ahead.append((part.ahead, numbers[is_end].repeat(np.diff(part.ahead_starts))))
-    known: NDArray[np.float64] | None = None
+    joined: NDArray[np.float64] | None = None
     if ahead:
         order = np.argsort(np.concatenate([numbers for _, numbers in ahead]), kind="stable")
-        known = np.concatenate([values for values, _ in ahead])[order]
+        joined = np.concatenate([values for values, _ in ahead])[order]
     return replace(
         panel,
         ids=ids,
-        time=joined.time,
-        starts=joined.starts,
-        values=split[0],
-        past_covariates=None if panel.past_covariates is None else split[1],
-        future_covariates=None if panel.future_covariates is None else split[2],
-        ahead=known,
+        time=times_like(panel.time, stamps),
+        starts=starts,
+        **{name: rows(name) for name in ("values", "past_covariates", "future_covariates")},
+        ahead=joined,
         ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
         static=static,
         static_categories=categories,

@@ -25,7 +25,7 @@ from tsattn.task import UNKNOWN_ZONE, Task
 
 __all__ = [
     *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps", "time_unit"),
-    *("time_zone", "times_of"),
+    *("time_zone", "times_like", "times_of"),
 ]
 
 logger = logging.getLogger("tsattn")
@@ -136,6 +136,8 @@ def read_times(column: pd.Series, where: Where, form: str | None) -> Times:
     if stamps.min() < earliest or stamps.max() > latest:
         row = int(((stamps < earliest) | (stamps > latest)).argmax())
         raise UserError(f"{where(row)}: {stamps[row]} is not within the years 1678 to 2261")
+    if len(stamps) < len(column):  # they come again and again
+        return times_of(np.resize(stamps.asi8, len(column)), stamps.unit, stamps.tz)
     return pd.DatetimeIndex(stamps)
 
 
@@ -197,6 +199,7 @@ def _from_objects(cells: pd.Series, where: Where, form: str | None) -> pd.Dateti
 
 
 def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeIndex:
+    """The stamps of texts; of those that come again and again, once."""
     form = form or time_form([(cells, where)], None, None)
     assert form is not None
     codes, texts = _unique_texts(cells, where)
@@ -219,7 +222,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeI
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """The different texts, stripped, and which of them each cell is."""
+    """The different texts, stripped, and which of them each cell is, up to where they begin again."""
     codes, uniques = _factorized(cells)
     if (codes < 0).any():
         raise _no_date(cells, int((codes < 0).argmax()), where)
@@ -235,8 +238,7 @@ def _factorized(cells: pd.Series) -> tuple[NDArray[np.intp], pd.Index[Any]]:
         for end in (2 * period, len(cells)):  # which is many times the work
             if not period or differs(texts[period:end], texts[: end - period]).any():
                 return pd.factorize(cells)
-        codes, uniques = pd.factorize(cells.iloc[:period])
-        return np.resize(codes, len(cells)), uniques
+        return pd.factorize(cells.iloc[:period])
     return pd.factorize(cells)
 
 
@@ -342,6 +344,15 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
     return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
+
+
+def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
+    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
+    if not isinstance(time, pd.DatetimeIndex):
+        return times_of(stamps, None)
+    index = times_of(stamps, "ns", time.tz)
+    assert isinstance(index, pd.DatetimeIndex)
+    return index.as_unit(time.unit)
 
 
 def no_times_of(task: Task) -> Times | None:
