@@ -150,10 +150,10 @@ class Panel:
             changed["static"] = self.static[:, columns] if self.static is not None and columns else None
             changed["static_names"] = tuple(static)
             changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
-        part = replace(self, **changed)
-        kept = {*part.past_names, *part.future_names}
+        panel = replace(self, **changed)
+        kept = {*panel.past_names, *panel.future_names}
         return replace(
-            part, covariate_categories={name: own for name, own in self.covariate_categories.items() if name in kept}
+            panel, covariate_categories={name: own for name, own in self.covariate_categories.items() if name in kept}
         )
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
@@ -183,8 +183,9 @@ class Panel:
         """
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
-        for part in (self.values, self.past_covariates, self.future_covariates):
-            for season in () if part is None else (1, *seasons) if part is self.values else (1,):
+        covariates = [part for part in (self.past_covariates, self.future_covariates) if part is not None]
+        for part in (self.values, *covariates):
+            for season in (1, *seasons) if part is self.values else (1,):
                 places = np.minimum(first[:, None] + np.arange(season), self.lengths[:, None] - 1)
                 missing = np.isnan(part[self.starts[:-1, None] + places])
                 for number in np.flatnonzero(missing.any(axis=(1, 2)) & (first > 0)):
@@ -281,10 +282,11 @@ class Panel:
         """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
         begin, lengths = self.starts[:-1][numbers] + first, end - first
         time = runs_of(time_numbers(self.time), begin, lengths)
-        arrays = {name: part for name in _OF_ROWS if (part := getattr(self, name)) is not None}
+        arrays: dict[str, Any] = {name: part for name in _OF_ROWS if (part := getattr(self, name)) is not None}
+        arrays = {name: runs_of(part, begin, lengths) for name, part in arrays.items()}
         return replace(
             self,
             time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            **{name: runs_of(part, begin, lengths) for name, part in arrays.items()},
+            **arrays,
         )

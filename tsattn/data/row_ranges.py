@@ -54,7 +54,8 @@ class FileView:
             base = getattr(base, "base", None)
         if base is None or base.filename is None:
             return None
-        first = np.frombuffer(base._mmap, np.uint8).__array_interface__["data"][0]
+        raw: Any = base
+        first = np.frombuffer(raw._mmap, np.uint8).__array_interface__["data"][0]
         begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
         offset = begin + array.__array_interface__["data"][0] - first
         stat = Path(base.filename).stat()
