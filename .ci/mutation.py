@@ -23,7 +23,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TABLE, EACH = ROOT / ".ci" / "mutants.csv", 25  # mutants of a file
 LOOPS = ["tests/ops/test_against_loops.py", "-k", "reference"]
-SCORES = [f"tests/evaluation/test_{name}.py" for name in ("measure", "seasonal", "quantile_parts", "reductions")]
+SCORES = [f"tests/evaluation/test_{name}.py" for name in ("measure", "window_errors", "reductions")]
 SCALES = [f"tests/{name}.py" for name in ("test_scaler", "data/test_scaling", "data/test_series_scales")]
 GOES_ON = ["tests/training/test_lightning.py", "tests/experiments/test_golden.py", "-k", "parts or middle or resumed"]
 TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functions (none: all), tests
@@ -31,14 +31,14 @@ TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functio
     ("tsattn/ops/full.py", "mean_over own_values", ["tests/attention/test_unscored.py"]),
     ("tsattn/ops/masks.py", "", LOOPS),
     ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", LOOPS),
-    ("tsattn/ops/multilevel.py", "reference count_blocks _spread _add_global", LOOPS),
+    ("tsattn/ops/multilevel_plain.py", "reference count_blocks _spread _add_global", LOOPS),
     ("tsattn/data/splits.py", "", ["tests/data/test_splits.py", "tests/data/test_series_splits.py"]),
     ("tsattn/scaler.py", "", SCALES),
-    ("tsattn/data/moments.py", "", SCALES),
+    ("tsattn/data/scaling.py", "", SCALES),
     ("tsattn/evaluation/reductions.py", "", SCORES),
     ("tsattn/evaluation/measure.py", "", SCORES),
-    ("tsattn/training/exact_resume.py", "", GOES_ON),
-    ("tsattn/training/random_state.py", "", ["tests/forecaster/test_threads.py"]),
+    ("tsattn/training/callbacks.py", "ExactResume", GOES_ON),
+    ("tsattn/training/execution.py", "own_random_state", ["tests/forecaster/test_threads.py"]),
 ]
 PAIRS = ["Lt LtE", "Gt GtE", "Eq NotEq", "Is IsNot", "In NotIn", "And Or", "Add Sub", "Div Mult", "BitAnd BitOr"]
 SWAPS = {getattr(ast, one): getattr(ast, other) for pair in PAIRS for one, other in (pair.split(), pair.split()[::-1])}

@@ -164,7 +164,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
     ahead, steps = [], np.zeros(S, np.int64)
     for one, numbers in ((panel, first), (later, second)):
         if static is not None:
-            static[numbers] = in_static_categories(one, categories, _SERIES).static
+            static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
         is_end = (one is later) | ~np.isin(numbers, second)
         part = one.take(np.flatnonzero(is_end))
         if part.ahead is not None:

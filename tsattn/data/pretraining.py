@@ -306,10 +306,11 @@ def composed_covariance(parts: Sequence[Table], rng: np.random.Generator) -> Tab
 def _drawn(covariance: Table, noise: Table) -> Table | None:
     """Series `(draws, n)` of a process; None where it is too close to singular, as products and smooth ones can be."""
     try:
-        root = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+        root: Table = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
     except linalg.LinAlgError:
         return None
-    return (root @ noise).T
+    series: Table = (root @ noise).T
+    return series
 
 
 def seasonal_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
