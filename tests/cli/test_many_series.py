@@ -274,7 +274,7 @@ def test_a_wrong_cell_of_a_packed_file_is_named_by_its_line(tmp_path: Path) -> N
         ({"id_column": ["a", "c"]}, [("x", "1")], "has no id column a/c; its columns are a, b, ds, y"),
         ({"id_column": ["a/b", "c"]}, [("x", "1")], "id_column must name columns without '/' to join them, not ['a/b"),
         ({"comment": "##"}, [("x", "1")], "comment must be one character, such as ',' or '.' or ';', not '##'"),
-        ({"skip_rows": -1}, [("x", "1")], "skip_rows must be at least 0 and a whole number, not -1"),
+        ({"skip_rows": -1}, [("x", "1")], "skip_rows must be at least 0, not -1"),
     ],
 )
 def test_ids_that_cannot_be_joined_and_lines_that_cannot_be_skipped_are_refused(

@@ -23,7 +23,7 @@ from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.saved_folders import write_checksums
 from tsattn.training import ForecastingModule
-from tsattn.training.network import CheckpointContent, read_content
+from tsattn.training.task_network import CheckpointContent, read_content
 
 SAVED = Path(__file__).parent / "saved"
 BEST = Path("checkpoints") / "best.ckpt"

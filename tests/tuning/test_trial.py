@@ -130,8 +130,8 @@ def test_limits_that_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_diverged_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = ForecastingModule._network
-    monkeypatch.setattr(ForecastingModule, "_network", lambda self, batch: math.nan * network(self, batch))
+    made = ForecastingModule._made
+    monkeypatch.setattr(ForecastingModule, "_made", lambda self, batch: math.nan * made(self, batch))
     trial, values = asked(RATE, toy(tmp_path))
     assert values is None
     assert trial.state == TrialState.PRUNED

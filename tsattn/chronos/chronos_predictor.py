@@ -24,7 +24,7 @@ from tsattn.predictors.base import AnyHorizon, Attending, Predictor, last_contex
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
 from tsattn.training.execution import own_random_state
-from tsattn.training.network import Network, load_checkpoint
+from tsattn.training.task_network import Network, load_checkpoint
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule

@@ -12,7 +12,7 @@ from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
 from tsattn.saved_folders import write_text
 from tsattn.training.execution import is_first_process
-from tsattn.training.network import load_checkpoint
+from tsattn.training.task_network import load_checkpoint
 
 __all__ = ["Recording"]
 

@@ -40,7 +40,7 @@ from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
-from tsattn.training.network import check_same, load_checkpoint, read_content
+from tsattn.training.task_network import check_same, load_checkpoint, read_content
 from tsattn.training.train import chosen_lengths
 from tsattn.training.trainer_options import check_one_device
 

@@ -22,7 +22,7 @@ from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import LOGGERS, check_packages
-from tsattn.training.network import load_checkpoint, read_content
+from tsattn.training.task_network import load_checkpoint, read_content
 from tsattn.training.trainer_options import listed
 
 __all__ = ["NEW", "Start", "check_watching", "described_watching", "fine_tuning", "hooks_of", "plain_watching"]

@@ -22,7 +22,7 @@ from tsattn.forecaster.sample_paths import StepCopula
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write_checksums
-from tsattn.training.network import FORMAT, CheckpointContent, check_format
+from tsattn.training.task_network import FORMAT, CheckpointContent, check_format
 
 __all__ = ["CONTENT", "SavedModel", "read", "write"]
 

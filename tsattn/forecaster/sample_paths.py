@@ -117,8 +117,8 @@ class _Sampler:
     def quantiles(self, batch: Batch, horizon: int | None = None) -> Tensor:
         """Forecast quantiles `(B, T, C, Q)`; another horizon needs an `AnyHorizon`."""
         predictor = self.predictor
-        if isinstance(predictor, NetworkPredictor) and predictor.network.family is not None:
-            network, family, L = predictor.network, predictor.network.family, predictor.context_length
+        if isinstance(predictor, NetworkPredictor) and (family := distribution(predictor.output)) is not None:
+            network, L = predictor.network, predictor.context_length
 
             def call(there: Batch) -> Tensor:
                 there = last_context(there, L)

@@ -22,7 +22,7 @@ from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_
 from tsattn.scaler import Scaler
 from tsattn.task import Output
 from tsattn.training.execution import Execution
-from tsattn.training.network import (
+from tsattn.training.task_network import (
     CheckpointContent,
     check_same,
     check_weights,

@@ -19,7 +19,7 @@ from tsattn.layers import distribution
 from tsattn.predictors.base import Attending, Predictor, last_context
 from tsattn.task import Output, Task
 from tsattn.training.execution import own_random_state
-from tsattn.training.network import Network
+from tsattn.training.task_network import Network
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule

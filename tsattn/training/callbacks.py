@@ -23,7 +23,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.errors import DivergedError, UserError, duration
-from tsattn.training.network import load_checkpoint, write_checkpoint
+from tsattn.training.task_network import load_checkpoint, write_checkpoint
 
 __all__ = [
     *("DIVERGED", "AtomicCheckpointIO", "BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "Progress"),

@@ -31,7 +31,14 @@ from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
 from tsattn.training.length import Optimization
 from tsattn.training.losses import batch_loss, choose_loss
-from tsattn.training.network import CheckpointContent, Network, check_same, check_weights, load_checkpoint, read_content
+from tsattn.training.task_network import (
+    CheckpointContent,
+    Network,
+    check_same,
+    check_weights,
+    load_checkpoint,
+    read_content,
+)
 
 __all__ = [
     *("COMPILE_MODES", "ForecastingModule", "check_compile_device", "compiler_errors", "hold_gradients"),

@@ -34,7 +34,7 @@ from tsattn.training.execution import quiet_lightning
 from tsattn.training.length import TrainingPlan, train_as_one_epoch
 from tsattn.training.loggers import attached_loggers, keep_curve
 from tsattn.training.module import ForecastingModule, check_compile_device
-from tsattn.training.network import load_checkpoint
+from tsattn.training.task_network import load_checkpoint
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
 
 __all__ = ["Training", "TrainingFiles", "all_fits", "check_training", "chosen_lengths", "plan_training", "train"]
