@@ -28,6 +28,7 @@ from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
+from tsattn.layers import distribution
 from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
 from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
