@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -48,9 +49,12 @@ def _entry(name: str, classes: list[type[Any]]) -> Entry:
 @cache
 def _descriptions(cls: type[Any]) -> dict[str, str]:
     found: dict[str, str] = {}
+    sections = {griffe.DocstringSectionKind.parameters}
+    if is_dataclass(cls):  # whose fields are its arguments
+        sections.add(griffe.DocstringSectionKind.attributes)
     for doc in (cls.__doc__, cls.__init__.__doc__):
         for part in _sections(inspect.cleandoc(doc or "")):
-            if part.kind is griffe.DocstringSectionKind.parameters:
+            if part.kind in sections:
                 found |= {one.name.lstrip("*"): one.description for one in part.value}
     return found
 

@@ -8,6 +8,7 @@ from docs.site.arguments import described, text_of
 from docs.site.markdown_parts import Entry, code_block, definitions
 from tsattn.attention import KINDS, Attention, AttentionOptions, attention_arguments, attention_class
 from tsattn.backbones import BACKBONES, PRETRAINED_NETWORKS, backbone_class
+from tsattn.chronos.chronos_network import ChronosOptions
 from tsattn.descriptions import imported, keyword_arguments
 from tsattn.predictors import PREDICTORS, PRETRAINED, predictor_arguments
 
@@ -48,7 +49,7 @@ def predictor_page() -> str:
     parts.append("## Other predictors\n")
     for kind, path in PREDICTORS.items():
         cls = imported(path)
-        networks = [backbone_class(kind)] if kind in PRETRAINED_NETWORKS else []
+        networks = [backbone_class(kind), ChronosOptions] if kind in PRETRAINED_NETWORKS else []
         parts.append(_kind(kind, cls, described(cls, predictor_arguments(kind), *networks), level=3))
     parts.append("## Included pretrained models\n")
     parts += [f"### {name}\n\nShort for `{description}`.\n" for name, description in PRETRAINED.items()]
