@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from tests.data.cases import long_frame, refusal
-from tsattn.data.reader import panel_from_frame
+from tsattn.data.reader import TableReader, panel_from_frame
 from tsattn.data.stamps import time_stamps
 from tsattn.data.table_options import TextFormat
 from tsattn.errors import UserError
@@ -204,3 +204,27 @@ def test_dates_that_come_again_are_those_that_are_written() -> None:
     texts[70_000] = "2031-02-29 05:00"
     with pytest.raises(UserError, match=r"^70000: 2031-02-29 05:00 in column ds is not a date"):
         time_stamps(pd.Series(texts, name="ds").astype(pd.StringDtype()), str)
+
+
+def test_a_zone_that_is_no_offset_at_the_end_is_refused() -> None:
+    days = [f"{day} Europe/Berlin" for day in pd.date_range("2020-07-01", periods=9)]
+    with pytest.raises(UserError, match=r"ends in no offset such as \+02:00; write time zones so, or leave them out"):
+        time_stamps(pd.Series(days), "row {}".format, date_format="%Y-%m-%d %H:%M:%S %Z")
+
+
+def test_digits_without_separators_are_of_one_length() -> None:
+    stamps = pd.date_range("2020-01-01 00:15", periods=50, freq="15min")
+    for form in ("%Y%m%d%H%M", "%Y%m%d%H%M%S"):
+        texts = pd.Series(stamps.strftime(form), dtype=object)
+        assert time_stamps(texts, "row {}".format).equals(pd.DatetimeIndex(stamps.as_unit("us")).as_unit("us"))
+    with pytest.raises(UserError, match="2020070112 in column ds is not a date"):
+        time_stamps(pd.Series(["2020070112", "2020070212"], name="ds"), "row {}".format)
+
+
+def test_offsets_that_change_are_those_of_a_zone_that_is_known() -> None:
+    days = pd.date_range("2020-03-20", periods=20, tz="Europe/Berlin")
+    frame = pd.DataFrame({"ds": days, "y": range(20)})
+    written = frame.assign(ds=days.astype(str))
+    with pytest.raises(UserError, match="write all dates without a zone"):
+        TableReader().read(written)
+    assert TableReader(zone_of=days[:0]).read(written).time.equals(TableReader().read(frame).time)

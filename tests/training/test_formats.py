@@ -72,7 +72,7 @@ def test_a_checkpoint_holds_each_record_under_its_name() -> None:
     written: dict[str, Any] = {}
     content.write_to(written)
     assert list(written["tsattn"]) == ["format", "task", "scaler", "output", "predictor"]
-    assert written["tsattn"]["format"] == 2
+    assert written["tsattn"]["format"] == 3
     assert "mean" not in written["tsattn"]["task"]
     again = read_content({"tsattn": json.loads(json.dumps(written["tsattn"]))})
     assert again == content
@@ -85,8 +85,8 @@ Spoil = Callable[[dict[str, Any]], Any]
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda saved: saved.update(format=3), "is of format 3, and this version of tsattn reads format 2"),
-        (lambda saved: saved.update(format=1), "is of format 1, and this version of tsattn reads format 2"),
+        (lambda saved: saved.update(format=4), "is of format 4, and this version of tsattn reads format 3"),
+        (lambda saved: saved.update(format=2), "is of format 2, and this version of tsattn reads format 3"),
         (lambda saved: saved.update(format="two"), "is damaged: 'two' is no format"),
         (lambda saved: saved.update(format=0), "is damaged: 0 is no format"),
         (lambda saved: saved.pop("scaler"), "is damaged: 'scaler'"),

@@ -22,7 +22,7 @@ _ACTIONS = {
     "fetch": "download the file of a data set, unless it is here",
     "check": "compare files with their cards",
     "convert": "convert your own table, of any size, to a folder that is read from disk",
-    "diagnose": "check your own file before training: gaps, outliers, leakage and more",
+    "diagnose": "check your own file before training: gaps, outliers and more",
 }
 
 _DESCRIPTION = "List, fetch and check public data sets; diagnose or convert your own table."

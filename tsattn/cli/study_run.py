@@ -30,7 +30,7 @@ from tsattn.tuning import (
     run_trial,
     storage_errors,
 )
-from tsattn.tuning.study import reason
+from tsattn.tuning.study import FILE, reason
 
 __all__ = ["tune"]
 
@@ -58,6 +58,8 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the study folder {folder} cannot be made: {error.strerror}") from error
+    if options.storage is None and (folder / "trials.csv").exists() and not (folder / FILE).exists():
+        raise UserError(f"{folder} has results of a study, but no {FILE} to continue; name another folder by --study")
     storage = open_storage(options.storage, folder)
     as_it_is = search.configured(base.to_dict())
     first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []

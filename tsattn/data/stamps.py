@@ -47,6 +47,7 @@ _NUMBERS = (
     (1900_01_01_00_00_00, 2100_12_31_23_59_59, "%Y%m%d%H%M%S"),
 )
 _FORMATS = (*(date + time for date in _DATES for time in ("", " %H:%M", " %H:%M:%S")), "%Y%m%d%H%M", "%Y%m%d%H%M%S")
+_LENGTHS = {"%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}  # of digits without separators, which pandas would take by guess
 _PERIOD = 1 << 16  # rows in which the first date must come again
 
 
@@ -86,8 +87,8 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
         if not _is_text(part):
             continue
         codes, texts = _unique_texts(part, where)
-        fitting = fitting or [form for form in _FORMATS if not _parsed(texts[:1], form).hasnans]
-        readings = {form: _parsed(texts, form) for form in fitting}
+        fitting = fitting or [form for form in _FORMATS if not _fitting(texts[:1], form).hasnans]
+        readings = {form: _fitting(texts, form) for form in fitting}
         kept = [form for form, stamps in readings.items() if not stamps.hasnans]
         if not kept:
             best = min(readings, key=lambda name: np.count_nonzero(readings[name].isna()), default=None)
@@ -109,8 +110,11 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
     return fitting[0]
 
 
-def read_times(column: pd.Series, where: Where, form: str | None) -> Times:
-    """Read part of a column of time stamps of one time zone, or steps, none missing, in the form of `time_form`."""
+def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = None) -> Times:
+    """Read part of a column of time stamps of one time zone, or steps, none missing, in the form of `time_form`.
+
+    Offsets that change are those of `zone`, where it is known.
+    """
     kind, name = column.dtype, shown(column.name)
     stamps: Any
     if isinstance(kind, pd.PeriodDtype):
@@ -123,13 +127,13 @@ def read_times(column: pd.Series, where: Where, form: str | None) -> Times:
                 raise UserError(f"{where(int(column.isna().argmax()))}: the step in column {name} is missing")
             return pd.Index(numbers.astype("int64"))
         texts = column.astype("Int64") if pd.api.types.is_float_dtype(kind) else column
-        stamps = _from_text(texts.astype(str).astype(object).where(column.notna(), None), where, form)
+        stamps = _from_text(texts.astype(str).astype(object).where(column.notna(), None), where, form, zone)
     elif pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_timedelta64_dtype(kind):
         raise _no_date(column, 0, where)
     elif isinstance(kind, pd.StringDtype):
-        stamps = _from_text(column, where, form)
+        stamps = _from_text(column, where, form, zone)
     else:
-        stamps = _from_objects(column.astype(object), where, form)
+        stamps = _from_objects(column.astype(object), where, form, zone)
     if stamps.hasnans:
         raise _no_date(column, int(stamps.isna().argmax()), where)
     earliest, latest = (pd.Timestamp(day, tz=stamps.tz) for day in ("1678", "2261-12-31"))
@@ -181,24 +185,24 @@ def _number_form(parts: Iterable[tuple[pd.Series, Where]], counts_steps: bool, f
     return _STEPS
 
 
-def _from_objects(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeIndex:
+def _from_objects(cells: pd.Series, where: Where, form: str | None, zone: Any) -> pd.DatetimeIndex:
     is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
     is_date = np.array([isinstance(cell, datetime.date | np.datetime64) for cell in cells], dtype=bool)
     known = cells.notna().to_numpy()
     if (strange := known & ~is_text & ~is_date).any():
         raise _no_date(cells, int(strange.argmax()), where)
     if is_text.any():
-        return _from_text(cells.astype(str).astype(object).where(known, None), where, form)
+        return _from_text(cells.astype(str).astype(object).where(known, None), where, form, zone)
     zones = np.array([str(getattr(cell, "tzinfo", None) or "") for cell in cells], dtype=object)
     if known.any() and (others := known & (zones != zones[known][0])).any():
-        raise _other_zone(cells, int(others.argmax()), where)
+        raise _other_zone(cells, int(others.argmax()), where, "in UTC, or all without a zone")
     try:
         return pd.DatetimeIndex(pd.to_datetime(cells, errors="coerce"))
     except (ValueError, TypeError, OverflowError) as error:
         raise _no_date(cells, 0, where) from error
 
 
-def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeIndex:
+def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> pd.DatetimeIndex:
     """The stamps of texts; of those that come again and again, once."""
     form = form or time_form([(cells, where)], None, None)
     assert form is not None
@@ -211,14 +215,23 @@ def _from_text(cells: pd.Series, where: Where, form: str | None) -> pd.DatetimeI
         return pd.DatetimeIndex(stamps.take(codes))
     offsets = _offsets(texts)
     if len({*offsets}) > 1:
-        minutes = {kind: int(kind[0] + "1") * (60 * int(kind[1:3]) + int(kind[3:])) for kind in {*offsets} if kind}
-        wall = stamps.tz_localize(None) + pd.to_timedelta([minutes.get(kind, 0) for kind in offsets], unit="min")
-        # days of a zone are no days in UTC, which hours are
-        if "" in offsets or len((wall - wall.normalize()).unique()) == 1:
-            raise _other_zone(cells, int((offsets != offsets[0])[codes].argmax()), where)
+        other = int((offsets != offsets[0])[codes].argmax())
+        if "" in offsets:
+            raise _other_zone(cells, other, where, "in UTC, or all without a zone")
+        if zone is not None:
+            return pd.DatetimeIndex(stamps.tz_convert(zone).take(codes))
+        minutes = {kind: int(kind[0] + "1") * (60 * int(kind[1:3]) + int(kind[3:])) for kind in {*offsets}}
+        wall = stamps.tz_localize(None) + pd.to_timedelta([minutes[kind] for kind in offsets], unit="min")
+        if len((wall - wall.normalize()).unique()) == 1:  # days of a zone are no days in UTC, which hours are
+            raise _other_zone(cells, other, where, "without a zone")
         return pd.DatetimeIndex(stamps.take(codes))
-    zone = "UTC" if offsets[0] in ("+0000", "-0000") else pd.Timestamp(f"2020-01-01T00:00{offsets[0]}").tz
-    return pd.DatetimeIndex(stamps.tz_convert(zone).take(codes))
+    if not offsets[0]:
+        raise UserError(
+            f"{where(0)}: {shown(cells.iloc[0])} in column {shown(cells.name)} ends in no offset such as +02:00; "
+            "write time zones so, or leave them out"
+        )
+    own = "UTC" if offsets[0] in ("+0000", "-0000") else pd.Timestamp(f"2020-01-01T00:00{offsets[0]}").tz
+    return pd.DatetimeIndex(stamps.tz_convert(own).take(codes))
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
@@ -240,6 +253,12 @@ def _factorized(cells: pd.Series) -> tuple[NDArray[np.intp], pd.Index[Any]]:
                 return pd.factorize(cells)
         return pd.factorize(cells.iloc[:period])
     return pd.factorize(cells)
+
+
+def _fitting(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
+    """The texts by a format that is tried, NaT for what does not fit it."""
+    stamps, length = _parsed(texts, form), _LENGTHS.get(form)
+    return stamps if length is None else pd.DatetimeIndex(stamps.where(np.asarray(texts.str.len() == length)))
 
 
 def _parsed(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
@@ -279,10 +298,10 @@ def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) 
     )
 
 
-def _other_zone(cells: pd.Series, row: int, where: Where) -> UserError:
+def _other_zone(cells: pd.Series, row: int, where: Where, mended: str) -> UserError:
     return UserError(
         f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} has another time zone than the rows "
-        "before; write all dates in UTC, or all without a zone"
+        f"before; write all dates {mended}"
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from typing_extensions import TypeIs
 
 from tsattn.data.category_columns import Categories
 from tsattn.data.frequency import Times
@@ -99,6 +101,8 @@ class Survey:
         time = rows.time[:0]
         if self.time is None:
             self.time = time
+        if time_zone(time) != time_zone(self.time) and _is_offset(time) and _is_offset(self.time):
+            time, self.time = time.tz_convert("UTC"), self.time.tz_convert("UTC")
         if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
             zones = map(time_zone, (time, self.time))
             mine, others = ("no time zone" if zone is None else f"time zone {zone}" for zone in zones)
@@ -153,3 +157,8 @@ class Survey:
         """The categories of the covariates that are such, sorted."""
         covariates = {name: known for name, known in self.texts.items() if name not in self.roles.static}
         return {name: tuple(sorted(known)) for name, known in covariates.items() if known is not None}
+
+
+def _is_offset(time: Times) -> TypeIs[pd.DatetimeIndex]:
+    """Whether time stamps have the same offset from UTC all year."""
+    return isinstance(time, pd.DatetimeIndex) and time.tz is not None and time.tz.utcoffset(None) is not None

@@ -73,6 +73,7 @@ def read_rows(
     categorical: Collection[str] | None = None,
     *,
     time: Times | None = None,
+    near: Times | None = None,
     start: int = 0,
 ) -> Rows:
     """Read the rows of a table; the first cell that cannot be used is refused, naming its row.
@@ -82,6 +83,7 @@ def read_rows(
         zone_of: time stamps into whose zone those of the table are converted; None leaves them.
         categorical: the covariates that are categories; None finds them, see `covariate_columns`.
         time: that of the rows, if it was read before.
+        near: time stamps of the table that the rows go with, in whose zone offsets may change.
         start: the number of the first row.
     """
     frame, roles, where = table.frame, table.roles, table.where
@@ -89,7 +91,7 @@ def read_rows(
         raise UserError(f"{table.source} has no rows")
     if time is None:
         form = time_form([(frame[roles.time], where)], table.text.date_format, table.frequency)
-        time = read_times(frame[roles.time], where, form)
+        time = read_times(frame[roles.time], where, form, getattr(near if zone_of is None else zone_of, "tz", None))
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
     values = number_columns(frame, roles.target, where, "target")
@@ -124,7 +126,7 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
         alone = Roles(roles.id, roles.time, (), future=roles.future)
         alone = check_roles(plain, _FUTURE, alone, every_target=False, needs_target=False)
-        rows = read_rows(Table(plain, alone, _FUTURE, text, steps, row_of), None, own.categories)
+        rows = read_rows(Table(plain, alone, _FUTURE, text, steps, row_of), None, own.categories, near=own.time)
         same = match_ids(rows.names, own.names)
         if not_there := [name for name in rows.names if name not in same]:
             left_out, valid = listed(not_there), listed(own.names)

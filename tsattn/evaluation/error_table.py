@@ -316,7 +316,9 @@ def _saying(path: Path, done: str) -> Iterator[None]:
     except UserError:
         raise
     except faults as error:
-        raise UserError(f"{path} cannot be {done}: {getattr(error, 'strerror', '') or first_line(error)}") from error
+        number = getattr(error, "errno", None)  # pyarrow wraps the system's words
+        reason = os.strerror(number) if number else first_line(error)
+        raise UserError(f"{path} cannot be {done}: {reason}") from error
 
 
 def _parts(path: Path) -> Iterator[pa.Table]:

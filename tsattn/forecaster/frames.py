@@ -74,7 +74,7 @@ def forecast_frames(
 
     Args:
         fitted: a predictor and its scaler.
-        panel: the series, as the predictor needs them (`Panel.for_task`).
+        panel: the series, as the predictor needs them (`tsattn.data.matching.match_task`).
         horizon: steps to forecast.
         batch_size: series in a frame.
         execution: where to compute.

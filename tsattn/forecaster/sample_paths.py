@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -28,7 +28,7 @@ from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
-from tsattn.layers import distribution
+from tsattn.layers import OutputDistribution, distribution
 from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
 from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
@@ -45,8 +45,6 @@ _SAMPLE = "sample"
 _MOST_WINDOWS, _FEWEST_IN_TIME = 1000, 50  # of a copula; with many channels
 _LEAST_WINDOWS, _WINDOWS_A_STEP = 20, 2
 _LEAST_RANKED = 100  # paths: with fewer, one level in each N-th would make steps independent
-# of a distribution
-_LEVELS = (1e-5, 1e-4, 1e-3, 5e-3, *(number / 50 for number in range(1, 50)), 0.995, 0.999, 0.9999, 0.99999)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +58,9 @@ class StepCopula:
     ranks: NDArray[np.int32]
 
     @classmethod
-    def of(cls, levels: NDArray[np.float64]) -> Self:
-        """Rank levels `(W, T)`, NaN where a step was not observed: its rank is random."""
-        filled = np.where(np.isnan(levels), np.random.default_rng(0).random(levels.shape), levels)
+    def of(cls, scores: NDArray[np.float64]) -> Self:
+        """Rank normal scores `(W, T)`, NaN where a step was not observed: its rank is random."""
+        filled = np.where(np.isnan(scores), np.random.default_rng(0).standard_normal(scores.shape), scores)
         return cls(filled.argsort(0).argsort(0).astype(np.int32))
 
     @property
@@ -110,29 +108,38 @@ class _Sampler:
         """Whether it draws paths itself."""
         return isinstance(self.predictor, AnyHorizon) and self.predictor.draws_paths
 
-    @property
-    def levels(self) -> Sequence[float]:
-        """Q levels of `quantiles`."""
-        return _LEVELS if _has_distribution(self.predictor) else self.predictor.output.quantiles
+    def _of_family(self, batch: Batch, compute: Callable[[OutputDistribution, Tensor, Batch], Tensor]) -> Tensor | None:
+        """Compute from the parameters of its distribution, float64; None if it forecasts none."""
+        predictor = self.predictor
+        if not isinstance(predictor, NetworkPredictor) or (family := distribution(predictor.output)) is None:
+            return None
+        network, L = predictor.network, predictor.context_length
 
-    def quantiles(self, batch: Batch, horizon: int | None = None) -> Tensor:
+        def call(there: Batch) -> Tensor:
+            there = last_context(there, L)
+            return compute(family, network.backbone(there), there)
+
+        return predictor.on(self.execution, call)(batch).double()
+
+    def _quantiles(self, batch: Batch, horizon: int | None = None) -> Tensor:
         """Forecast quantiles `(B, T, C, Q)`; another horizon needs an `AnyHorizon`."""
         predictor = self.predictor
-        if isinstance(predictor, NetworkPredictor) and (family := distribution(predictor.output)) is not None:
-            network, L = predictor.network, predictor.context_length
-
-            def call(there: Batch) -> Tensor:
-                there = last_context(there, L)
-                return family.forecast(network.backbone(there), _LEVELS, there)
-
-            return predictor.on(self.execution, call)(batch).double()
         if horizon is not None and isinstance(predictor, AnyHorizon):
             return predictor.on(self.execution, lambda there: predictor.forecast_to(there, horizon))(batch).double()
         return predictor.on(self.execution)(batch).double()
 
-    def values(self, quantiles: Tensor, asked: Tensor) -> Tensor:
-        """Return values `(B, T, C, N)` at levels: linear in the normal score of the level, also beyond the ends."""
-        known = torch.special.ndtri(torch.tensor(self.levels, dtype=torch.float64))
+    def values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
+        """Forecast values `(B, T, C, N)` at levels: of a distribution, or between and beyond the quantiles forecast.
+
+        These are linear in the normal score of the level.
+        """
+        exact = self._of_family(
+            batch, lambda family, made, there: family.quantiles(made, asked.double().to(made.device), there)
+        )
+        if exact is not None:
+            return exact
+        quantiles = self._quantiles(batch, horizon)
+        known = torch.special.ndtri(torch.tensor(self.predictor.output.quantiles, dtype=torch.float64))
         places = torch.special.ndtri(asked.double()).contiguous()
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
@@ -140,22 +147,40 @@ class _Sampler:
         values: Tensor = low + share * (high - low)
         return values
 
+    def _scores(self, batch: Batch, goal: Tensor, uniform: Tensor) -> Tensor:
+        """Normal scores `(B, T, C)` of targets in their forecasts; `uniform` chooses among levels that are equal."""
+
+        def cdf(family: OutputDistribution, made: Tensor, there: Batch) -> Tensor:
+            return torch.stack(family.cdf(made, goal.to(made.device), there), -1)
+
+        bounds = self._of_family(batch, cdf)
+        if bounds is not None:
+            below, upto = bounds.to(uniform.device).unbind(-1)
+            least = torch.finfo(torch.float64).eps
+            exact: Tensor = torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
+            return exact
+        known = torch.special.ndtri(torch.tensor(self.predictor.output.quantiles, dtype=torch.float64))
+        quantiles, goal = self._quantiles(batch).contiguous(), goal[..., None].contiguous()
+        number = torch.searchsorted(quantiles, goal).clamp(1, len(known) - 1)
+        low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
+        width = high - low
+        share = torch.where(width > 0, (goal - low) / torch.where(width > 0, width, 1.0), uniform[..., None])
+        scores = known[number - 1] + share * (known[number] - known[number - 1])
+        last = (torch.searchsorted(quantiles, goal, right=True) - 1).clamp(min=0)
+        between = known[number] + uniform[..., None] * (known[last] - known[number])
+        return torch.where((last > number) & (width > 0), between, scores)[..., 0]
+
     def copula(self, windows: WindowDataset, batch_size: int) -> StepCopula:
-        """Find where targets lie in their forecasts; equal quantiles hold a random level."""
+        """Find where targets lie in their forecasts; equal levels are drawn from."""
         generator, parts = torch.Generator().manual_seed(0), []
-        known = torch.special.ndtri(torch.tensor(self.levels, dtype=torch.float64))
         most = max(_FEWEST_IN_TIME, _MOST_WINDOWS // self.predictor.task.num_channels)
         numbers = np.asarray(spread(len(windows), most))
         for start in range(0, len(numbers), batch_size):
             batch = windows.__getitems__(numbers[start : start + batch_size])
             assert batch.target is not None
-            quantiles = self.quantiles(replace(batch, target=None, target_observed=None)).contiguous()
-            goal = batch.target.double()[..., None]
-            number = torch.searchsorted(quantiles, goal.contiguous()).clamp(1, len(known) - 1)
-            low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
-            width, random = high - low, torch.rand(goal.shape, generator=generator, dtype=torch.float64)
-            share = torch.where(width > 0, (goal - low) / torch.where(width > 0, width, 1.0), random)
-            scores = (known[number - 1] + share * (known[number] - known[number - 1]))[..., 0]
+            goal = batch.target.double()
+            uniform = torch.rand(goal.shape, generator=generator, dtype=torch.float64)
+            scores = self._scores(replace(batch, target=None, target_observed=None), goal, uniform)
             if batch.target_observed is not None:
                 scores = scores.where(batch.target_observed, torch.nan)
             parts.append(scores.transpose(1, 2).flatten(0, 1))
@@ -170,16 +195,16 @@ class _Sampler:
         L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
         inner = predictor.predictor if isinstance(predictor, Calibrated) else predictor
         if isinstance(inner, AnyHorizon):
-            return self.values(self.quantiles(batch, horizon), copula.levels(generators, horizon, C, paths))
-        quantiles = self.quantiles(window_from(batch, 0, L + T))
-        pieces = [self.values(quantiles, copula.levels(generators, T, C, paths))[:, : min(horizon, T)]]
+            return self.values(batch, copula.levels(generators, horizon, C, paths), horizon)
+        levels = copula.levels(generators, T, C, paths)
+        pieces = [self.values(window_from(batch, 0, L + T), levels)[:, : min(horizon, T)]]
         windows = batch
         for start in range(T, horizon, T):
             # a window for each path of each series, in this order
             last = pieces[-1].permute(0, 3, 1, 2).flatten(0, 1).to(batch.past.dtype)
             windows = moved_on(windows.repeated(paths) if start == T else windows, last, L)
             levels = copula.levels(generators, T, C, paths).permute(0, 3, 1, 2).flatten(0, 1)[..., None]
-            piece = self.values(self.quantiles(window_from(windows, start, L + T)), levels)[..., 0]
+            piece = self.values(window_from(windows, start, L + T), levels)[..., 0]
             pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
         return torch.cat(pieces, 1)[:, :horizon]
 

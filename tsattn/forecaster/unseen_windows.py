@@ -40,7 +40,7 @@ class UnseenWindows:
         """The windows of a panel.
 
         Args:
-            panel: the series, as the predictor needs them (`Panel.for_task`).
+            panel: the series, as the predictor needs them (`tsattn.data.matching.match_task`).
             series: those that it was fitted to; None where they are not known.
             task: what it was built for.
             step: rows between horizons.

@@ -185,7 +185,7 @@ def forecast_batches(
     Args:
         predictor: built and fitted.
         scaler: that it was fitted with.
-        panel: the series, as its task needs them (`Panel.for_task`).
+        panel: the series, as its task needs them (`tsattn.data.matching.match_task`).
         horizon: steps to forecast.
         batch_size: series in a batch.
         execution: where to compute.

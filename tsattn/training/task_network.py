@@ -25,7 +25,7 @@ __all__ = [
     *("load_checkpoint", "read_content", "write_checkpoint"),
 ]
 
-FORMAT = 2
+FORMAT = 3
 _KEY = "tsattn"
 
 
