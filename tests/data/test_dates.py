@@ -216,7 +216,7 @@ def test_digits_without_separators_are_of_one_length() -> None:
     stamps = pd.date_range("2020-01-01 00:15", periods=50, freq="15min")
     for form in ("%Y%m%d%H%M", "%Y%m%d%H%M%S"):
         texts = pd.Series(stamps.strftime(form), dtype=object)
-        assert time_stamps(texts, "row {}".format).equals(pd.DatetimeIndex(stamps.as_unit("us")).as_unit("us"))
+        assert time_stamps(texts, "row {}".format).tolist() == stamps.tolist()
     with pytest.raises(UserError, match="2020070112 in column ds is not a date"):
         time_stamps(pd.Series(["2020070112", "2020070212"], name="ds"), "row {}".format)
 
