@@ -28,7 +28,6 @@ from tsattn.descriptions import imported
 if TYPE_CHECKING:
     from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source, WindowOptions
     from tsattn.data.frequency import future_index, season_length
-    from tsattn.data.grid import infer_frequency
     from tsattn.data.own_data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PanelDataModule
     from tsattn.data.panel import Panel
     from tsattn.data.pretraining import PretrainingDataModule
@@ -53,7 +52,6 @@ DATA_MODULES = {
 _HOMES = {
     "datamodule": ("ForecastDataModule", "FrameSource", "Source", "WindowOptions"),
     "frequency": ("future_index", "season_length"),
-    "grid": ("infer_frequency",),
     "own_data": ("DataOptions", "FrameDataModule", "PanelDataModule"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),
@@ -91,7 +89,6 @@ __all__ = [
     "WindowDataset",
     "WindowOptions",
     "future_index",
-    "infer_frequency",
     "panel_from_frame",
     "read_table",
     "scaled_series",

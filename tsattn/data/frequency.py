@@ -81,25 +81,21 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
     if isinstance(frequency, timedelta):  # whole days are days of the calendar
         days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
         frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
-    if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
-        raise UserError(
-            f"frequency must be a text such as h, D or MS, or for steps a whole number, not {shown(repr(frequency))}"
-        )
     name = str(frequency)
-    if name.isdecimal() and int(name) > 0:
+    if name.isdecimal() and int(name) > 0 and isinstance(frequency, str | Integral):
         return str(int(name))
     match = re.fullmatch(r"(\d*)([A-Z]+)(-[A-Z]+)?", name)
     text = match[1] + _OLD_NAMES[match[2]] + (match[3] or "") if match and match[2] in _OLD_NAMES else name
     try:
-        offset = to_offset(text)
+        offset = to_offset(text if isinstance(frequency, str) else "no text")
         step = fixed_step(offset)
+        if offset.n < 1:
+            raise ValueError("no positive number of units of time")
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
         raise UserError(
-            f"{name!r} is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, YE, "
-            "and 1 for whole numbers that count steps"
+            f"frequency {shown(repr(frequency))} is not a frequency; valid are those of pandas, such as 15min, h, D, "
+            "B, W-SUN, MS, QE, YE, and 1 for whole numbers that count steps"
         ) from error
-    if offset.n < 1:
-        raise UserError(f"frequency {name!r} is not a positive number of units of time")
     if step is not None:
         return step_name(step)
     # quarters that begin in January also begin in October; pandas 2 and 3 prefer different names

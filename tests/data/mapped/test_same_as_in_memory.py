@@ -30,7 +30,7 @@ from tests.data.mapped.tables_to_map import (
     with_categories,
 )
 from tsattn.data import CSVDataModule, FrameDataModule, MappedDataModule, panel_from_frame
-from tsattn.data.mapped.convert import convert, opened_panel
+from tsattn.data.mapped import convert, opened_panel
 from tsattn.data.table_options import TableOptions
 from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError
@@ -341,7 +341,7 @@ def test_categories_of_covariates_are_those_in_memory(
 
 
 def test_a_covariate_is_text_or_numbers_in_all_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.mapped.convert._CELLS", 400)
+    monkeypatch.setattr("tsattn.data.mapped._CELLS", 400)
     frame = with_categories(full_frame())
     for row, message in (
         (616, "line 618: covariate p has numbers from here on and text without a number before; one of both is needed"),
@@ -351,7 +351,7 @@ def test_a_covariate_is_text_or_numbers_in_all_of_a_table(tmp_path: Path, monkey
         wrong.to_csv(tmp_path / "a.csv", index=False)
         with pytest.raises(UserError, match=f"a.csv, .*{message}"):
             converted(tmp_path / "a.csv", tmp_path / "a", target=["y", "z"], **ROLES)
-    monkeypatch.setattr("tsattn.data.survey._MOST_TEXTS", 2)
+    monkeypatch.setattr("tsattn.data.assembly._MOST_TEXTS", 2)
     path = saved(frame, tmp_path / "b.parquet")
     with pytest.raises(UserError, match="covariate p has more than 2 categories up to here; give fewer, or numbers"):
         converted(path, tmp_path / "b", target=["y", "z"], **ROLES)

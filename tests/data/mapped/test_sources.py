@@ -15,9 +15,9 @@ import pytest
 
 from tests.conftest import REAL_ROOT
 from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, converted, full_frame, long_frame, saved
+from tsattn.data import mapped as mapped_tables
 from tsattn.data import panel_from_frame, read_table
-from tsattn.data.mapped import convert as mapped_convert
-from tsattn.data.mapped.convert import TableSource
+from tsattn.data.mapped import TableSource
 from tsattn.data.table_options import TableOptions, TextFormat
 from tsattn.errors import UserError
 
@@ -122,7 +122,7 @@ def test_real_files(tmp_path: Path, name: str) -> None:
 
 
 def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_convert, "_CELLS", 1 << 12)
+    monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 12)
     values = np.random.default_rng(0).random(2_000_000)
     table = pa.table({"date": pd.date_range("2000", periods=len(values), freq="min"), "a": values})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=len(values))
@@ -191,7 +191,7 @@ def test_paths_that_cannot_be_converted(tmp_path: Path, path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(b"")
     for name, message in {
         "none.parquet": "is not there",
-        "empty": "has no .parquet",
+        "empty": "has no .csv",
         "junk.parquet": "is damaged or cut",
         "cut.parquet": "is damaged or cut",
         "cut.arrow": "is damaged or cut",
