@@ -15,11 +15,8 @@ def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None
 
     Args:
         frame: the columns are the channels.
-        source: what the frame was read from, for messages.
-        frequency: the one that its time stamps must have; None infers it.
-
-    Raises:
-        UserError: naming the first time stamp that is not regular.
+        source: what the frame was read from.
+        frequency: of its time stamps; None infers it.
     """
     time = pd.DatetimeIndex(frame.index)
     frequency = frequency or usual_frequency(time)

@@ -38,12 +38,6 @@ def test_gaps_across_changes_of_clocks_are_filled_on_the_right_stamps(frequency:
     assert np.flatnonzero(np.isnan(panel.values)).tolist() == [10, 28, 29, 200, 300]
 
 
-def test_series_of_one_frequency_may_have_different_phases() -> None:
-    hours = pd.date_range("2020-01-01", periods=5, freq="h")
-    frame = pd.DataFrame({"unique_id": ["a"] * 5 + ["b"] * 5, "ds": hours.append(hours + pd.Timedelta(30, "min"))})
-    assert panel_from_frame(frame.assign(y=1.0)).lengths.tolist() == [5, 5]
-
-
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_unit_of_the_time_stamps_is_kept(unit: str) -> None:
     frame = long_frame({"a": 10, "b": 9}).drop(index=5)
@@ -70,12 +64,6 @@ def test_time_stamps_of_all_kinds(change: Callable[[pd.Series], pd.Series]) -> N
     assert_same(panel_from_frame(frame.assign(ds=change(frame["ds"]))), panel_from_frame(frame))
 
 
-def test_midnights_may_be_written_short() -> None:
-    frame = long_frame({"a": 30}, "h")
-    text = frame["ds"].map(lambda stamp: str(stamp.date()) if stamp.hour == 0 else str(stamp))
-    assert_same(panel_from_frame(frame.assign(ds=text)), panel_from_frame(frame))
-
-
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 def test_time_zone_is_kept(zone: str) -> None:
     frame = long_frame({"a": 5, "b": 4}, "h")
@@ -84,12 +72,6 @@ def test_time_zone_is_kept(zone: str) -> None:
     assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
     text = frame["ds"].astype(str) + "Z"
     assert str(panel_from_frame(frame.assign(ds=text)).time.tz) == "UTC"
-
-
-def test_short_series_take_the_frequency_of_the_others() -> None:
-    panel = panel_from_frame(long_frame({"a": 1, "b": 2, "c": 9, "d": 2}, "MS"))
-    assert panel.frequency == "MS"
-    assert panel.lengths.tolist() == [1, 2, 9, 2]
 
 
 def test_short_series_alone_need_a_frequency() -> None:
@@ -117,11 +99,6 @@ def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
     assert "row 10" in message
     assert "of series b have frequency '2D', not 'D' like series a" in message
     assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
-
-
-def test_what_is_no_frequency_is_refused_and_so_is_one_that_is_too_fine() -> None:
-    assert "'hourly' is not a frequency" in refusal(long_frame({"a": 5}), frequency="hourly")
-    assert "'ms'" in refusal(long_frame({"a": 5}), frequency="ms")
 
 
 @pytest.mark.parametrize(
@@ -154,33 +131,6 @@ def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
     message = refusal(frame)
     assert f"the frame, row {41 + row}: time stamp {frame['ds'][40 + row]} of series b" in message
     assert repr(frequency) in message
-
-
-@pytest.mark.parametrize("frequency", ["h", "MS"])
-def test_row_off_the_grid_of_the_only_series_is_named(frequency: str) -> None:
-    frame = wide_frame(30, frequency)
-    frame.loc[12, "date"] += pd.Timedelta(7, "min")
-    assert f"row 13: time stamp {frame['date'][12]} comes" in refusal(frame)
-
-
-def test_stamps_without_any_rhythm_are_refused() -> None:
-    stamps = pd.to_datetime(["2020-01-01", "2020-01-15", "2020-02-15", "2020-03-15", "2020-04-15"])
-    assert "row 1: time stamp 2020-01-01" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
-
-
-def test_time_stamps_that_shift_are_named_where_they_do() -> None:
-    frame = wide_frame(40)
-    frame.loc[17:, "date"] += pd.Timedelta(20, "min")
-    assert "row 18: time stamp" in refusal(frame)
-
-
-def test_a_date_far_away_does_not_fill_the_memory() -> None:
-    frame = long_frame({"a": 20}, "min")
-    frame.loc[0, "ds"] = pd.Timestamp("1700-01-01")
-    message = refusal(frame)
-    assert "row 1" in message
-    assert "1700-01-01" in message
-    assert "only 20 rows" in message
 
 
 def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,13 +31,6 @@ def test_other_names_are_given() -> None:
     assert_same(panel, panel_from_frame(frame))
 
 
-def test_long_frame_may_have_several_targets() -> None:
-    frame = long_frame({"a": 5, "b": 4}).assign(y2=7.0)
-    panel = panel_from_frame(frame, target=["y2", "y"])
-    assert panel.channels == ("y2", "y")
-    np.testing.assert_array_equal(panel.values, frame[["y2", "y"]])
-
-
 def test_ids_and_time_stamps_may_be_the_index() -> None:
     frame = long_frame({"a": 5, "b": 4})
     assert_same(panel_from_frame(frame.set_index(["unique_id", "ds"])), panel_from_frame(frame))
@@ -74,16 +67,6 @@ def test_a_column_called_like_time_stamps_beside_an_index_of_them(
         assert panel.time.tolist() == stamps.tolist()
 
 
-def test_a_long_table_has_its_time_in_a_column_whatever_its_index() -> None:
-    frame = long_frame({"a": 9})
-    indexed = frame.set_axis(pd.date_range("2000-01-01", periods=9, name="read"))
-    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
-    renamed = {"unique_id": "shop", "ds": "date"}
-    options = {"id_column": "shop", "target": "y"}
-    again = panel_from_frame(indexed.rename(columns=renamed), **options)
-    assert_same(again, panel_from_frame(frame.rename(columns=renamed), **options))
-
-
 @pytest.mark.parametrize(
     ("name", "index_name"), [("date", None), ("ds", "ds"), ("timestamp", "when"), ("sales", None), ("ds", None)]
 )
@@ -94,19 +77,6 @@ def test_the_values_of_a_series_may_be_called_like_time_stamps(name: str, index_
     assert (panel.channels, panel.values[:, 0].tolist()) == ((name,), [*range(2000, 2009)])
     assert panel.time.tolist() == stamps.tolist()
     assert panel.time_name != name
-
-
-def test_target_picks_channels_of_a_wide_frame(caplog: pytest.LogCaptureFixture) -> None:
-    panel = panel_from_frame(wide_frame().assign(note="text", x2=1.0), target="x", past_covariates=["z"])
-    assert panel.channels == ("x",)
-    assert panel.past_names == ("z",)
-    assert len(logged(caplog)) == 1
-    assert "note, x2 are not used" in logged(caplog)[0]
-
-
-def test_names_of_columns_need_not_be_text() -> None:
-    frame = wide_frame().set_axis(["date", 0, 1], axis=1)
-    assert panel_from_frame(frame).channels == ("0", "1")
 
 
 def test_numbers_may_name_columns() -> None:
@@ -229,3 +199,13 @@ def test_two_ids_at_one_time_stamp_ask_for_their_column(
         2,
         2,
     ]
+
+
+def test_a_long_table_has_its_time_in_a_column_whatever_its_index() -> None:
+    frame = long_frame({"a": 9})
+    indexed = frame.set_axis(pd.date_range("2000-01-01", periods=9, name="read"))
+    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
+    renamed = {"unique_id": "shop", "ds": "date"}
+    options = {"id_column": "shop", "target": "y"}
+    again = panel_from_frame(indexed.rename(columns=renamed), **options)
+    assert_same(again, panel_from_frame(frame.rename(columns=renamed), **options))

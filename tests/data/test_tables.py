@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -44,22 +43,10 @@ def refusal(path: Path) -> str:
     return message
 
 
-def test_csv_is_read_as_it_is(tmp_path: Path) -> None:
-    frame = read_table(written(tmp_path, CSV))
-    assert list(frame.columns) == ["unique_id", "ds", "y"]
-    assert frame["unique_id"].tolist() == ["a", "a", "b"]
-    assert frame["ds"].tolist() == ["2020-01-01", "2020-01-02", "2020-01-01"]
-    np.testing.assert_array_equal(frame["y"], [1, np.nan, 3])
-
-
 @pytest.mark.parametrize("suffix", [".parquet", ".pq", ".PARQUET"])
 def test_parquet_is_read_as_it_is(tmp_path: Path, suffix: str) -> None:
     frame = read_table(written(tmp_path, PARQUET.getvalue(), f"table{suffix}"))
     pd.testing.assert_frame_equal(frame, FRAME, check_dtype=False)
-
-
-def test_rows_of_a_parquet_file_are_counted_from_1() -> None:
-    assert rows_of("t.parquet")(1) == "t.parquet, row 2"
 
 
 def test_index_of_a_parquet_file_comes_back(tmp_path: Path) -> None:
@@ -89,12 +76,6 @@ def test_ids_are_kept_as_written(tmp_path: Path, written_ids: list[str], ids: li
     assert frame["y"].isna().all()
     renamed = written(tmp_path, f"shop,ds,y\n{rows}".encode())
     assert read_table(renamed, id_column="shop")["shop"].tolist() == ids
-
-
-@pytest.mark.parametrize("ids", [["1", "", "2"], ["a", "", "b"]])
-def test_empty_id_is_missing(tmp_path: Path, ids: list[str]) -> None:
-    path = written(tmp_path, "\n".join(["item_id,y", *(f"{name},1" for name in ids)]).encode())
-    assert read_table(path)["item_id"].isna().tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(
@@ -136,12 +117,6 @@ def test_messages_name_a_file_from_the_working_directory(tmp_path: Path, monkeyp
     assert opened(file, "the frame")[1] == "sales.csv"
 
 
-def test_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "folder.csv").mkdir()
-    assert "a folder" in refusal(tmp_path / "folder.csv")
-    assert "a folder" in refusal(tmp_path)
-
-
 def test_a_million_columns_are_refused_before_they_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the table was parsed")
@@ -151,11 +126,6 @@ def test_a_million_columns_are_refused_before_they_are_parsed(tmp_path: Path, mo
     message = refusal(written(tmp_path, f"{header}\n".encode()))
     assert "1000000 columns" in message
     assert "at most 100000" in message
-
-
-def test_wide_tables_of_a_thousand_columns_are_read(tmp_path: Path) -> None:
-    header = ",".join(f"c{i}" for i in range(1000))
-    assert read_table(written(tmp_path, f"{header}\n{','.join(['1'] * 1000)}\n".encode())).shape == (1, 1000)
 
 
 @pytest.mark.parametrize(
@@ -194,10 +164,6 @@ def test_what_is_not_utf_8_asks_for_its_encoding(tmp_path: Path) -> None:
     assert read_table(path, text=TextFormat(encoding="latin-1"))["unique_id"].tolist() == ["M\u00fcnchen"]
 
 
-def test_pyarrow_tables_become_frames() -> None:
-    pd.testing.assert_frame_equal(as_frame(pa.Table.from_pandas(FRAME), "it"), FRAME, check_dtype=False)
-
-
 class Interchange:
     """A frame that knows nothing but the interchange protocol."""
 
@@ -224,7 +190,7 @@ def test_interchange_protocol_is_enough() -> None:
     ("table", "fragments"),
     [
         (np.zeros((3, 2)), ["ndarray", "pandas"]),
-        ("table.csv", ["str", "read_table"]),
+        ("table.csv", ["str", "paths of files"]),
         (None, ["NoneType"]),
         (Broken(), ["out of order"]),
     ],
@@ -314,12 +280,6 @@ def test_no_id_is_lost_or_merged(tmp_path_factory: pytest.TempPathFactory, ids: 
     with path.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["unique_id", "y"], *([name, "1"] for name in ids)])
     assert [str(name) for name in read_table(path)["unique_id"]] == ids
-
-
-def test_parquet_of_too_many_columns_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.tables._MAX_COLUMNS", 5)
-    pq.write_table(pa.table({f"c{i}": [1] for i in range(6)}), tmp_path / "wide.parquet")
-    assert "6 columns" in refusal(tmp_path / "wide.parquet")
 
 
 def test_columns_whose_kind_shows_late_are_read_as_a_whole(tmp_path: Path) -> None:

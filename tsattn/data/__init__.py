@@ -2,11 +2,10 @@
 
 Where things are, in the order of the way:
 
-- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
-  file), `roles.py` finds which column is what, `table_rows.py` reads rows (`columns.py` turns cells into numbers,
-  categories and ids, `stamps.py` into time), `assembly.py` (with `survey.py`) puts each row at its place on the grid of
-  its series (`grid.py`, `frequency.py`), `reader.py` goes the whole way in memory and `mapped/convert.py` part by part,
-  `panel.py` is the record;
+- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table, `roles.py` finds which
+  column is what, `table_rows.py` reads rows (`columns.py` makes numbers, categories and ids of cells, `stamps.py`
+  time), `assembly.py` puts each row at its place on the grid of its series (`grid.py`, `frequency.py`), `reader.py`
+  goes the whole way in memory and `mapped.py` part by part, `panel.py` is the record;
 - from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
   future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
 - from a panel to a batch: `splits.py`, `scaling.py` (with `target_transforms.py`), `windows.py`, `batch_order.py`;

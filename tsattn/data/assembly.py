@@ -120,7 +120,13 @@ class Survey:
     def add(self, rows: Rows) -> None:
         """Count some rows."""
         self._add_time(rows)
-        codes = self._new_codes(rows)
+        before = len(self.ids)
+        for name in rows.names:
+            self.ids.setdefault(name, len(self.ids))
+        for name, new in self._new.items():
+            room = np.full((len(self.ids) - before, *np.shape(new)), new, int)
+            self.series[name] = np.concatenate([self.series[name], room]) if len(room) else self.series[name]
+        codes = self.codes(rows)
         self._add_covariates(rows)
         if rows.is_own:
             for k, name in enumerate(self.roles.static):
@@ -170,16 +176,6 @@ class Survey:
         covariates = {name: known for name, known in self.texts.items() if name not in self.roles.static}
         return {name: tuple(sorted(known)) for name, known in covariates.items() if known is not None}
 
-    def _new_codes(self, rows: Rows) -> Array:
-        before = len(self.ids)
-        for name in rows.names:
-            self.ids.setdefault(name, len(self.ids))
-        if count := len(self.ids) - before:
-            for name, new in self._new.items():
-                room = np.full((count, *np.shape(new)), new, int)
-                self.series[name] = np.concatenate([self.series[name], room])
-        return self.codes(rows)
-
     def _add_time(self, rows: Rows) -> None:
         time = rows.time[:0]
         if self.time is None:
@@ -189,9 +185,8 @@ class Survey:
         if time_zone(time) != time_zone(self.time) and sum(one.tz.utcoffset(None) is not None for one in both) == 2:
             time, self.time = (one.tz_convert("UTC") for one in both)
         if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
-            zones = map(time_zone, (time, self.time))
-            mine, others = ("no time zone" if zone is None else f"time zone {zone}" for zone in zones)
-            raise UserError(f"{rows.where(0)}: the time stamps have {mine}, those before {others}; all need the same")
+            mine, others = (time_zone(one) or "none" for one in (time, self.time))
+            raise UserError(f"{rows.where(0)}: the time zone is {mine}, but {others} before; all rows need the same")
         if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
             self.time = time
 
@@ -203,18 +198,13 @@ class Survey:
                 continue
             texts = self.texts.setdefault(name, {} if name in rows.categories else None)
             if (texts is None) != (name not in rows.categories):
-                here, before = ("numbers", "text without a number")[:: 1 if texts is not None else -1]
-                raise UserError(
-                    f"{rows.where(int(is_given[:, k].argmax()))}: covariate {shown(name)} has {here} from here on "
-                    f"and {before} before; one of both is needed"
-                )
+                where, before = rows.where(int(is_given[:, k].argmax())), "numbers" if texts is None else "text"
+                raise UserError(f"{where}: covariate {shown(name)} has no {before} from here on; give text or numbers")
             if texts is not None:
                 texts |= dict.fromkeys(rows.categories[name], 0)
                 if len(texts) > _MOST_TEXTS:
-                    raise UserError(
-                        f"{rows.where(0)}: covariate {shown(name)} has more than {_MOST_TEXTS} categories up to "
-                        "here; give fewer, or numbers"
-                    )
+                    says = f"covariate {shown(name)} has more than {_MOST_TEXTS} categories; give fewer, or numbers"
+                    raise UserError(f"{rows.where(0)}: {says}")
 
     def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
         known = self.texts[name]
@@ -231,11 +221,9 @@ class Survey:
         changes = (own != static[codes]) & (own >= 0)
         if changes.any():
             row = int(changes.argmax())
-            raise UserError(
-                f"{rows.where(row)}: static column {shown(name)} changes within series "
-                f"{shown(list(self.ids)[codes[row]])}, to {shown(list(known)[own[row]])}; it must be constant (or be a "
-                "covariate)"
-            )
+            series, text = shown(list(self.ids)[codes[row]]), shown(list(known)[own[row]])
+            says = f"static column {shown(name)} changes within series {series}, to {text}; make it a covariate"
+            raise UserError(f"{rows.where(row)}: {says}")
 
 
 class _Places:
@@ -262,10 +250,7 @@ class _Places:
         self.number[self.order] = np.arange(len(self.order))
         if (empty := np.argwhere(known[self.order] == 0)).size:
             series, channel = empty[0].tolist()
-            raise UserError(
-                f"{self.source}: every value of {shown(self.roles.target[channel])}{self._of(series)} is missing; at "
-                "least one is needed"
-            )
+            raise UserError(self._missing(f"{shown(self.roles.target[channel])}{self._of(series)}"))
         self.rows, first, last, target = (a[name][self.order] for name in ("rows", "first", "last", "last_target"))
         self.frequency = self._frequency(first, last)
         edges = survey.stamps(np.concatenate([first, last, target if self.roles.future else last]))
@@ -332,10 +317,8 @@ class _Places:
         is_kept = steps < self.kept[number]
         if is_kept.any() and not rows.is_own:
             at = int(is_kept.argmax())
-            raise UserError(
-                f"{rows.where(int(own[at]))}: time stamp {rows.time[own[at]]}{self._of(int(number[at]))} does not come "
-                "after the last row with a target"
-            )
+            stamp = f"time stamp {rows.time[own[at]]}{self._of(int(number[at]))}"
+            raise UserError(f"{rows.where(int(own[at]))}: {stamp} does not come after the last row with a target")
         kept, later, here = own[is_kept], own[~is_kept], (self.starts[number] + steps)[is_kept]
         texts = {name: known for name, known in self.survey.categories.items() if name in rows.categories}
         past = recoded(rows.past, rows.categories, self.roles.past, texts)
@@ -355,9 +338,7 @@ class _Places:
         roles = self.table.roles
         for name, has_value in zip((*roles.past, *roles.future), self.survey.has_value, strict=True):
             if not has_value:
-                raise UserError(
-                    f"{self.source}: every value of covariate {shown(name)} is missing; at least one is needed"
-                )
+                raise UserError(self._missing(f"covariate {shown(name)}"))
         is_full = np.atleast_1d(self.survey.series["known"].any(axis=0))
         if not roles.is_wide or not self.table.every_target or is_full.all() or not is_full.any():
             return np.arange(len(roles.target))
@@ -371,18 +352,16 @@ class _Places:
         if self.table.frequency is not None:
             frequency = normalise_frequency(self.table.frequency)
             if is_steps(frequency) == isinstance(self.survey.time, pd.DatetimeIndex):
-                what, other = ("whole numbers that count steps", "is one of time stamps; valid are 1, 2, ...")
+                says = "has whole numbers that count steps, but frequency {!r} is one of time stamps; valid are 1, 2"
                 if is_steps(frequency):
-                    what, other = ("time stamps", "counts steps; valid are such as 15min, h, D, W-SUN, MS")
-                raise UserError(f"{self.source} has {what}, but frequency {frequency!r} {other}")
+                    says = "has time stamps, but frequency {!r} counts steps; valid are such as 15min, h, D, W-SUN, MS"
+                raise UserError(f"{self.source} {says.format(frequency)}")
             return frequency
         longest = int(self.rows.argmax())
         time, rows, is_own = self._stamps(longest)
         if len(time) < 3:
-            raise UserError(
-                f"{self.table.where(int(rows[0]))}: no series has the 3 rows that it takes to see a frequency (the "
-                f"longest has {len(time)}); give the frequency"
-            )
+            says = f"no series has the 3 rows that it takes to see a frequency (the longest has {len(time)})"
+            raise UserError(f"{self.table.where(int(rows[0]))}: {says}; give the frequency")
         again = np.flatnonzero(time[1:] == time[:-1])
         if again.size:
             at = int(again[rows[again + 1].argmin()])
@@ -452,7 +431,10 @@ class _Places:
         self._check_rhythms(arrays["source"])
         self._refuse_gaps(self.table.max_filled)
         filled = sum(self._fill(arrays, first) for first in range(0, total, _BLOCK))
-        self._log_rows([shown(name) for name, is_dropped in zip(roles.past, drops, strict=True) if is_dropped])
+        if dropped := [shown(name) for name, is_dropped in zip(roles.past, drops, strict=True) if is_dropped]:
+            what = f"covariate{'' if len(dropped) == 1 else 's'} {one_of(dropped)}"
+            logger.warning("%s: values of the past %s after the last targets are not used", self.source, what)
+        self._log_rows()
         assert self.survey.time is not None
         time = times_of(arrays["time"], time_unit(self.survey.time), getattr(self.survey.time, "tz", None))
         return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
@@ -484,13 +466,12 @@ class _Places:
             lacking = missing - filled
             if names and not missing.any():
                 complete.add(part)
-            if self.table.is_strict or not names or not lacking.any():
+            if self.table.is_strict or not names:
                 continue
-            if part == "values":
+            if part == "values" and lacking.any():
                 says = "%s: %d of %d values are missing; they are masked, never scored"
                 logger.warning(says, self.source, lacking.sum(), given * len(names))
-                continue
-            for name, count in zip(names, lacking.tolist(), strict=True):
+            for name, count in zip(names, lacking.tolist(), strict=True) if part != "values" else ():
                 says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
                 if count:
                     logger.warning(says, self.source, shown(name), count, given)
@@ -513,8 +494,7 @@ class _Places:
             categories.append(tuple(used))
         return codes, tuple(categories)
 
-    def _log_rows(self, dropped: list[str]) -> None:
-        """Log what was done to the rows."""
+    def _log_rows(self) -> None:
         late, series, lacking = self.survey.series["late"][self.order], len(self.ids), self.whole - self.rows
         if late.any():
             logger.warning("%s: sorted the rows of %d of %d series by time", self.source, late.sum(), series)
@@ -524,9 +504,6 @@ class _Places:
         if ahead := int((self.whole - self.kept).sum()):
             says = "%s: read %s after the last targets as the future of the covariates"
             logger.info(says, self.source, number_of(ahead, "row"))
-        if dropped:
-            what = f"covariate{'' if len(dropped) == 1 else 's'} {one_of(dropped)}"
-            logger.warning("%s: values of the past %s after the last targets are not used", self.source, what)
 
     def _check_rhythms(self, source: Array) -> None:
         """Refuse series with gaps whose time stamps are of another frequency, or of two.
@@ -561,8 +538,7 @@ class _Places:
             raise UserError(
                 f"{self.table.where(int(source[two_rhythms[1]]) - 1)}: from {stamps[0]} to {stamps[2]} the time "
                 f"stamps{self._of(series_of)} come {stamps[1] - stamps[0]} apart, but others at frequency "
-                f"{self.frequency!r}; a series needs one frequency (to have what is between filled as missing, give "
-                "the right one as frequency)"
+                f"{self.frequency!r}; a series needs one frequency (give the right one to fill what is between)"
             )
 
     def _refuse_gaps(self, share: float, most: float = np.inf) -> None:
@@ -584,6 +560,9 @@ class _Places:
             f"{self.rows[worst]} rows; {advice}"
         )
 
+    def _missing(self, what: str) -> str:
+        return f"{self.source}: every value of {what} is missing; at least one is needed"
+
     def _of(self, series: int) -> str:
         return "" if self.table.roles.is_wide else f" of series {shown(self.ids[series])}"
 
@@ -593,12 +572,10 @@ class _Places:
         return "" if is_alone else f" like series {shown(self.ids[longest])}"
 
     def _twice(self, series: int, time: Any, first: int, second: int) -> UserError:
-        several = "more series, list all columns of ids in id_column"
-        if self.table.roles.is_wide:
-            several = "several series, name id_column"
+        mend = "several series, name" if self.table.roles.is_wide else "more series, list all columns of ids in"
         return UserError(
             f"{self.table.where(second)}: time stamp {time}{self._of(series)} is there twice, first in "
-            f"{self.table.where(first)}; each may come once (if the rows are of {several})"
+            f"{self.table.where(first)}; each may come once (if the rows are of {mend} id_column)"
         )
 
     def _irregular(self, series: int) -> UserError:
@@ -624,10 +601,8 @@ class _Places:
         )
 
     def _mixed(self, series: int, own: str, row: int) -> UserError:
-        needs = "give the right one as frequency" if len(self.ids) == 1 else "all series need the same frequency"
-        if self.table.frequency is None and len(self.ids) > 1:
-            needs += " (where rows are missing, give the right one as frequency)"
         return UserError(
             f"{self.table.where(row)}: the time stamps{self._of(series)} have frequency {own!r}, not "
-            f"{self.frequency!r}{self._like_the_longest(series)}; {needs}"
+            f"{self.frequency!r}{self._like_the_longest(series)}; all need the same (where rows are missing, give the "
+            "right one as frequency)"
         )

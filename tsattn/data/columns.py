@@ -97,14 +97,8 @@ def covariate_columns(
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
     """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
 
-    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`.
-
-    Args:
-        frame: has the columns.
-        names: of the columns.
-        where: names a row (from 0) in messages.
-        role: of the columns, for messages.
-        categorical: those that are categories; None for pandas Categoricals, and for text of which no cell is a number.
+    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`. Without `categorical` these
+    are pandas Categoricals, and text of which no cell is a number.
     """
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
@@ -165,10 +159,8 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
         for key in first_rows.itertuples(index=False, name=None)
     ]
     if twice := [text for text, count in Counter(joined).items() if text is not None and count > 1]:
-        raise UserError(
-            f"{source}: two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined; "
-            f"write their ids without {JOINS!r}"
-        )
+        both = f"two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined"
+        raise UserError(f"{source}: {both}; write their ids without {JOINS!r}")
     return frame.assign(**{name: np.array(joined, dtype=object)[numbers]})
 
 
@@ -188,10 +180,9 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     # ids are saved with a model, as plain data
     strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
     if strange:
-        raise UserError(
-            f"{where(int(starts[(codes == strange[0]).argmax()]))}: {shown(names[strange[0]])} in column "
-            f"{shown(ids.name)} is a {type(names[strange[0]]).__name__}, not an id; valid are texts and numbers"
-        )
+        row, name = int(starts[(codes == strange[0]).argmax()]), names[strange[0]]
+        says = f"is a {type(name).__name__}, not an id; valid are texts and numbers"
+        raise UserError(f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}")
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))

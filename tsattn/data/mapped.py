@@ -77,15 +77,10 @@ def opened_panel(
     *,
     verify: bool = False,
 ) -> Panel:
-    """Open the panel of a table, which is converted unless it was and is still the same.
+    """Open the panel of a table, which is converted to `folder` unless it was and is still the same.
 
-    Args:
-        path: a folder that a table was converted to; or a table, if there is a `folder`.
-        options: how it is read; of a converted one, the columns that are wanted, all where none are named (of weights
-            only one that is named).
-        weights: how much series and stretches of time count in a training.
-        folder: where a table is converted to.
-        verify: see `open_panel`.
+    Without a `folder`, `path` is one that a table was converted to. Its columns are those that are named, all where
+    none are (of weights only one that is named).
 
     Raises:
         UserError: for what cannot be opened or converted.
@@ -100,15 +95,13 @@ def opened_panel(
     own = _index(folder)["weight_name"]
     if own != column:
         has = "without one" if own is None else f"with {shown(own)}"
-        raise UserError(
-            f"{folder} was converted {has} as the column of weights, not {shown(column)}; convert the table anew with "
-            f"--weight_column {shown(column)}"
-        )
+        says = f"was converted {has} as the column of weights, not {shown(column)}"
+        raise UserError(f"{folder} {says}; convert the table anew with --weight_column {shown(column)}")
     return weights.on(panel, _opened(folder / f"{_WEIGHT}.npy"), str(path))
 
 
 def _current_panel(path: Path, folder: Path, options: TableOptions, verify: bool) -> Panel:
-    """The panel of a table that is converted unless it was, or is again where the folder is damaged."""
+    """Convert a table unless it is converted, and again where the folder is damaged; open it."""
     source, is_damaged = TableSource(path, options), False
     while True:
         if is_damaged or not _is_current(source, folder):
@@ -147,12 +140,10 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
     """Write a table as a folder of arrays, which `open_panel` opens.
 
-    Rows may come in any order; gaps in time are filled as missing, as `panel_from_frame` does it. While it is written
-    the folder is called ``NAME.partial``.
-
     Args:
-        path: a CSV, Parquet or Arrow file, or a folder of such files.
-        folder: what to write, 8 bytes a value (4 where the table has single precision) and 8 a row.
+        path: a CSV, Parquet or Arrow file, or a folder of such files; rows in any order.
+        folder: what to write, 8 bytes a value (4 where the table has single precision) and 8 a row. While it is written
+            it is called ``NAME.partial``.
         options: how the table is read.
         overwrite: whether to replace a folder that was converted before.
 
@@ -270,11 +261,7 @@ def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
 
 
 def open_panel(folder: Path, *, verify: bool = False) -> Panel:
-    """Open the panel in a folder; of its rows nothing is read.
-
-    Args:
-        folder: what `convert` made.
-        verify: whether to compare the checksums of all arrays, which reads them; their sizes are always compared.
+    """Open the panel in a folder that `convert` made; `verify` compares checksums, which reads all arrays.
 
     Raises:
         UserError: for a folder that is none, is damaged or of a newer version.
@@ -283,8 +270,7 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
     for name, part in index["arrays"].items():
         path = folder / f"{name}.npy"
         if not path.is_file() or path.stat().st_size != part["size"]:
-            size = f"has {path.stat().st_size} bytes, not {part['size']}" if path.is_file() else "is not there"
-            raise UserError(f"{folder} is damaged: {path.name} {size}; convert the table anew")
+            raise UserError(f"{folder} is damaged: {path.name} is cut or not there; convert the table anew")
         if verify and sha256(path) != part["sha256"]:
             raise UserError(f"{folder} is damaged: the checksum of {path.name} is wrong; convert the table anew")
     arrays: dict[str, Any] = {
@@ -332,24 +318,20 @@ def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
         ("frequency", options.frequency, panel.frequency),
     ):
         if name not in (None, own):
-            raise UserError(f"{source} was converted with {what} {shown(own)}, not {shown(name)}; convert it anew")
-    for role, names, own_names in (
-        ("target", options.target, panel.channels),
-        ("past covariate", options.past_covariates, panel.past_names),
-        ("future covariate", options.future_covariates, panel.future_names),
-        ("static column", options.static, panel.static_names),
-    ):
-        if lacking := [name for name in names or () if name not in own_names]:
-            has = one_of(map(shown, own_names)) or "none"
             raise UserError(
-                f"{source} was converted without {role} {shown(lacking[0])}, with {has}; convert the table anew"
+                f"{source} was converted with the {what} {shown(own)}, not {shown(name)}; convert the table anew"
             )
-    return panel.select(
-        channels=options.target or None,
-        past=options.past_covariates or None,
-        future=options.future_covariates or None,
-        static=options.static or None,
-    )
+    wanted: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+        "channels": ("target", options.target, panel.channels),
+        "past": ("past covariate", options.past_covariates, panel.past_names),
+        "future": ("future covariate", options.future_covariates, panel.future_names),
+        "static": ("static column", options.static, panel.static_names),
+    }
+    for role, names, own_names in wanted.values():
+        if lacking := [name for name in names or () if name not in own_names]:
+            says = f"without the {role} {shown(lacking[0])}, with {one_of(map(shown, own_names)) or 'none'}"
+            raise UserError(f"{source} was converted {says}; convert the table anew to change it")
+    return panel.select(**{part: names or None for part, (_, names, _) in wanted.items()})
 
 
 class TableSource:

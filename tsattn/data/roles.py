@@ -81,12 +81,9 @@ def assigned(
 def plain_frame(
     table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, str | None]:
-    """Put a table over a plain index, its column names text, ids and time stamps in columns.
+    """Put a table over a plain index, its column names text, ids and time stamps in columns; and name that of time.
 
     With `allow_steps` an index of whole numbers beside columns of numbers alone counts steps.
-
-    Returns:
-        the frame, and the column of time stamps if it was named or was the index.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns, index = frame.columns, frame.index
@@ -105,10 +102,8 @@ def plain_frame(
         if rival is not None and _are_times(frame[rival], stamps):
             levels = []
         elif rival is not None and len(columns) > 1:
-            raise UserError(
-                f"{source} has time stamps as its index and a column {shown(rival)} that differs from them; give "
-                f"time_column {shown(repr(rival))} if that is the time, or rename that column if the index is"
-            )
+            says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
+            raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
         else:
             is_alone = rival is not None
     has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
@@ -152,17 +147,13 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
     if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
-        raise UserError(
-            f"no time column found in {source} (columns: {_listed(frame)}). Name it: --data.time_column NAME "
-            "(Python: time_column=NAME)"
-        )
+        mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
+        raise UserError(f"no time column found in {source} (columns: {_listed(frame)}). {mend}")
     if target is None and id_column is not None:
         target = next(((name,) for name in _TARGETS if name in columns), None)
         if target is None:
-            raise UserError(
-                f"{source} is a long table without a column y or target; name the target; its columns are "
-                f"{_listed(frame)}"
-            )
+            says = "is a long table without a column y or target; name the target; its columns are"
+            raise UserError(f"{source} {says} {_listed(frame)}")
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
     return Roles(id_column, time, tuple(target or ()), *covariates)
 
@@ -170,14 +161,9 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
 def check_roles(
     frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
 ) -> Roles:
-    """The roles once every column is known to have one at most; those without a role are logged.
+    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets.
 
-    Args:
-        frame: the table, of which only the names of the columns are looked at.
-        source: what the table is, for messages.
-        roles: the columns named or found.
-        every_target: whether all columns of a wide table without another role are targets.
-        needs_target: whether the table must have a target.
+    No cell is looked at. Columns without a role are logged.
     """
     columns, role_of = set(frame.columns), dict[str, str]()
     for role, name in roles.named:
@@ -185,23 +171,18 @@ def check_roles(
             hint = did_you_mean(shown(name), map(shown, frame.columns))
             raise UserError(f"{source} has no {role} column {shown(name)}{hint}; its columns are {_listed(frame)}")
         if name in role_of:
-            raise UserError(
-                f"column {shown(name)} of {source} is named as {role_of[name]} and as {role}; a column has one role"
-            )
+            both = f"{role_of[name]} and as {role}"
+            raise UserError(f"column {shown(name)} of {source} is named as {both}; a column has one role")
         role_of[name] = role
         if role in ("id", "time") and (name in _OUTPUTS or re.fullmatch(r"0?\.\d+", name)):
-            raise UserError(
-                f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}, but forecasts "
-                f"have a column of that name; rename it (so are {one_of(_OUTPUTS)} and levels such as 0.5)"
-            )
+            holds = f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}"
+            raise UserError(f"{holds}, but forecasts have a column of that name; rename it")
     joined = id_columns(roles.id, columns - {roles.id})
     rest = tuple(name for name in frame.columns if name not in role_of and name not in joined)
     if roles.is_wide and every_target:
         if nameless := [name for name in rest if is_nameless(name)]:
-            raise UserError(
-                f"column {nameless[0]!r} of {source} has no name in the file and does not count its rows, so that it "
-                "is neither a series nor a saved index; name it, remove it, or list the targets"
-            )
+            says = "has no name in the file; name it, remove it, or list the targets"
+            raise UserError(f"column {nameless[0]!r} of {source} {says}")
         if len(rest) > 1 and (usual := next((name for name in _TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
             raise UserError(

@@ -52,12 +52,9 @@ _PERIOD = 1 << 16  # rows in which the first date must come again
 
 
 def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = None) -> pd.DatetimeIndex:
-    """Read time stamps of one time zone, none missing, all within the years 1678 to 2261.
+    """Read time stamps, dates, periods, text or whole numbers such as 20160701; none missing, in one time zone.
 
-    Args:
-        column: time stamps, dates, text or whole numbers such as 20160701; or periods, of which the first is taken.
-        where: names a row (from 0) in messages.
-        date_format: how text and numbers are written; None: it is found.
+    `where` names a row (from 0) in messages; without a `date_format` it is found.
     """
     stamps = read_times(column, where, time_form([(column, where)], date_format, "D"))
     assert isinstance(stamps, pd.DatetimeIndex)
@@ -65,10 +62,7 @@ def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = No
 
 
 def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
-    """Find how time is written in all parts of a column, with what names their rows; no more are read than it takes.
-
-    A `date_format` that is given is it; with a frequency of steps, whole numbers are steps.
-    """
+    """Find how time is written in all parts of a column, if no `date_format` says it; read no more than it takes."""
     if date_format is not None:
         return date_format
     parts = iter(columns)
@@ -221,10 +215,8 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
             raise _other_zone(cells, other, where, "without a zone")
         return pd.DatetimeIndex(stamps.take(codes))
     if not offsets[0]:
-        raise UserError(
-            f"{where(0)}: {shown(cells.iloc[0])} in column {shown(cells.name)} ends in no offset such as +02:00; "
-            "write time zones so, or leave them out"
-        )
+        says = "ends in no offset such as +02:00; write time zones so, or leave them out"
+        raise UserError(f"{where(0)}: {shown(cells.iloc[0])} in column {shown(cells.name)} {says}")
     own = "UTC" if offsets[0] in ("+0000", "-0000") else pd.Timestamp(f"2020-01-01T00:00{offsets[0]}").tz
     return pd.DatetimeIndex(stamps.tz_convert(own).take(codes))
 
@@ -282,17 +274,13 @@ def _offsets(texts: pd.Index[Any]) -> NDArray[Any]:
 
 def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) -> UserError:
     of = "" if form is None else f" of the format {form}{' that the others have' if row else ''}"
-    return UserError(
-        f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} is not a date{of}; write dates like "
-        "2016-07-01 00:00:00, or give their date_format"
-    )
+    says = f"is not a date{of}; write dates like 2016-07-01 00:00:00, or give their date_format"
+    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
 
 
 def _other_zone(cells: pd.Series, row: int, where: Where, mended: str) -> UserError:
-    return UserError(
-        f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} has another time zone than the rows "
-        f"before; write all dates {mended}"
-    )
+    says = f"has another time zone than the rows before; write all dates {mended}"
+    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
@@ -310,10 +298,8 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     converted = time.tz_convert(other.tz)
     days = [bool((one == one.normalize()).all()) for one in (time, converted)]
     if len(time) > 1 and days == [True, False]:
-        raise UserError(
-            f"{source} has days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no "
-            "midnight: give its days in that time zone"
-        )
+        says = f"days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no midnight"
+        raise UserError(f"{source} has {says}: give its days in that time zone")
     return converted
 
 

@@ -75,15 +75,10 @@ def read_rows(
     near: Times | None = None,
     start: int = 0,
 ) -> Rows:
-    """Read the rows of a table; the first cell that cannot be used is refused, naming its row.
+    """Read the rows of a table, or refuse the first cell that cannot be used, naming its row.
 
-    Args:
-        table: the table.
-        zone_of: time stamps into whose zone those of the table are converted; None leaves them.
-        categorical: the covariates that are categories; None finds them, see `covariate_columns`.
-        time: that of the rows, if it was read before.
-        near: time stamps of the table that the rows go with, in whose zone offsets may change.
-        start: the number of the first row.
+    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, the time stamps that the
+    rows go with. `categorical` are the covariates that are categories; None finds them.
     """
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
@@ -110,10 +105,8 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
     Series that the table, whose rows are `own`, has not got are left out, which is logged.
     """
     if not roles.future:
-        raise UserError(
-            f"{_FUTURE} would not be used: no `future_covariates` were named before the fit; leave out `--future` "
-            "(Python: `future=`)"
-        )
+        says = "would not be used: no `future_covariates` were named before the fit"
+        raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
     with quiet(False):  # the future is new, even where the table is not
         columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)

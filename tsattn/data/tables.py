@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+import tempfile
 import warnings
 import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import narwhals as nw
 import pandas as pd
@@ -87,14 +88,7 @@ def read_table(
 
 
 def table_parts(path: Path, columns: list[str] | None, rows: int, options: TableOptions) -> Iterator[pd.DataFrame]:
-    """Read a file some rows at a time, cells as `read_table` reads them, but for the ids of CSV files: they are text.
-
-    Args:
-        path: the file.
-        columns: those to read, of a CSV file all; None for all.
-        rows: how many at a time, at most.
-        options: how it is read.
-    """
+    """Read a file some rows at a time, as `read_table` does, but ids of CSV files stay text, all columns of them."""
     names, text = (options.id_column, *ID_COLUMNS), options.text
     schema = schema_of(path, text)
     if schema is None:
@@ -161,10 +155,8 @@ def as_frame(table: Any, source: str) -> pd.DataFrame:
         return as_frame(nw.from_native(table).collect().to_native(), source)
     has_arrow = hasattr(table, "__arrow_c_stream__")
     if not has_arrow and not hasattr(table, "__dataframe__"):
-        raise UserError(
-            f"{source} is a {type(table).__name__}; valid are pandas, polars and pyarrow frames and any other with "
-            "__arrow_c_stream__ or __dataframe__ (read files with read_table)"
-        )
+        valid = "pandas, polars and pyarrow frames, others with __arrow_c_stream__, and paths of files"
+        raise UserError(f"{source} is a {type(table).__name__}; valid are {valid}")
     try:
         frame: pd.DataFrame = (pa.table if has_arrow else pa.interchange.from_dataframe)(table).to_pandas()
     except Exception as error:  # whatever the foreign library raises
@@ -180,15 +172,11 @@ def read_cells(
     has_header: bool = True,
     text: TextFormat = _PLAIN,
 ) -> pd.DataFrame:
-    """Read the table in a CSV file, its cells as pandas reads them; blank lines are no rows.
+    """Read a CSV file, which may be packed by gzip, as pandas does; blank lines are no rows.
 
-    Args:
-        path: the file, which is unpacked if it is gzip's, whatever its suffix.
-        ids: names that a column of ids may have, None among them: the first that is there is kept as it is written
-            (``NA`` and ``007`` are ids), unless all its cells are plain whole numbers.
-        dates: columns that are kept as they are written, as ``010220`` is the first of February.
-        has_header: whether the first row names the columns; else they are 0, 1, ...
-        text: what separates its cells, and how its numbers are written.
+    Of `ids`, names that a column of ids may have, the first that is there is kept as it is written (``NA`` and ``007``
+    are ids), unless all its cells are plain whole numbers; so are the columns `dates`, as ``010220`` is the first of
+    February. Without a header columns are 0, 1, ...
     """
     with _refusals(path, text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
@@ -223,73 +211,49 @@ def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) 
     """What names a row (from 0) of a CSV file: the line that it starts on; a quoted cell may go over several lines."""
 
     def where(row: int) -> str:
-        rows = -1 - has_header
-        try:
-            with _Lines(path, text) as lines:
-                for record in csv.reader(lines, delimiter=text.separator):
-                    rows += _is_row(record)
-                    if rows == row:
-                        break
-                    lines.start = 0
-                return f"{path}, line {lines.start or lines.number}"
-        except csv.Error:  # a cell too long for Python's reader
-            return f"{path}, row {row + 1}"
+        rows, numbers = -1 - has_header, list[int]()  # of the lines of a record
+
+        def lines() -> Iterator[str]:
+            for number, line in _lines(path, text):
+                numbers.append(number)
+                yield line
+
+        with suppress(csv.Error):  # of a cell too long for Python's reader
+            for record in csv.reader(lines(), delimiter=text.separator):
+                rows += _is_row(record)
+                if rows == row:
+                    return f"{path}, line {numbers[0]}"
+                numbers.clear()
+        return f"{path}, row {row + 1}"
 
     return where
 
 
-class _Lines:
-    """The lines of a CSV file that are read: unpacked, without those before the header and those of comments.
+def _lines(path: Path, text: TextFormat) -> Iterator[tuple[int, str]]:
+    """The lines of a CSV file that are read, without those before the header and comments, and their numbers, from 1.
 
     A line within a quoted cell is no comment, whatever it begins with.
     """
-
-    def __init__(self, path: Path, text: TextFormat) -> None:
-        opened = gzip.open if _is_packed(path) else open
-        self._file: Any = opened(path, "rt", newline="", encoding=text.codec)
-        self._comment, self._skipped = text.comment, text.skip_rows
-        self._is_quoted, self._is_new = False, True
-        self.number = 0  # of the last line, from 1, as an editor counts them
-        self.start = 0  # of the first line since it was set to 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> str:
-        while line := self._file.readline(_READ_AHEAD):  # a line of many megabytes comes in pieces
-            begins, self._is_new = self._is_new, line.endswith(("\n", "\r"))
-            self.number += begins
-            is_comment = self._comment and not self._is_quoted and line.lstrip().startswith(self._comment)
-            if self.number <= self._skipped or (begins and is_comment):
-                continue
-            self._is_quoted ^= line.count('"') % 2 == 1
-            self.start = self.start or self.number
-            return str(line)
-        raise StopIteration
-
-    def read(self, size: int = -1) -> str:
-        """Lines of at least so many characters; all by default."""
-        lines, length = [], 0
-        while (size < 0 or length < size) and (line := next(self, None)) is not None:
-            lines.append(line)
-            length += len(line)
-        return "".join(lines)
+    number, is_quoted, begins = 0, False, True
+    with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
+        while line := str(file.readline(_READ_AHEAD)):  # a line of many megabytes comes in pieces
+            number += begins
+            is_comment = begins and text.comment and not is_quoted and line.lstrip().startswith(text.comment)
+            begins = line.endswith(("\n", "\r"))
+            if number > text.skip_rows and not is_comment:
+                is_quoted ^= line.count('"') % 2 == 1
+                yield number, line
 
 
 @contextmanager
 def _source(path: Path, text: TextFormat) -> Iterator[Any]:
-    """What pandas is given: the file, or its lines where some of them are left out."""
     if not text.leaves_out:
         yield path
         return
-    with _Lines(path, text) as lines:
-        yield lines
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as kept:
+        kept.writelines(line for _, line in _lines(path, text))
+        kept.seek(0)
+        yield kept
 
 
 def _options(
@@ -302,16 +266,14 @@ def _options(
     in_parts: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """How pandas is to read a file, and the columns of ids, if there are some."""
-    with _Lines(path, text) as lines:
-        records = filter(_is_row, csv.reader(lines, delimiter=text.separator))
-        first, second = next(records, []), list[str]()
-        with suppress(csv.Error, UnicodeError):  # of what pandas says more
-            second = next(records, [])
+    records = filter(_is_row, csv.reader((line for _, line in _lines(path, text)), delimiter=text.separator))
+    first, second = next(records, []), list[str]()
+    with suppress(csv.Error, UnicodeError):  # of what pandas says more
+        second = next(records, [])
     if has_header and len(first) == 1 and (other := max(_SEPARATORS, key=first[0].count)) in first[0]:
-        decimal = " (and the decimal ',', if its numbers are written so)" if other == ";" else ""
-        raise UserError(
-            f"{path} separates its cells with {other!r}, not with {text.separator!r}; give that as separator{decimal}"
-        )
+        also = ", and the decimal if that is ','" if other == ";" else ""
+        says = f"separates its cells with {other!r}, not with {text.separator!r}; give that as separator{also}"
+        raise UserError(f"{path} {says}")
     names: list[Any] = first if has_header else list(range(len(first)))
     _check_names(path, names)
     found = next(filter(None, (id_columns(name, names) for name in ids)), ())
@@ -383,18 +345,14 @@ def _refusals(path: Path, text: TextFormat) -> Iterator[None]:
     except UnicodeError as error:
         with path.open("rb") as file:
             start = file.read(2)
-        advice = (
-            f"give its encoding, {'utf-16' if start in (BOM_UTF16_LE, BOM_UTF16_BE) else 'such as latin-1 or cp1252'}"
-        )
-        if start == b"PK":
-            advice = "it is compressed: unpack it first, or pack it as .csv.gz"
-        raise UserError(f"{path} is not {text.codec.removesuffix('-sig').upper()} text; {advice}") from error
+        name = "utf-16" if start in (BOM_UTF16_LE, BOM_UTF16_BE) else "such as latin-1 or cp1252"
+        mend = "unpack it, or pack it as .csv.gz" if start == b"PK" else f"give its encoding, {name}"
+        raise UserError(f"{path} is not {text.codec.removesuffix('-sig').upper()} text; {mend}") from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty; it needs a header and rows") from error
-    except pd.errors.ParserWarning as error:
-        raise UserError(f"{path} is not a regular CSV table: its rows have more fields than its header") from error
-    except (ValueError, OverflowError, csv.Error) as error:
-        reason = first_line(error).split("C error: ")[-1]
+    except (pd.errors.ParserWarning, ValueError, OverflowError, csv.Error) as error:
+        is_long = isinstance(error, pd.errors.ParserWarning)
+        reason = "its rows have more fields than its header" if is_long else first_line(error).split("C error: ")[-1]
         raise UserError(f"{path} is not a regular CSV table: {reason}") from error
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or first_line(error)}") from error
@@ -402,21 +360,19 @@ def _refusals(path: Path, text: TextFormat) -> Iterator[None]:
 
 def _check_names(path: Path, names: Sequence[Any]) -> None:
     if len(names) > _MAX_COLUMNS:
-        raise UserError(
-            f"{path} has {len(names)} columns or more; at most {_MAX_COLUMNS} are read (write many series as rows of "
-            "unique_id, ds, y)"
+        says = (
+            f"has {len(names)} columns; at most {_MAX_COLUMNS} are read: write many series as rows of unique_id, ds, y"
         )
+        raise UserError(f"{path} {says}")
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}")
 
 
 def _dates(time_column: str | None, text: TextFormat) -> tuple[str, ...]:
-    """The columns of a CSV file that are kept as they are written."""
     return () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
 
 
 def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
-    """A table that says how its numbers are written, where that is not as everywhere."""
     if text.decimal != ".":
         table.attrs[DECIMAL] = text.decimal
     return table
@@ -428,5 +384,4 @@ def _is_packed(path: Path) -> bool:
 
 
 def _is_row(record: list[str]) -> bool:
-    """Whether pandas takes it for one: blank lines are none."""
     return len(record) > 1 or any(cell.strip() for cell in record)

@@ -90,15 +90,6 @@ def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, t
     assert panel.time_name == "ds"
 
 
-def test_series_without_a_value_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    frame = full_frame()
-    frame.loc[frame["unique_id"] == "s1", ["y", "z"]] = np.nan
-    panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "out", **FULL)
-    assert "left out 1 of 4 series, without any value: 's1'" in caplog.text
-    caplog.clear()
-    assert_same_panel(panel, panel_from_frame(frame, **FULL))
-
-
 def test_single_precision_stays_where_it_loses_nothing(tmp_path: Path) -> None:
     frame = full_frame().astype({"y": "float32", "z": "int8", "f": "float32"}, errors="ignore")
     frame["z"] = pd.array(np.arange(len(frame)) % 100, "int8")
