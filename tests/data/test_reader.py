@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import REAL_ROOT
-from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
+from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame
 from tsattn.data.mapped import convert
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
@@ -95,35 +95,6 @@ def test_shuffled_rows_give_the_same_series(lengths: list[int], frequency: str, 
         assert panel.values[run, 0].tolist() == own["y"].tolist()
         assert panel.past_covariates[run, 0].tolist() == own["past"].tolist()
         assert panel.static_categories[0][panel.static[number, 0]] == name.upper()
-
-
-@pytest.mark.parametrize(
-    ("frame", "fragments"),
-    [
-        pytest.param(long_frame({"a": 3}).iloc[:0], ["no rows"], id="no rows"),
-        pytest.param(with_cell("y", 6, np.inf), ["row 7", "value of y", "infinite"], id="infinite"),
-        pytest.param(with_cell("y", 6, "much"), ["row 7", "much", "column y", "number"], id="text target"),
-        pytest.param(with_cell("y", 6, True), ["row 7", "True", "column y"], id="bool target"),
-        pytest.param(with_cell("y", 6, 1j), ["row 7", "column y"], id="complex target"),
-        pytest.param(with_cell("y", 6, [1]), ["row 7", "column y"], id="list as target"),
-        pytest.param(long_frame({"a": 5}).assign(y=1j), ["row 1", "column y"], id="complex targets"),
-        pytest.param(
-            long_frame({"a": 5}).assign(y=pd.Timestamp("2020-01-01")), ["row 1", "column y"], id="dates as targets"
-        ),
-        pytest.param(with_cell("unique_id", 6, None), ["row 7", "id", "missing"], id="missing id"),
-        pytest.param(with_cell("unique_id", 6, ["a"]), ["unique_id", "no ids"], id="list as id"),
-        pytest.param(
-            long_frame({"a": 4, "b": 5}).assign(y=np.nan), ["every target", "missing", "at least one"], id="all missing"
-        ),
-        pytest.param(wide_frame().assign(x=np.nan, z=np.nan), ["value of x", "missing"], id="all channels missing"),
-        pytest.param(wide_frame().assign(z="low"), ["row 1", "low", "column z"], id="text in a wide frame"),
-        pytest.param(wide_frame().assign(z=True), ["row 1", "True", "column z"], id="bools in a wide frame"),
-    ],
-)
-def test_unusable_frame_is_refused_in_one_sentence(frame: pd.DataFrame, fragments: list[str]) -> None:
-    message = refusal(frame)
-    for fragment in fragments:
-        assert fragment in message
 
 
 def test_a_pandas_series_is_a_wide_table_of_one_column() -> None:

@@ -176,10 +176,6 @@ def test_future_within_the_history_is_refused() -> None:
     assert "does not come after the last row with a target" in message
 
 
-def test_future_without_future_covariates_is_refused() -> None:
-    assert "future_covariates" in refusal(long_frame({"a": 5}), future=long_frame({"a": 5}))
-
-
 def test_bool_covariates_are_0_and_1() -> None:
     frame = long_frame({"a": 4}).assign(p=[True, False, True, True], q=pd.array([True, None, False, True], "boolean"))
     panel = panel_from_frame(frame.assign(r=frame["q"].astype(object)), past_covariates=["p", "q", "r"])
@@ -204,46 +200,3 @@ def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureF
     assert [message.startswith(told) for message in caplog.messages] == [True]
     with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
         match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, static=("region",), categories=(("north",),)), "it")
-
-
-@pytest.mark.parametrize(
-    ("frame", "options", "fragments"),
-    [
-        pytest.param(
-            long_frame({"a": 5}).assign(p=["hot", "1", "2", "3", "4"]),
-            {"past_covariates": ["p"]},
-            ["row 1", "hot", "column p", "numbers, bools, or text without a number"],
-            id="text covariate",
-        ),
-        pytest.param(
-            long_frame({"a": 5}).assign(p=np.inf), {"past_covariates": ["p"]}, ["row 1", "p"], id="infinite covariate"
-        ),
-        pytest.param(
-            long_frame({"a": 5}).assign(p=np.nan),
-            {"past_covariates": ["p"]},
-            ["covariate p", "missing"],
-            id="no covariate",
-        ),
-        pytest.param(
-            long_frame({"a": 3, "b": 3}).assign(k=list("xxxyzy")),
-            {"static": ["k"]},
-            ["row 5", "static column k", "series b", "to z"],
-            id="static that changes",
-        ),
-        pytest.param(
-            long_frame({"a": 3}).assign(k=["x", None, "x"]),
-            {"static": ["k"]},
-            ["row 2", "k", "missing"],
-            id="no static",
-        ),
-        pytest.param(
-            long_frame({"a": 3}).assign(k=[[1], [1], [1]]), {"static": ["k"]}, ["static column k"], id="static lists"
-        ),
-    ],
-)
-def test_unusable_covariates_and_categories_are_refused(
-    frame: pd.DataFrame, options: dict[str, object], fragments: list[str]
-) -> None:
-    message = refusal(frame, **options)
-    for fragment in fragments:
-        assert fragment in message

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
+from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame
 from tsattn.data import assembly
 from tsattn.data.reader import panel_from_frame
 
@@ -72,12 +72,6 @@ def test_time_zone_is_kept(zone: str) -> None:
     assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
     text = frame["ds"].astype(str) + "Z"
     assert str(panel_from_frame(frame.assign(ds=text)).time.tz) == "UTC"
-
-
-def test_short_series_alone_need_a_frequency() -> None:
-    frame = long_frame({"a": 1, "b": 2}, "MS")
-    assert "3 rows" in refusal(frame)
-    assert panel_from_frame(frame, frequency="MS").lengths.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("frequency", ["h", "H", "60min"])
@@ -156,30 +150,6 @@ def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptur
     assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
 
 
-@pytest.mark.parametrize(
-    ("stamps", "row"),
-    [
-        pytest.param(["2020-01-01", "2020-01-02T00:00Z", "2020-01-03"], 2, id="aware among naive"),
-        pytest.param(["2020-01-01T00:00Z", "2020-01-02T00:00Z", "2020-01-03"], 3, id="naive among aware"),
-        pytest.param(["2020-01-01T00:00+01:00", "2020-01-02T00:00+01:00", "2020-01-03T00:00+02:00"], 3, id="offsets"),
-        pytest.param(
-            [pd.Timestamp("2020-01-01", tz="UTC"), pd.Timestamp("2020-01-02", tz="Europe/Berlin")], 2, id="objects"
-        ),
-        pytest.param([pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-02", tz="UTC")], 2, id="naive object first"),
-        pytest.param(
-            [pd.Timestamp("2020-01-01", tz="UTC").to_pydatetime(), pd.Timestamp("2020-01-02").to_pydatetime()],
-            2,
-            id="datetime",
-        ),
-    ],
-)
-def test_mixed_time_zones_are_refused(stamps: list[object], row: int) -> None:
-    frame = pd.DataFrame({"unique_id": "a", "ds": pd.Series(stamps, dtype=object), "y": 1.0})
-    message = refusal(frame)
-    assert f"row {row}:" in message
-    assert "time zone" in message
-
-
 def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
     frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
     utc = frame.tz_convert("UTC")  # not daily by that clock
@@ -188,35 +158,3 @@ def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
     assert str(panel.time.tz) == "Europe/Berlin"
     message = refusal(frame.tz_localize(None), zone_of=frame.index)
     assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")
-
-
-@pytest.mark.parametrize(
-    ("frame", "fragments"),
-    [
-        pytest.param(
-            long_frame({"a": 5, "b": 5}).iloc[[0, 1, 2, 6, 7, 8, 2]],
-            ["row 7", "2020-01-03", "series a", "twice", "row 3"],
-            id="duplicate",
-        ),
-        pytest.param(wide_frame().iloc[[0, 1, 1, 2]], ["row 3", "twice", "row 2"], id="duplicate in a wide frame"),
-        pytest.param(with_cell("ds", 6, "soon"), ["row 7", "soon", "not a date"], id="no date"),
-        pytest.param(with_cell("ds", 6, None), ["row 7", "not a date"], id="missing date"),
-        pytest.param(
-            long_frame({"a": 5}).assign(ds=np.arange(5) / 2),
-            ["row 1", "column ds", "not a date"],
-            id="parts of numbers",
-        ),
-        pytest.param(
-            long_frame({"a": 5}).assign(ds=[f"0{day}/02/2020" for day in range(1, 6)]),
-            ["%d/%m/%Y (2020-02-01)", "%m/%d/%Y (2020-01-02)", "date_format"],
-            id="dates in doubt",
-        ),
-        pytest.param(
-            long_frame({"a": 3}).assign(ds=[f"300{i}-01-01" for i in range(3)]), ["row 1"], id="the far future"
-        ),
-    ],
-)
-def test_unusable_time_stamps_are_refused(frame: pd.DataFrame, fragments: list[str]) -> None:
-    message = refusal(frame)
-    for fragment in fragments:
-        assert fragment in message

@@ -48,28 +48,6 @@ def test_a_rhythm_is_found_filled_and_continued(
         assert panel.future_time(0, 10).tolist() == whole[-10:].tolist()
 
 
-@pytest.mark.parametrize("frequency", [None, "MS", "ME"])
-@pytest.mark.parametrize(
-    ("first", "months", "rhythm"),
-    [
-        ("2020-01-30", 1, 30),
-        ("2020-01-29", 1, 29),
-        ("2020-02-29", 3, 29),
-        ("2000-06-29", 12, 29),
-        ("2000-01-30", 24, 30),
-    ],
-)
-def test_dates_that_not_every_month_has_are_named(first: str, months: int, rhythm: int, frequency: str | None) -> None:
-    """And those of the advice are taken."""
-    stamps = pd.DatetimeIndex([pd.Timestamp(first) + pd.DateOffset(months=months * row) for row in range(30)])
-    for given in (stamps, stamps.delete([4, 9])):
-        message = refusal(frame_of(given), frequency=frequency)
-        assert f"not every month has a day {rhythm}: date all on" in message
-    for moved in (stamps - pd.offsets.MonthBegin(), stamps + pd.offsets.MonthEnd(0)):
-        panel = panel_from_frame(frame_of(moved))
-        assert panel.time.tolist() == moved.tolist()
-
-
 @pytest.mark.parametrize(
     ("period", "frequency", "as_index"),
     [("M", "MS", True), ("Q", "QS-JAN", False), ("Y", "YS-JAN", True), ("W", "W-MON", False), ("h", "h", True)],

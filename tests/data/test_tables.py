@@ -91,7 +91,7 @@ def test_ids_are_kept_as_written(tmp_path: Path, written_ids: list[str], ids: li
         pytest.param("t.csv", b"ds,y,y\n2020-01-01,1,2\n", ["two columns 'y'"], id="column twice"),
         pytest.param("t.csv", b'ds,y\n2020-01-01,"1\n', ["regular CSV"], id="open quote"),
         pytest.param("t.csv", b"a" * 200_000, ["regular CSV"], id="endless header"),
-        pytest.param("t.parquet", CSV, ["not a Parquet file"], id="csv called parquet"),
+        pytest.param("t.parquet", CSV, ["cannot be read as a Parquet file"], id="csv called parquet"),
         pytest.param("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], ["cut"], id="half a parquet"),
         pytest.param("t.txt", CSV, [".csv", ".parquet", "`--data.format csv`"], id="other suffix"),
         pytest.param("t.csv.zip", CSV, [".csv", ".parquet"], id="archive"),

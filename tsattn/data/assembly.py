@@ -30,7 +30,6 @@ from tsattn.data.grid import (
     coarser_series,
     counts,
     on_business_days,
-    regularity,
     runs_of_longer_steps,
     usual_frequency,
 )
@@ -51,6 +50,7 @@ _FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add so many rows, or
 _HEAD = 1 << 22  # rows of one series that its frequency is found from
 _BLOCK = 1 << 20  # rows of the arrays that are looked at together
 _MOST_TEXTS = 1 << 16  # categories of a covariate that are remembered
+_REGULAR = "time stamps must be regular, though some may be missing (date months by their first or last day)"
 _NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _ROW_PARTS = {"values": "values", "past_covariates": "past", "future_covariates": "known", "weight": "weights"}
 _PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}  # nanoseconds; 1 of steps
@@ -592,7 +592,7 @@ class _Places:
         phase = phases[0] if is_future else phase
         row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
         place = f" comes {time[row] - time[row - 1]} after the row before, but" if row and not is_future else ""
-        which = f"of frequency {self.frequency!r}{self._like_the_longest(series)}; {regularity(time)}"
+        which = f"of frequency {self.frequency!r}{self._like_the_longest(series)}; {_REGULAR}"
         if is_future:  # which is to blame, however many rows it has
             which = f"of its series, which ends at {time[is_own][-1]}, of frequency {self.frequency!r}"
         return UserError(

@@ -26,7 +26,7 @@ from tsattn.data.frequency import (
 
 __all__ = [
     *("OFF_GRID", "Grid", "are_business_days", "business_series", "coarser_series", "counts", "on_business_days"),
-    *("regularity", "runs_of_longer_steps", "usual_frequency", "wall_times"),
+    *("runs_of_longer_steps", "usual_frequency", "wall_times"),
 ]
 
 OFF_GRID = -1
@@ -176,7 +176,8 @@ def _months(days: NDArray[np.int64]) -> str | None:
     chosen = grids[best]
     if chosen.sum() < 3 or (4 * chosen.sum() <= 3 * len(days) if best in weekdays else 2 * chosen.sum() <= len(days)):
         return None
-    step = _mode(np.diff(days[chosen].view("M8[D]").astype("M8[M]").view(np.int64)))
+    months: NDArray[np.int64] = days[chosen].view("M8[D]").astype("M8[M]").view(np.int64)
+    step = _mode(np.diff(months))
     if best in weekdays:
         return f"{step}{best}"
     first = (days - in_month + 1 if best == "MS" else days)[chosen][:1]
@@ -196,18 +197,6 @@ def _half_months(days: NDArray[np.int64]) -> str | None:
     if len(pair) < 2 or pair[1] > 28 or 3 * np.isin(in_month, pair).sum() <= 2 * len(days):
         return None
     return f"SMS-{pair[1] - pair[0] + 1}"
-
-
-def regularity(index: Times) -> str:
-    """Advice on rising time stamps, or steps, that are on no grid: not all months have a 29th or 30th."""
-    if isinstance(index, pd.DatetimeIndex) and len(index) > 2:
-        days = wall_times(index) // _DAY
-        in_month, months = _days_of_month(days), days.view("M8[D]").astype("M8[M]")
-        usual, lengths = _mode(in_month), ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
-        fits = 3 * (in_month == np.minimum(usual, lengths)).sum() > 2 * len(days)
-        if usual in (29, 30) and fits and _mode(np.diff(months.astype(np.int64))) > 0:
-            return f"not every month has a day {usual}: date all on the first or on the last day of their months"
-    return "time stamps must be regular, though some may be missing"
 
 
 def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -234,8 +223,10 @@ def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]
     """`(S,)` whether a series of 3 rows or more is regular on business days, over a weekend."""
     rows, days = np.diff(begin, append=len(index)), _days(index)
     first, last = days[begin], days[begin + rows - 1]
-    is_business: NDArray[np.bool_] = np.logical_and.reduceat(np.is_busday(days), begin) & (rows > 2)
-    return is_business & ((last - first).astype(np.int64) >= rows) & (np.busday_count(first, last) == rows - 1)
+    are_business: NDArray[np.bool_] = np.logical_and.reduceat(np.is_busday(days), begin) & (rows > 2)
+    are_business &= (last - first).astype(np.int64) >= rows
+    are_business &= np.busday_count(first, last) == rows - 1
+    return are_business
 
 
 def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ import json
 import re
 import tempfile
 import warnings
-import zlib
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -70,13 +69,13 @@ def read_table(
         UserError: naming the file and what is wrong with it, with the line where one is known.
     """
     path = Path(path)
-    check_file(path)
     kind = text.kind_of(path)
+    check_file(path)
     if kind is None:
         raise UserError(f"{path} is no table; valid are {one_of(SUFFIXES)} files, and others with `--data.format csv`")
     if kind == "csv":
         return read_cells(path, ids=(id_column, *ID_COLUMNS), dates=_dates(time_column, text), text=text)
-    with _readable(path, kind):
+    with _readable(path, kind, text):
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: it has 0 bytes")
         if kind == "arrow":
@@ -92,7 +91,7 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
     names, text = (options.id_column, *ID_COLUMNS), options.text
     schema = schema_of(path, text)
     if schema is None:
-        with _refusals(path, text):
+        with _readable(path, "csv", text):
             read, _ = _options(path, names, _dates(options.time_column, text), text, in_parts=True)
             with _source(path, text) as source, pd.read_csv(source, chunksize=rows, **read) as reader:
                 for frame in reader:
@@ -103,7 +102,7 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
     saved = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
     wanted = [*schema.names] if columns is None else [*columns, *ids, *(name for name in saved if name in schema.names)]
     kept, kind = [name for name in schema.names if name in wanted], str(text.kind_of(path))
-    with _readable(path, kind):
+    with _readable(path, kind, text):
         for batch in _batches(path, kind, kept, rows, ids, schema):
             table = pa.Table.from_batches([batch.select(kept)])
             for number, column in enumerate(table.schema):
@@ -116,7 +115,7 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
 def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
     """The columns of a file; None of a CSV file, which has no types."""
     kind = text.kind_of(file)
-    with _readable(file, str(kind)):
+    with _readable(file, str(kind), text):
         if kind == "parquet":
             return pa.parquet.read_schema(file)
         if kind == "arrow":
@@ -178,7 +177,7 @@ def read_cells(
     are ids), unless all its cells are plain whole numbers; so are the columns `dates`, as ``010220`` is the first of
     February. Without a header columns are 0, 1, ...
     """
-    with _refusals(path, text), warnings.catch_warnings():
+    with _readable(path, "csv", text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
         options, found = _options(path, ids, dates, text, has_header=has_header)
         try:  # in pieces that fit into a cache, unless they say other things of the kind of a column
@@ -319,22 +318,8 @@ def _batches(
 
 
 @contextmanager
-def _readable(path: Path, kind: str) -> Iterator[None]:
+def _readable(path: Path, kind: str, text: TextFormat) -> Iterator[None]:
     """Turn what reading a damaged file raises into one sentence."""
-    try:
-        yield
-    except UserError:
-        raise
-    except MemoryError as error:
-        raise UserError(f"{path} is too large for the memory of this machine, or is damaged") from error
-    except Exception as error:  # damaged files make pyarrow raise many kinds
-        reason = getattr(error, "strerror", None) or first_line(error)
-        raise UserError(f"{path} is not a {kind.capitalize()} file, or is damaged or cut: {reason}") from error
-
-
-@contextmanager
-def _refusals(path: Path, text: TextFormat) -> Iterator[None]:
-    """Turn what reading a CSV file raises into one sentence."""
     check_file(path)
     try:
         with warnings.catch_warnings():
@@ -350,12 +335,14 @@ def _refusals(path: Path, text: TextFormat) -> Iterator[None]:
         raise UserError(f"{path} is not {text.codec.removesuffix('-sig').upper()} text; {mend}") from error
     except pd.errors.EmptyDataError as error:
         raise UserError(f"{path} is empty; it needs a header and rows") from error
-    except (pd.errors.ParserWarning, ValueError, OverflowError, csv.Error) as error:
-        is_long = isinstance(error, pd.errors.ParserWarning)
-        reason = "its rows have more fields than its header" if is_long else first_line(error).split("C error: ")[-1]
-        raise UserError(f"{path} is not a regular CSV table: {reason}") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or first_line(error)}") from error
+    except MemoryError as error:
+        raise UserError(f"{path} is too large for the memory of this machine, or is damaged") from error
+    except Exception as error:  # damaged files make pyarrow raise many kinds
+        reason = getattr(error, "strerror", None) or first_line(error).split("C error: ")[-1]
+        if isinstance(error, pd.errors.ParserWarning):
+            reason = "its rows have more fields than its header"
+        what = "regular CSV table" if kind == "csv" else f"{kind.capitalize()} file, or is damaged or cut"
+        raise UserError(f"{path} cannot be read as a {what}: {reason}") from error
 
 
 def _check_names(path: Path, names: Sequence[Any]) -> None:

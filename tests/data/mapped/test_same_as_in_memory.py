@@ -28,7 +28,7 @@ from tests.data.mapped.tables_to_map import (
     wide_frame,
     with_categories,
 )
-from tsattn.data import CSVDataModule, FrameDataModule, MappedDataModule, panel_from_frame
+from tsattn.data import CSVDataModule, panel_from_frame
 from tsattn.data.mapped import convert, opened_panel
 from tsattn.data.table_options import TableOptions
 from tsattn.data.weights import RowWeights
@@ -146,20 +146,6 @@ def test_arrays_are_those_of_any_table_in_memory(
             converted(path, folder / "out", **options)
         return
     assert_same_panel(converted(path, folder / "out", **options), expected)
-
-
-def test_scale_of_a_trained_model_is_obeyed(path: Path) -> None:
-    frame = long_frame(missing=True)
-    frame["y"] *= 3
-    theirs = in_memory(frame[frame["unique_id"] != "s3"], **LONG)  # one series is new to the model
-    data = MappedDataModule(str(path), **LONG)
-    data.task, data.scaler = theirs.task, theirs.scaler
-    data.setup("test")
-    expected = FrameDataModule(long_frame(missing=True), **LONG)
-    expected.task, expected.scaler = theirs.task, theirs.scaler
-    expected.setup("test")
-    assert torch.equal(data.series.values, expected.series.values)
-    assert_same_batches(data.test_dataloader(), expected.test_dataloader())
 
 
 def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
