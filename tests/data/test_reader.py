@@ -14,13 +14,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import REAL_ROOT
 from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame
 from tsattn.data.mapped import convert
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader, panel_from_frame
-from tsattn.data.tables import read_table
 from tsattn.errors import UserError
 
 
@@ -208,28 +206,6 @@ def assert_sound(panel: Panel, frame: pd.DataFrame) -> None:
         assert index.is_monotonic_increasing
         assert index.is_unique
         assert panel.future_time(number, 2)[0] > index[-1]
-
-
-def real(file: str) -> pd.DataFrame:
-    return read_table(Path(f"{REAL_ROOT}/{file}"))
-
-
-@pytest.mark.real_data
-def test_real_long_file_with_gaps() -> None:
-    wide = real("national_illness.csv")
-    long = wide.melt("date", var_name="unique_id", value_name="y").rename(columns={"date": "ds"})
-    drop = np.random.default_rng(0).choice(len(long), 500, replace=False)
-    panel = panel_from_frame(long.drop(index=drop))
-    assert panel.frequency == "W-TUE"
-    assert panel.ids == tuple(wide.columns[1:])
-    filled = np.isnan(panel.values[:, 0])
-    assert filled.sum() <= 500
-    stacked = wide.set_index("date").to_numpy().T
-    for number in range(7):
-        run = slice(*panel.starts[number : number + 2])
-        first = list(pd.to_datetime(wide["date"])).index(panel.time[run][0])
-        kept = ~filled[run]
-        np.testing.assert_array_equal(panel.values[run, 0][kept], stacked[number, first:][: len(kept)][kept])
 
 
 @pytest.mark.parametrize("cell", ["1.000", "1.000,5", "-1.000.000", " 12.5"])

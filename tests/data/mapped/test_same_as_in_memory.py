@@ -42,6 +42,15 @@ SPLITS: dict[str, dict[str, Any]] = {
 }
 
 
+def both(frame: pd.DataFrame, path: Path, **options: Any) -> tuple[Any, Any]:
+    """The data of a frame in memory and of its file converted: with the same panel, and the same test batches."""
+    theirs, ours = in_memory(frame, **options), mapped(saved(frame, path), **options)
+    assert_same_panel(ours.panel, theirs.panel)
+    assert_same_batches(ours.eval_dataloader("test"), theirs.eval_dataloader("test"))
+    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
+    return theirs, ours
+
+
 # each pair of choices once
 @pytest.mark.parametrize(
     ("split", "table", "scaling"),
@@ -57,36 +66,22 @@ SPLITS: dict[str, dict[str, Any]] = {
 )
 def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, scaling: str) -> None:
     frames = {"long": long_frame(missing=False), "full": full_frame(), "wide": wide_frame(missing=True)}
-    frame = frames[table]
     options = {**(SIZES if table == "wide" else LONG), "scaling": scaling, **SPLITS[split]}
     options |= ROLES if table == "full" else {}
-    theirs = in_memory(frame, **options)
-    ours = mapped(saved(frame, tmp_path / "frame.parquet"), **options)
-    assert ours.panel is not None
+    theirs, ours = both(frames[table], tmp_path / "frame.parquet", **options)
     assert ours.panel.is_mapped
-    assert theirs.panel is not None
-    assert_same_panel(ours.panel, theirs.panel)
     assert ours.splits == theirs.splits
     assert ours.scaler == theirs.scaler
-    assert ours.task is not None
-    assert theirs.task is not None
     assert {**vars(ours.task), "data": ""} == {**vars(theirs.task), "data": ""}
-    for part in ("train", "val", "test"):
+    for part in ("train", "val"):
         assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))
-    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
     seasons = [1, 5, 24]
     loaders = (data.eval_dataloader("test", 24, seasons=seasons) for data in (ours, theirs))
     for left, right in zip(*loaders, strict=True):
-        assert left.units is not None
-        assert right.units is not None
         np.testing.assert_array_equal(left.units.target, right.units.target)
         for season in seasons:
             for one, other in zip(left.units.seasons[season], right.units.seasons[season], strict=True):
                 np.testing.assert_array_equal(one, other)
-    for name in ("values", "observed", "time", "past_covariates", "future_covariates", "static"):
-        one, other = getattr(ours.series, name), getattr(theirs.series, name)
-        assert (one is None) == (other is None), name
-        assert one is None or torch.equal(one, other), name
     assert ours.series.nbytes >= ours.series.to("cpu").nbytes - 8 * 100
 
 
@@ -94,13 +89,8 @@ def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, 
 def test_time_zones_across_a_change_of_clocks(tmp_path: Path, zone: str) -> None:
     frame = full_frame(tz=zone)  # clocks changed on 2020-03-29
     options = {**LONG, **ROLES, "val_from": "2020-03-30 12:00", "test_from": "2020-04-02"}
-    ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
-    theirs = in_memory(frame, **options)
-    assert ours.panel is not None
-    assert theirs.panel is not None
-    assert_same_panel(ours.panel, theirs.panel)
+    theirs, ours = both(frame, tmp_path / "a.parquet", **options)
     assert ours.splits == theirs.splits
-    assert_same_batches(ours.eval_dataloader("test"), theirs.eval_dataloader("test"))
     assert ours.panel.future_time(1, 6).equals(theirs.panel.future_time(1, 6))
 
 
@@ -213,19 +203,18 @@ def test_weights_are_those_in_memory(tmp_path: Path, table: str, monkeypatch: py
     }
     if table == "full":
         options["series_weights"] = {"s1": 3}
-    ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
-    theirs = in_memory(frame, **options)
+    ours, theirs = mapped(saved(frame, tmp_path / "a.parquet"), **options), in_memory(frame, **options)
     assert ours.panel is not None
     assert theirs.panel is not None
     assert ours.panel.channels == theirs.panel.channels  # a column of weights is no target
     np.testing.assert_array_equal(ours.panel.weights, theirs.panel.weights)  # type: ignore[arg-type]
-    assert ours.series.is_weighted
     torch.testing.assert_close(ours.series.weights, theirs.series.weights, rtol=1e-6, atol=0)
-    for one, other in zip(ours.eval_dataloader("train"), theirs.eval_dataloader("train"), strict=True):
-        torch.testing.assert_close(one.target_weight, other.target_weight, rtol=1e-6, atol=0)
-    again = pickle.loads(pickle.dumps(ours.series)).windows(torch.tensor([0]), torch.tensor([40]), 24, 6)
-    weight = theirs.series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
-    torch.testing.assert_close(again.target_weight, weight, rtol=1e-6, atol=0)
+    one, *others = (
+        series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
+        for series in (theirs.series, ours.series, pickle.loads(pickle.dumps(ours.series)))
+    )
+    for other in others:
+        torch.testing.assert_close(other, one, rtol=1e-6, atol=0)
 
 
 def test_strict_is_refused_where_a_table_is_mended(tmp_path: Path) -> None:
