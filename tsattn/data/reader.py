@@ -102,12 +102,7 @@ class TableReader(TableOptions):
         return {"weight_column": self.weight_column, **self.weights.plain()} if self.is_weighted else {}
 
     def read(
-        self,
-        table: Any,
-        source: str = "the frame",
-        *,
-        future: Any = None,
-        row_of: Callable[[int], str] | None = None,
+        self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
         """Read the series in a table.
 

@@ -125,11 +125,7 @@ def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
 
 
 def opened(
-    table: Any,
-    source: str,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    text: TextFormat = _PLAIN,
+    table: Any, source: str, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
     """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file)."""
     if not isinstance(table, str | Path):
