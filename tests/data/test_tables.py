@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -155,26 +154,9 @@ def test_another_separator_is_named(tmp_path: Path, separator: str) -> None:
         read_table(written(tmp_path, CSV), text=TextFormat(";"))
 
 
-class Interchange:
-    """A frame that knows nothing but the interchange protocol."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-
-    def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> object:
-        return self.table.__dataframe__(nan_as_null, allow_copy)
-
-
 class Broken:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         raise RuntimeError("out of order\nsince today")
-
-
-def test_interchange_protocol_is_enough() -> None:
-    table = pa.table({"unique_id": ["a", "b"], "y": [1.0, 2.0]})
-    frame = as_frame(Interchange(table), "it")
-    assert frame["unique_id"].tolist() == ["a", "b"]
-    assert frame["y"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
