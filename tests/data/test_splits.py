@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tsattn.data import ByShare, Split
-from tsattn.data.splits import BenchmarkShares, all_origins
+from tsattn.data import CARDS, ByShare, Split
+from tsattn.data.splits import all_origins
 from tsattn.errors import UserError
 
 SPLIT = Split(train_end=100, val_end=130, test_end=200)
@@ -42,7 +42,7 @@ def test_shares_in_percent_are_rounded_as_fractions(rows: int, train: int, val: 
 )
 def test_benchmark_shares_are_rounded_as_the_literature_does(rows: int, train: int, val: int, test: int) -> None:
     """Training and test rows of weather, exchange rate, ILI and electricity, as Autoformer's loader cuts them."""
-    assert BenchmarkShares().split(range(rows)) == Split(train, train + val, rows)
+    assert CARDS["weather"].split(range(rows)) == Split(train, train + val, rows)
     assert train + val + test == rows
 
 

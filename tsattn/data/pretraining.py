@@ -24,8 +24,7 @@ from tsattn.batch import Batch, WindowUnits
 from tsattn.data.datamodule import ForecastDataModule, Source
 from tsattn.data.panel import Panel
 from tsattn.data.public.cards import CARDS, card_of
-from tsattn.data.public.co2 import CO2DataModule
-from tsattn.data.public.public_data import PublicDataModule
+from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
 from tsattn.data.splits import ByCount
 from tsattn.errors import UserError, whole_number
 

@@ -77,10 +77,7 @@ class Series:
 
     @classmethod
     def of_arrays(
-        cls,
-        arrays: Mapping[str, NDArray[Any] | None],
-        transform: SeriesTransform | None,
-        original: NDArray[np.float64],
+        cls, arrays: Mapping[str, NDArray[Any] | None], transform: SeriesTransform | None, original: NDArray[np.float64]
     ) -> Series:
         """Make tensors that share the memory, or the files, of arrays by the names of the attributes."""
         tensors: dict[str, Any] = {
@@ -146,10 +143,10 @@ class Series:
             origins: `(B,)` rows from the start of that series.
             context_length: L.
             prediction_length: T.
-            padded: False where it is known that no context lacks rows. It is not found out from the windows, for which
-                the host would have to wait for the device; and so a data set gives a mask in each batch or in none.
+            padded: False where no context lacks rows. It is not found out here, where the host would have to wait for
+                the device; and so a data set gives a mask in each batch or in none.
             seasons: lengths, at most L, of seasons whose last known values, however old, the units of the windows are
-                to hold, beside the targets as they were given; of series on the host. None: neither.
+                to hold, with the targets as they were given; of series on the host. None: neither.
         """
         first = self.starts[numbers] + origins - context_length
         lacking = context_length - origins if padded else None
@@ -215,7 +212,7 @@ class Series:
         T: int,
         seasons: Sequence[int] | None,
     ) -> WindowUnits:
-        """The units of windows of these series `(B,)`, which begin at the rows `first`, with what is asked for."""
+        """The units of windows of the series `(B,)` from the rows `first (B,)` on, with what is asked for."""
         target: Tensor | None = None
         known: dict[int, LastSeason] = {}
         if seasons is not None and (seasons or T):
@@ -241,12 +238,8 @@ class Series:
         """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
         assert self.original is not None
         (rows, C), (step, across) = self.original.shape, self.original.strides
-        whole = self.original if self.original.flags.c_contiguous else self.original.T
         shape, strides = (rows - length + 1, length, C), (step, step, across)
-        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
-            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
-        else:
-            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
+        runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
         return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
@@ -293,14 +286,11 @@ class WindowDataset(Dataset[Batch]):
     """The windows of one part of the data; asked for many indices at once, it answers with one batch.
 
     Args:
-        series: what to cut from.
+        series: what to cut from; batches lie on its device.
         origins: for each series the rows, from its start, at which horizons start; one range for one series.
         context_length: L.
         prediction_length: T.
         seasons: see `Series.windows`; None in a training.
-
-    Attributes:
-        series: what windows are cut from; batches lie on its device.
 
     Raises:
         UserError: for another number of ranges than series.
@@ -341,12 +331,8 @@ class WindowDataset(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
 
-        Args:
-            indices: the numbers; as a tensor, on the device of the series.
-
-        Raises:
-            IndexError: for a number in a list that is not in `[0, len(self))`; an array or tensor, as our own samplers
-                give, is trusted.
+        A tensor lies on the device of the series. IndexError for a number in a list that is not in `[0, len(self))`; an
+        array or tensor, as our own samplers give, is trusted.
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
@@ -364,7 +350,7 @@ class WindowDataset(Dataset[Batch]):
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
 
 
-class FutureWindows(Dataset[Batch]):
+class FutureWindows(WindowDataset):
     """The windows beyond the end of the data: of each series its last rows, and what is known of the horizon.
 
     A batch is made when it is asked for, so that memory does not grow with the number of series.
@@ -394,37 +380,26 @@ class FutureWindows(Dataset[Batch]):
         warns_of_short: bool = True,
         seasons: Sequence[int] | None = None,
     ) -> None:
+        lengths = panel.lengths.tolist()
+        super().__init__(series, [range(rows, rows + 1) for rows in lengths], task.context_length, 0, seasons)
         T = task.prediction_length
         horizon = T if horizon is None else horizon
         self.panel = panel
-        self.series = series
-        self.context_length = task.context_length
         self.steps = -(-horizon // T) * T
-        short = int((series.starts.diff() < task.context_length).sum())
-        self._seasons = seasons
         self._ahead: Tensor | None = None
         ahead = future_for(panel, horizon)
         if ahead is not None:
             self._ahead = _scaled_ahead(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler, panel)
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
+        short = sum(rows < task.context_length for rows in lengths)
         if short and warns_of_short:
-            logger.warning(
-                "%d of %d series have fewer rows than context_length %d; their contexts are padded",
-                short,
-                len(panel),
-                task.context_length,
-            )
+            what = short, len(panel), task.context_length
+            logger.warning("%d of %d series have fewer rows than context_length %d; their contexts are padded", *what)
 
-    def __len__(self) -> int:
-        return len(self.series)
-
-    def __getitem__(self, index: int) -> Batch:
-        return self.__getitems__([index])
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
+    def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows of these series, without targets; see `WindowDataset`."""
         numbers = torch.as_tensor(indices)
-        lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
+        lengths = self._first[numbers]
         padded = bool((lengths < self.context_length).any())
         batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded, seasons=self._seasons)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
@@ -445,10 +420,7 @@ class FutureWindows(Dataset[Batch]):
 
 
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
-    """Future covariates after the last row of each series.
-
-    Returns:
-        `(S, horizon, F)` values, finite unless the panel `fills_ahead`; None without future covariates.
+    """Future covariates after the last rows, `(S, horizon, F)`, finite unless the panel `fills_ahead`; None without.
 
     Raises:
         UserError: naming the id and the first time stamp without a value.
