@@ -66,7 +66,7 @@ class FrameSource(Source):
     """A frame or file of one's own, or a folder that a table was converted to.
 
     Attributes:
-        table: a frame, or the path of a file or such a folder.
+        table: a frame, a function that makes one, or the path of a file or such a folder.
         reader: how it is read; by default columns and frequency are found.
         future: a frame or file of ids, time stamps and future covariates after the end of each series; None where the
             table has them itself.
@@ -78,7 +78,8 @@ class FrameSource(Source):
 
     @override
     def load(self) -> Panel:
-        return self.reader.read(self.table, future=self.future)
+        table = self.table() if callable(self.table) else self.table
+        return self.reader.read(table, future=self.future)
 
     @override
     def for_task(self, task: Task) -> FrameSource:
@@ -253,20 +254,20 @@ class ForecastDataModule(LightningDataModule):
         return self._splits
 
     def windows(
-        self, part: str, context_length: int | None = None, seasons: Sequence[int] | None = None
+        self,
+        part: str,
+        context_length: int | None = None,
+        seasons: Sequence[int] | None = None,
+        device: torch.device = HOST,
     ) -> WindowDataset:
-        """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own.
+        """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own, cut on a device.
 
         A longer context leaves the windows of validation and test the same; training windows need all of it. For
         `seasons` see `WindowDataset`.
         """
-        return self._windows(self.series, part, context_length or self.context_length, seasons)
-
-    def _windows(
-        self, series: Series, part: str, context_length: int, seasons: Sequence[int] | None = None
-    ) -> WindowDataset:
-        origins = all_origins(self.splits, part, context_length, self.prediction_length)
-        return WindowDataset(series, origins, context_length, self.prediction_length, seasons)
+        series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
+        origins = all_origins(self.splits, part, *sizes)
+        return WindowDataset(self._loaders.placed(series, device), origins, *sizes, seasons)
 
     def _copied(self, **changes: Any) -> Self:
         """A copy that shares series, splits and scaler, without what belongs to a training."""
@@ -387,7 +388,7 @@ class ForecastDataModule(LightningDataModule):
         trainer = self.trainer
         is_running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
-        return self._windows(self._loaders.placed(self.series, device), part, self.context_length), device
+        return self.windows(part, device=device), device
 
     @property
     def _process(self) -> tuple[int, int]:

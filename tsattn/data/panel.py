@@ -131,19 +131,16 @@ class Panel:
             (channels, "channels", ("values", "weights")),
             (past, "past_names", ("past_covariates",)),
             (future, "future_names", ("future_covariates", "ahead")),
+            (static, "static_names", ("static",)),
         ):
             if wanted is not None:
                 columns = [getattr(self, names).index(name) for name in wanted]
                 changed[names] = tuple(wanted)
                 for part in parts:
-                    array = getattr(self, part)
-                    has_none = array is None or (part != "values" and not columns)
-                    changed[part] = None if has_none else columns_of(array, columns)
-        if static is not None:
-            columns = [self.static_names.index(name) for name in static]
-            changed["static"] = self.static[:, columns] if self.static is not None and columns else None
-            changed["static_names"] = tuple(static)
-            changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
+                    array = getattr(self, part) if columns or part == "values" else None
+                    changed[part] = None if array is None else columns_of(array, columns)
+                if names == "static_names":
+                    changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
         panel = replace(self, **changed)
         kept = {*panel.past_names, *panel.future_names}
         known = {name: own for name, own in self.covariate_categories.items() if name in kept}
@@ -186,7 +183,7 @@ class Panel:
         return self._part(np.arange(len(self)), begin, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
-        """Some of the series, given by rising numbers."""
+        """Some of the series, given by their numbers."""
         part = self._part(numbers, np.zeros(len(numbers), np.int64), self.lengths[numbers])
         steps = np.diff(self.ahead_starts)[numbers]
         return replace(
@@ -198,36 +195,18 @@ class Panel:
         )
 
     def channels_as_series(self) -> Panel:
-        """Make each channel of a wide table a series, sorted by name, with one channel ``y`` and all covariates.
-
-        Raises:
-            UserError: if the table was not wide.
-        """
+        """Make each channel of a wide table a series, sorted by name, with one channel ``y`` and all covariates."""
         if not self.is_wide:
             raise UserError("the table has series already; only the channels of a wide table become series")
         order = np.argsort(np.array(self.channels, dtype=object))
-        S = len(order)
-
-        def repeated(part: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if part is None else np.tile(part, (S, 1))
-
-        def stacked(part: NDArray[Any]) -> NDArray[Any]:
-            return np.ascontiguousarray(part.T[order]).reshape(-1, 1)
-
+        columns = {"values": self.values, **({} if self.weights is None else {"weights": self.weights})}
+        one = replace(self, **{name: part[:, :1] for name, part in columns.items()})
         return replace(
-            self,
+            one.take(np.zeros(len(order), np.int64)),
             ids=tuple(self.channels[number] for number in order),
             channels=("y",),
-            time=self.time.take(np.tile(np.arange(len(self.time)), S)),
-            starts=np.arange(S + 1) * len(self.values),
-            values=stacked(self.values),
-            weights=None if self.weights is None else stacked(self.weights),
-            past_covariates=repeated(self.past_covariates),
-            future_covariates=repeated(self.future_covariates),
-            ahead=repeated(self.ahead),
-            ahead_starts=np.arange(S + 1) * int(self.ahead_starts[-1]),
-            static=repeated(self.static),
             is_wide=False,
+            **{name: np.ascontiguousarray(part.T[order]).reshape(-1, 1) for name, part in columns.items()},
         )
 
     def to_frame(self) -> pd.DataFrame:

@@ -75,10 +75,13 @@ def is_mapped(array: Any) -> bool:
     return isinstance(array, np.memmap)
 
 
-def blocks_of(array: NDArray[Any], width: int | None = None) -> Iterator[slice]:
-    """The rows of an array in blocks that fit into memory, of `width` numbers a row: all at once if it lies there."""
+def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = None) -> Iterator[slice]:
+    """The rows of an array, of `width` numbers each, in blocks that fit into memory; all at once if it lies there.
+
+    `most` numbers of an array in a file are held at once.
+    """
     width = int(np.prod(array.shape[1:])) if width is None else width
-    step = max(1, _BLOCK // max(1, width) if is_mapped(array) else len(array))
+    step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
     for first in range(0, len(array), step):
         yield slice(first, min(first + step, len(array)))
 

@@ -8,7 +8,7 @@ Shape letters: S series, C channels, P past-only and F known-future covariates.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ __all__ = ["check_counts", "fit_scaler", "moments", "panel_moments", "scaled_ser
 
 logger = logging.getLogger("tsattn")
 
+_BLOCK = 1 << 22  # numbers of an array in a file that are averaged at once
 _SMALLEST = 1e-150  # whose squares keep all their digits
 _READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
 _MOST = 100_000  # values that tell one lambda from another as well as more would
@@ -72,7 +73,7 @@ def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]
         two `(S, C)`: means, NaN without an observed value, and standard deviations, 1 where a channel is constant.
     """
     found = _Moments((len(panel), len(panel.channels)))
-    for rows in blocks_of(panel.values):
+    for rows in blocks_of(panel.values, most=_BLOCK):
         values = panel.values[rows].astype(np.float64, copy=False)
         if ends is not None:
             counts = are_first(panel.starts, ends, rows)
@@ -152,7 +153,7 @@ def fit_scaler(
 
 def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Table]:
     """The first `ends (S,)` rows of all series, of arrays `(rows, n)` side by side."""
-    for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts)):
+    for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
         if kept.any() or not is_mapped(panel.values):
             chosen = [part[rows][kept].astype(np.float64, copy=False) for part in parts]
@@ -231,50 +232,44 @@ def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
 
 
 def _check_domain(panel: Panel, kind: str) -> None:
-    for block in blocks_of(panel.values):
-        is_bad = panel.values[block] < 0 if kind == "log1p" else panel.values[block] <= 0
-        if is_bad.any():
-            row, channel = (int(place[0]) for place in is_bad.nonzero())
-            others = "log1p takes 0, too; " if kind != "log1p" and panel.values[block][row, channel] == 0 else ""
-            raise UserError(
-                f"transform {kind} takes values {TRANSFORMS[kind]}, but {_first_cell(panel, is_bad, block.start)}: "
-                f"{others}without a transform any value is taken, and an empty cell is masked"
-            )
+    bad = _first_bad(panel, lambda values: values < 0 if kind == "log1p" else values <= 0)
+    if bad is not None:
+        others = "log1p takes 0, too; " if kind != "log1p" and bad[0] == 0 else ""
+        raise UserError(
+            f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {others}without a transform any value is "
+            "taken, and an empty cell is masked"
+        )
 
 
 def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
-    """Refuse values that are no whole numbers from 0.
+    """Refuse values that are no whole numbers from 0, which `what` needs, naming column, series and row of the first.
 
-    Args:
-        panel: the series, NaN where missing.
-        what: needs counts, as the message says it.
-        of: the series that these are the ends of, by whose rows the message speaks; None of whole ones.
-
-    Raises:
-        UserError: naming column, series and row of the first.
+    `of` are the series that these are the ends of, by whose rows the message speaks; None of whole ones.
     """
+    bad = _first_bad(panel, lambda values: ~np.isnan(values) & ((values < 0) | (values != np.round(values))), of)
+    if bad is not None:
+        raise UserError(
+            f"{what} takes counts, whole numbers from 0, but {bad[1]}; models with distribution normal or student_t "
+            "take any value"
+        )
+
+
+def _first_bad(
+    panel: Panel, is_bad: Callable[[Table], NDArray[np.bool_]], of: Panel | None = None
+) -> tuple[float, str] | None:
+    """The first bad value, and its cell in words by the rows of `of`, or of the panel; None if all are good."""
     for block in blocks_of(panel.values):
-        values = panel.values[block]
         with np.errstate(invalid="ignore"):
-            is_bad = ~np.isnan(values) & ((values < 0) | (values != np.round(values)))
-        if is_bad.any():
-            raise UserError(
-                f"{what} takes counts, whole numbers from 0, but {_first_cell(panel, is_bad, block.start, of)}; "
-                "models with distribution normal or student_t take any value"
-            )
-
-
-def _first_cell(panel: Panel, is_bad: NDArray[np.bool_], first: int, of: Panel | None = None) -> str:
-    """The first bad cell in words, from the row `first` on; rows are those of `of`, if that is given."""
-    row, channel = (int(place[0]) for place in is_bad.nonzero())
-    row += first
-    number = int(panel.starts.searchsorted(row, side="right")) - 1
-    place = row - int(panel.starts[number]) + 1
-    place += 0 if of is None else int(of.lengths[number] - panel.lengths[number])
-    return (
-        f"column {shown(panel.channels[channel])} has {panel.values[row, channel]:g} in row {place}"
-        f"{'' if panel.is_wide else f' of series {shown(panel.ids[number])}'}, {panel.time[row]}"
-    )
+            places = is_bad(panel.values[block]).nonzero()
+        if len(places[0]):
+            row, channel = block.start + int(places[0][0]), int(places[1][0])
+            number, value = int(panel.starts.searchsorted(row, side="right")) - 1, float(panel.values[row, channel])
+            place = row - int(panel.starts[number]) + 1
+            place += 0 if of is None else int(of.lengths[number] - panel.lengths[number])
+            series = "" if panel.is_wide else f" of series {shown(panel.ids[number])}"
+            column = shown(panel.channels[channel])
+            return value, f"column {column} has {value:g} in row {place}{series}, {panel.time[row]}"
+    return None
 
 
 def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> tuple[Table, Table]:
@@ -286,11 +281,12 @@ def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> t
     mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
     if scaler.scaling != "series":
         return mean, scale
-    known, numbers = match_ids(panel.ids, scaler.ids), _known_numbers(panel.ids, scaler)
-    renamed = next((name for name in panel.ids if known.get(name, name) != name), None)
-    if renamed is not None:
-        what = renamed, known[renamed]
-        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *what)
+    numbers = _known_numbers(panel.ids, scaler)
+    renamed = [
+        (one, scaler.ids[n]) for one, n in zip(panel.ids, numbers, strict=True) if n >= 0 and scaler.ids[n] != one
+    ]
+    if renamed:
+        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *renamed[0])
     is_new = numbers < 0
     saved = np.asarray(scaler.series_mean)[numbers], np.asarray(scaler.series_scale)[numbers]
     if not is_new.any():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ __all__ = ["FutureWindows", "Series", "WindowDataset", "future_for"]
 
 logger = logging.getLogger("tsattn")
 
-_NO_TENSORS = ("transform", "original", "_last_known", "_files")
-
 
 @dataclass(frozen=True)
 class Series:
@@ -42,17 +40,16 @@ class Series:
         observed: `(rows, C)` bool, or None if nothing is missing.
         time: `(rows,)` int64, seconds since 1970-01-01.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
-        mean: `(S, C)` float64 of each series; ``original = scaled * scale + mean``.
-        scale: `(S, C)` float64.
+        mean: `(S, C)` float64 of each series, as `scale`; ``original = scaled * scale + mean``.
         past_covariates: `(rows, P)` float32, scaled, missing values imputed; None without.
-        future_covariates: `(rows, F)` float32, scaled, missing values imputed; None without.
+        future_covariates: `(rows, F)` float32, in the same way.
         past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
         future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
         transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
         weights: `(rows, C)` float32 how much each target counts in a training; None: all equally.
-        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of `past_covariates`; None without.
-        future_covariate_scale: `(F,)` float64, of `future_covariates`.
+        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of the covariates; None without.
+        future_covariate_scale: `(F,)` float64, in the same way.
         original: `(rows, C)` the values as they were given, NaN where missing; on the host.
     """
 
@@ -80,11 +77,10 @@ class Series:
         cls, arrays: Mapping[str, NDArray[Any] | None], transform: SeriesTransform | None, original: NDArray[np.float64]
     ) -> Series:
         """Make tensors that share the memory, or the files, of arrays by the names of the attributes."""
-        tensors: dict[str, Any] = {
-            name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()
-        }
-        series = cls(**tensors, transform=transform, original=original)
-        series._files.update({name: array for name, array in arrays.items() if array is not None and is_mapped(array)})
+        there = {name: array for name, array in arrays.items() if array is not None}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in there.items()}
+        series = cls(**{"observed": None, **tensors}, transform=transform, original=original)
+        series._files.update({name: array for name, array in there.items() if is_mapped(array)})
         return series
 
     def __len__(self) -> int:
@@ -99,7 +95,7 @@ class Series:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(part.nbytes for part in self._tensors().values() if part is not None)
+        return sum(part.nbytes for part in self._tensors().values())
 
     @property
     def is_weighted(self) -> bool:
@@ -108,9 +104,7 @@ class Series:
 
     def to(self, device: torch.device | str) -> Series:
         """Copy the series to a device, where windows are then cut without making the host wait."""
-        there: dict[str, Any] = {
-            name: None if part is None else part.to(device) for name, part in self._tensors().items()
-        }
+        there: Any = {name: part.to(device) for name, part in self._tensors().items()}
         return replace(self, **there)
 
     @property
@@ -168,24 +162,25 @@ class Series:
             runs = part.unfold(0, length, 1)
             return (runs if part.dim() == 1 else runs.transpose(1, 2)).index_select(0, first)
 
-        values, time = cut(self.values), cut(self.time)
-        past = None if self.past_covariates is None else cut(self.past_covariates, L)
-        known = None if self.future_covariates is None else cut(self.future_covariates)
-
-        def mask(of: Tensor | None, part: Tensor | None, length: int = length) -> Tensor | None:
-            if of is not None:
-                return cut(of, length)
-            return None if part is None or lacking is None else torch.ones_like(part, dtype=torch.bool)
-
-        observed = mask(self.observed, values)
-        past_mask = mask(self.past_covariates_observed, past, L)
-        known_mask = mask(self.future_covariates_observed, known)
+        time, padding = cut(self.time), None
         if lacking is not None:
             padding = torch.arange(length, device=first.device) < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
-            for part in (values, observed, past, past_mask, known, known_mask):
-                if part is not None:
-                    part.masked_fill_(padding[:, : part.shape[1], None], 0)
+
+        def cut_both(part: Tensor, mask: Tensor | None, length: int = length) -> tuple[Tensor, Tensor | None]:
+            values, observed = cut(part, length), None if mask is None else cut(mask, length)
+            if padding is not None:
+                observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+                for one in (values, observed):
+                    one.masked_fill_(padding[:, :length, None], 0)
+            return values, observed
+
+        values, observed = cut_both(self.values, self.observed)
+        past = known = past_mask = known_mask = None
+        if self.past_covariates is not None:
+            past, past_mask = cut_both(self.past_covariates, self.past_covariates_observed, L)
+        if self.future_covariates is not None:
+            known, known_mask = cut_both(self.future_covariates, self.future_covariates_observed)
         past_observed = None if observed is None else observed[:, :L]
         return Batch(
             past=values[:, :L],
@@ -204,13 +199,7 @@ class Series:
         )
 
     def _window_units(
-        self,
-        numbers: Tensor,
-        first: Tensor,
-        past: Tensor,
-        observed: Tensor | None,
-        T: int,
-        seasons: Sequence[int] | None,
+        self, numbers: Tensor, first: Tensor, past: Tensor, seen: Tensor | None, T: int, seasons: Sequence[int] | None
     ) -> WindowUnits:
         """The units of windows of the series `(B,)` from the rows `first (B,)` on, with what is asked for."""
         target: Tensor | None = None
@@ -218,7 +207,7 @@ class Series:
         if seasons is not None and (seasons or T):
             longest = max(seasons, default=0)
             end = first + past.shape[1]
-            if observed is None or bool(observed[:, past.shape[1] - longest :].all()):
+            if seen is None or bool(seen[:, past.shape[1] - longest :].all()):
                 given = self._given(end - longest, longest + T)
                 target = given[:, longest:] if T else None
                 for length in seasons:
@@ -226,12 +215,11 @@ class Series:
             else:
                 target = self._given(end, T) if T else None
                 known = {length: self._last_season(end, numbers, length) for length in seasons}
-        covariates = (self.past_covariate_scale, self.future_covariate_scale)
-        past_scale, future_scale = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
+        B, past_scale, future_scale = len(numbers), self.past_covariate_scale, self.future_covariate_scale
         # rows of a single series are a view, which costs nothing
-        mean, scale = (
-            part.expand(len(numbers), -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale)
-        )
+        mean, scale = (part.expand(B, -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale))
+        past_scale = None if past_scale is None else past_scale.expand(B, -1)
+        future_scale = None if future_scale is None else future_scale.expand(B, -1)
         return WindowUnits(mean, scale, past_scale, future_scale, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
@@ -266,8 +254,8 @@ class Series:
             given = torch.where(unknown, self.units.restore(scaled, numbers), given)
         return LastSeason(scaled, given)
 
-    def _tensors(self) -> dict[str, Tensor | None]:
-        return {one.name: getattr(self, one.name) for one in fields(Series) if one.name not in _NO_TENSORS}
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle arrays in files as the places where they lie."""
@@ -435,19 +423,20 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     missing = np.argwhere(np.isnan(values))
     if panel.fills_ahead or not missing.size:
         return values
+    pass_them = "pass {} with `--future FILE` (Python: `future=frame`)"
     lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all of them if there are no rows ahead
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
+        has = "has" if lacking.size == 1 else "have"
         raise UserError(
-            f"{names} {'has' if lacking.size == 1 else 'have'} no values for the next "
-            f"{number_of(horizon, 'step')}; pass them with `--future FILE` (Python: `future=frame`)"
+            f"{names} {has} no values for the next {number_of(horizon, 'step')}; {pass_them.format('them')}"
         )
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
     raise UserError(
         f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at "
-        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; pass one for "
-        "each with `--future FILE` (Python: `future=frame`)"
+        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; "
+        f"{pass_them.format('one for each')}"
     )
 
 

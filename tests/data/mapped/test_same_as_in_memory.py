@@ -208,6 +208,7 @@ def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path, monkeypatch
 
 
 def test_moments_of_rows_in_pieces_are_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.scaling._BLOCK", 64)
     monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
     frame = full_frame()
     frame.loc[frame["unique_id"] == "s0", "z"] = 1e9 + np.arange((frame["unique_id"] == "s0").sum())

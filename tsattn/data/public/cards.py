@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import sys
 import tempfile
 import tomllib
@@ -209,22 +208,15 @@ def fetch(card: Card, root: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     print(f"downloading {card.file} to {root}", file=sys.stderr)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            fetched = pooch.retrieve(
-                card.url,
-                known_hash=None,
-                fname="download",
-                path=folder,
-                processor=pooch.Decompress(method="gzip") if card.url.endswith(".gz") else None,
-                progressbar=sys.stderr.isatty(),
-            )
-            found = sha256(Path(fetched))
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root) as folder:
+            unpack = pooch.Decompress(method="gzip") if card.url.endswith(".gz") else None
+            options = {"processor": unpack, "progressbar": sys.stderr.isatty()}
+            fetched = Path(pooch.retrieve(card.url, None, fname="download", path=folder, **options))
+            found = sha256(fetched)
             if card.sums and found not in card.sums:
                 raise ValueError(f"the sha256 is {found}")
-            root.mkdir(parents=True, exist_ok=True)
-            partial = root / f"{card.file}.{os.getpid()}.partial"
-            shutil.copyfile(fetched, partial)
-            partial.replace(path)  # so that the file is there whole or not at all
+            fetched.replace(path)  # so that the file is there whole or not at all
     except requests.exceptions.RequestException as error:
         raise UserError(
             f"{path} is not there, and {card.url} cannot be reached to download it; "

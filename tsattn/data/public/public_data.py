@@ -11,7 +11,7 @@ import pandas as pd
 from typing_extensions import override
 
 from tsattn.data.csv_cells import lines_of, read_cells
-from tsattn.data.datamodule import ForecastDataModule, Source
+from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source
 from tsattn.data.panel import Panel
 from tsattn.data.public.cards import CARDS, Card, Oddity, card_of, data_root, fetch, reported
 from tsattn.data.reader import TableReader
@@ -39,7 +39,8 @@ class CO2DataModule(ForecastDataModule):
 
     def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
         sizes |= {"context_length": context_length, "prediction_length": prediction_length}
-        super().__init__("co2", _Weeks(self), CARDS["co2"], **sizes)
+        source = FrameSource(self.load_frame, TableReader(strict=True, allow_missing=True))
+        super().__init__("co2", source, CARDS["co2"], **sizes)
 
     def load_frame(self) -> pd.DataFrame:
         """The 2284 weeks, in parts per million."""
@@ -48,15 +49,6 @@ class CO2DataModule(ForecastDataModule):
         frame: pd.DataFrame = co2.load_pandas().data.astype("float64")
         frame.index.name = "date"
         return frame
-
-
-class _Weeks(Source):
-    def __init__(self, data: CO2DataModule) -> None:
-        self.data = data
-
-    @override
-    def load(self) -> Panel:
-        return TableReader(strict=True, allow_missing=True).read(self.data.load_frame(), "co2")
 
 
 class PublicDataModule(ForecastDataModule):
