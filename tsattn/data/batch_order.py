@@ -37,17 +37,8 @@ class ShuffledBatches(Sampler[Numbers]):
     its share of every batch, so that together they see the batches that one process would see; of the last batch of an
     epoch, what cannot be shared out evenly is left out.
 
-    Args:
-        num_windows: how many there are.
-        batch_size: windows in a batch of one process.
-        seed: decides the order, together with the epoch.
-        rank: number of this process.
-        world_size: how many processes there are.
-        total: batches in all, epoch after epoch; None ends with the epoch.
-        device: where the numbers are needed, as tensors, the same on each; None gives arrays.
-
-    Attributes:
-        position: the number of batches to leave out, counted through the epochs where there is a total.
+    With `total`, it gives so many batches, epoch after epoch; None ends with the epoch. On a device, the numbers are
+    tensors there, the same on each. `position` batches are left out, counted through the epochs where there is a total.
     """
 
     num_windows: int
@@ -173,9 +164,7 @@ class TrainingLoader(DataLoader[Batch]):
 class WindowLoaders:
     """Makes the loaders of one DataModule, and holds its series in the memory of the device where they are cut.
 
-    Args:
-        num_workers: processes of a loader; with any, windows are cut on the host.
-        resident_gb: larger series, in GB, are cut on the host too.
+    With worker processes, or series of more than `resident_gb`, windows are cut on the host.
     """
 
     num_workers: int

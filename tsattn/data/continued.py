@@ -30,14 +30,8 @@ _SERIES, _LATER = "the series", "the table of later rows"
 def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
     """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
 
-    Args:
-        panel: the series.
-        future: a frame, or the path of a file, of ids, time stamps and future covariates, in any order; or a panel,
-            of which the rows after the end of each series are taken.
-        text: how its text is written.
-
-    Raises:
-        UserError: for a panel without future covariates, and a cell or row that cannot be used, naming the row.
+    The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of
+    which the rows after the end of each series are taken. UserError names a row that cannot be used.
     """
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
@@ -140,7 +134,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
         stamps[gap] = counts(grid.join((origin - starts[:-1])[of] + gap, phase[of]))
     kinds = zip(panel.static_categories, later.static_categories, strict=True)
     categories = tuple(tuple(sorted({*mine, *others})) for mine, others in kinds)
-    static = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
+    static: Any = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
     for one, numbers in ((panel, first), (later, second)) if static is not None else ():
         static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
     ahead_of = [numbers.repeat(np.diff(one.ahead_starts)) for numbers, one in ((first, panel), (second, later))]

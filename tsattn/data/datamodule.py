@@ -288,13 +288,7 @@ class ForecastDataModule(LightningDataModule):
         return self._copied(context_length=context_length, task=task, _scaled=(panel, task, scaler))
 
     def planned(self, trainer: Trainer, batches: int | None = None, scored: int | None = None) -> Self:
-        """Return a copy for one training, which shares series, splits and scaler.
-
-        Args:
-            trainer: it says which share of a batch this process sees.
-            batches: that the training loader gives; None for one epoch.
-            scored: validation windows that ``auto`` stands for; None for all.
-        """
+        """Return a copy for one training, of so many batches (None: an epoch) and scored windows (None: all)."""
         return self._copied(trainer=trainer, training_batches=batches, scored_windows=scored)
 
     def with_validation(self, first: float, last: float) -> Self:
@@ -325,18 +319,12 @@ class ForecastDataModule(LightningDataModule):
         check_counts(self.panel, f"distribution {output.distribution}")
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.
-
-        While a Trainer runs on a CUDA device they may lie there, see `resident_gb`, as those of validation and test.
-        """
+        """Shuffled training windows in the order of torch's seed; where a Trainer runs on CUDA, they may lie there."""
         windows, device = self._at_the_trainer("train")
         return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation windows in the order of series and time; of several processes each has its share of them.
-
-        In a training these are as many as `val_windows` says.
-        """
+        """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
         rank, world_size = self._process
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING

@@ -162,10 +162,7 @@ class Panel:
     def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
         """Cut the end of each series: its last rows, and those before them that impute what is missing in the first.
 
-        Args:
-            rows: of all series, or of each.
-            seasons: lengths of seasons; of each place in one whose target is missing at first, the last known value is
-                kept, too.
+        Of each place in a season whose target is missing at first, the last known value is kept, too.
         """
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
@@ -199,14 +196,17 @@ class Panel:
         if not self.is_wide:
             raise UserError("the table has series already; only the channels of a wide table become series")
         order = np.argsort(np.array(self.channels, dtype=object))
-        columns = {"values": self.values, **({} if self.weights is None else {"weights": self.weights})}
-        one = replace(self, **{name: part[:, :1] for name, part in columns.items()})
+        columns: dict[str, Any] = {"values": self.values}
+        if self.weights is not None:
+            columns["weights"] = self.weights
+        first: Any = {name: part[:, :1] for name, part in columns.items()}
+        stacked: Any = {name: np.ascontiguousarray(part.T[order]).reshape(-1, 1) for name, part in columns.items()}
         return replace(
-            one.take(np.zeros(len(order), np.int64)),
+            replace(self, **first).take(np.zeros(len(order), np.int64)),
             ids=tuple(self.channels[number] for number in order),
             channels=("y",),
             is_wide=False,
-            **{name: np.ascontiguousarray(part.T[order]).reshape(-1, 1) for name, part in columns.items()},
+            **stacked,
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -253,10 +253,11 @@ class Panel:
         begin, lengths = self.starts[:-1][numbers] + first, end - first
         time = runs_of(time_numbers(self.time), begin, lengths)
         names = "values", "weights", "past_covariates", "future_covariates"
-        arrays: dict[str, Any] = {name: part for name in names if (part := getattr(self, name)) is not None}
+        there = {name: part for name in names if (part := getattr(self, name)) is not None}
+        arrays: Any = {name: runs_of(part, begin, lengths) for name, part in there.items()}
         return replace(
             self,
             time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
-            **{name: runs_of(part, begin, lengths) for name, part in arrays.items()},
+            **arrays,
         )

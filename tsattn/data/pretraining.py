@@ -214,14 +214,8 @@ def own_scale(batch: Batch) -> Batch:
 def synthetic_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
     """Draw series from Gaussian processes whose covariances are composed at random, one to five kernels of a bank.
 
-    Args:
-        count: of series.
-        length: steps of each.
-        draws: series drawn from each process.
-        seed: decides all of them.
-
-    Returns:
-        `(count, length)`, each of mean 0 and standard deviation 1, the same for the same arguments.
+    Several (`draws`) come from each process. They are `(count, length)`, of mean 0 and standard deviation 1, and the
+    seed decides them.
     """
     parts = kernel_covariances(length)
 
@@ -285,8 +279,7 @@ def _drawn(
 def kernel_covariances(length: int) -> list[Table]:
     """The kernels that processes are composed of, for `length` steps from 0 to 1.
 
-    Returns:
-        `(length,)` covariances at each distance of a stationary kernel, else `(length, length)`.
+    Each is `(length,)` covariances at each distance of a stationary kernel, else `(length, length)`.
     """
     from sklearn.gaussian_process import kernels  # slow, and this module is imported wherever a configuration is read
 

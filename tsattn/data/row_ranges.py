@@ -46,7 +46,8 @@ class FileView:
             base = getattr(base, "base", None)
         if base is None or base.filename is None:
             return None
-        first = np.frombuffer(base._mmap, np.uint8).__array_interface__["data"][0]
+        whole: Any = base
+        first = np.frombuffer(whole._mmap, np.uint8).__array_interface__["data"][0]
         begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
         offset = begin + array.__array_interface__["data"][0] - first
         return cls(str(base.filename), _state(base.filename), offset, array.dtype.str, array.shape, array.strides)
@@ -76,10 +77,7 @@ def is_mapped(array: Any) -> bool:
 
 
 def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = None) -> Iterator[slice]:
-    """The rows of an array, of `width` numbers each, in blocks that fit into memory; all at once if it lies there.
-
-    `most` numbers of an array in a file are held at once.
-    """
+    """The rows, of `width` numbers each, in blocks of `most` numbers; all at once if the array lies in memory."""
     width = int(np.prod(array.shape[1:])) if width is None else width
     step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
     for first in range(0, len(array), step):

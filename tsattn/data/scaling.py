@@ -127,12 +127,6 @@ def fit_scaler(
 
     A series without a training value takes the scale of all series, which is logged.
 
-    Args:
-        panel: the series.
-        splits: where the training rows of each of them end.
-        scaling: ``global`` or ``series``, see `Scaler`.
-        transform: of the targets, as `check_transform` gives it.
-
     Raises:
         UserError: for a column without a training value, or values that the transform does not take.
     """

@@ -37,11 +37,7 @@ def warn_of_rounding(
 ) -> None:
     """Log the series and covariates that are lost beside a value that makes their scale, and that value.
 
-    Args:
-        panel: the series.
-        mean: `(S, C)` that is subtracted from the targets.
-        centers: by the name of each array of covariates, `(n,)` that is subtracted from it.
-        scaling: ``global`` or ``series``.
+    `mean (S, C)` is subtracted from the targets, and `centers` from the covariates of their arrays.
     """
     blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
     if blurred.size:
@@ -78,14 +74,8 @@ def blurred_columns(
     Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
     themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
 
-    Args:
-        part: `(rows, n)` of all series end to end, NaN where missing.
-        mean: `(S, n)` that is subtracted before rounding.
-        starts: `(S + 1,)` first row of each series, and `rows`.
-        together: whether the changes of all series count together.
-
-    Returns:
-        `(S, n)`, or `(1, n)` together.
+    From `(rows, n)` end to end, NaN where missing, `mean (S, n)` is subtracted before rounding. The result
+    is `(S, n)`, or `(1, n)` where the changes of all series count `together`.
     """
     S, n = mean.shape
     tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves

@@ -63,15 +63,10 @@ class RowWeights:
         return {"series_weights": series or None, "row_weights": rows or None}
 
     def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
-        """Weight the targets of a panel.
-
-        Args:
-            panel: the series.
-            cells: `(rows, 1)` weights in a column of the table, NaN in rows that fill gaps; None without.
-            source: what the table is, for messages.
+        """Weight the targets of a panel, also by a column of weights, NaN in rows that fill gaps.
 
         Raises:
-            UserError: for a series that is not there, or a stretch of time that has no row or is none.
+            UserError: for a series that `source` has not got, or a stretch of time that has no row or is none.
         """
         names = panel.channels if panel.is_wide else panel.ids
         places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}

@@ -43,20 +43,6 @@ def test_the_readme_is_made_of_the_cards() -> None:
 
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)
-def test_the_readme_shows_each_card_whole(card: Card) -> None:
-    section = README.split(f"## {card.name}\n")[1].split("\n## ")[0]
-    for said in (card.title, card.licence, card.source, card.sha256 or card.licence, card.url or card.licence):
-        assert said in section
-    assert all(f"\n- {oddity}" in section for oddity in card.oddities)
-    assert all(f"| {word} | {text} |" in section for word, text in card.facts())
-
-
-def test_the_readme_has_no_other_card() -> None:
-    headings = [line.removeprefix("## ") for line in README.splitlines() if line.startswith("## ")]
-    assert headings == [*CARDS, "Your own file"]
-
-
-@pytest.mark.parametrize("card", CARDS.values(), ids=lambda card: card.name)
 def test_cards_agree_with_themselves(card: Card) -> None:
     assert card.season == season_length(card.frequency)
     split = card.split(range(card.rows))
@@ -177,16 +163,6 @@ def test_uneven_steps_and_line_ends_are_reported(uneven: tuple[Card, Path]) -> N
     assert "line ends" not in found
     path.write_bytes(b"\n".join(lines))
     assert differences(replace(card, sha256=None), path)[-1] == "not all lines end in CR LF"
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("station", [1, 2])
-def test_ett_is_hourly_as_a_sample_not_a_mean(station: int) -> None:
-    hourly, quarterly = (PublicDataModule(f"ETT{letter}{station}").load_frame() for letter in "hm")
-    common = hourly.index.intersection(quarterly.index)
-    same = (hourly.loc[common] - quarterly.loc[common]).abs().lt(1e-3).to_numpy().mean()
-    mean = (hourly.loc[common] - quarterly.resample("h").mean().loc[common]).abs().lt(1e-3).to_numpy().mean()
-    assert same > 0.9 > mean
 
 
 def test_cards_are_read_without_anything_heavy() -> None:
