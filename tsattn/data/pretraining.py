@@ -224,12 +224,13 @@ def synthetic_series(count: int, length: int, *, draws: int = 4, seed: int = 0) 
         covariance[np.diag_indices(length)] += _JITTER * float(covariance.diagonal().mean())
         return covariance
 
-    def varied(series: Table, variance: float, rng: np.random.Generator) -> Table:
+    def of_those_that_vary(series: Table, variance: float, rng: np.random.Generator) -> Table:
         spread = series.std(axis=1, keepdims=True)
-        scaled: Table = (series - series.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-        return scaled[spread[:, 0] > _FLAT * np.sqrt(variance)]
+        scaled = (series - series.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+        varied: Table = scaled[spread[:, 0] > _FLAT * np.sqrt(variance)]
+        return varied
 
-    return _drawn(process, varied, count, (length, draws), seed)
+    return _drawn(process, of_those_that_vary, count, (length, draws), seed)
 
 
 def seasonal_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
@@ -347,8 +348,7 @@ def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int
     neighbouring rows show the seasons of several frequencies. The series have `length` steps, or fewer where a source
     has fewer, mean 0 and standard deviation 1, and NaN where a part has no value.
     """
-    rng = np.random.default_rng(seed)
-    names = [*sources]
+    rng, names, mixed = np.random.default_rng(seed), [*sources], list[Table]()
     rows = np.sqrt([sum(map(len, sources[name])) for name in names])
 
     def stretch(series: Sequence[Table]) -> Table:
@@ -359,14 +359,12 @@ def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int
         averaged: Table = one[first : first + together * steps].reshape(steps, together).mean(axis=1)
         return averaged
 
-    mixed: list[Table] = []
     while len(mixed) < count:
         parts = [
             stretch(sources[names[rng.choice(len(names), p=rows / rows.sum())]])
             for _ in range(rng.integers(1, _MOST_PARTS + 1))
         ]
-        weights = rng.dirichlet(np.full(len(parts), _CONCENTRATION))
-        steps = min(map(len, parts))
+        weights, steps = rng.dirichlet(np.full(len(parts), _CONCENTRATION)), min(map(len, parts))
         whole = sum(weight * _standardised(part[-steps:]) for weight, part in zip(weights, parts, strict=True))
         series = _standardised(np.asarray(whole))
         if np.isfinite(series).any():

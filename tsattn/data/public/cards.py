@@ -19,7 +19,7 @@ from tsattn.data.splits import ByShare, Split
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.saved_folders import sha256
 
-__all__ = ["CARDS", "Card", "Oddity", "card_of", "data_root", "fetch", "reported", "with_cards"]
+__all__ = ["CARDS", "Card", "Oddity", "card_of", "data_root", "fetch", "reported"]
 
 _SENTENCES = {
     "note": "{text}",
@@ -114,12 +114,6 @@ class Card:
         # training and test parts rounded as the literature on long-horizon forecasting does (Wu et al., Autoformer)
         return Split(int(rows * 0.7), rows - int(rows * 0.2), rows)
 
-    def page(self) -> str:
-        """The card in Markdown, under a heading."""
-        table = "".join(f"| {word} | {text} |\n" for word, text in self.facts())
-        notes = "".join(f"- {oddity}\n" for oddity in self.oddities)
-        return f"## {self.name}\n\n| | |\n| --- | --- |\n{table}" + (f"\n{notes}" if notes else "")
-
     def facts(self) -> list[tuple[str, str]]:
         """The card as pairs of a word and what there is to say, in the order of reading."""
         split = self.split(range(self.rows))
@@ -153,12 +147,6 @@ def card_of(name: str, *, files_only: bool = False) -> Card:
     if name not in valid:
         raise UserError(f"unknown data set {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid)}")
     return CARDS[name]
-
-
-def with_cards(readme: str) -> str:
-    """The text of `data/README.md` with the cards as they are now: between its introduction and the last heading."""
-    start, end = readme.index("\n## ") + 1, readme.rindex("\n## ") + 1
-    return readme[:start] + "\n".join(card.page() for card in CARDS.values()) + "\n" + readme[end:]
 
 
 def _card(name: str, facts: dict[str, Any]) -> Card:
