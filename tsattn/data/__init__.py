@@ -2,11 +2,10 @@
 
 Where things are, in the order of the way:
 
-- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
-  file), `roles.py` finds which column is what, `table_rows.py` reads rows (`columns.py` turns cells into numbers,
-  categories and ids, `stamps.py` into time), `assembly.py` (with `survey.py`) puts each row at its place on the grid of
-  its series (`grid.py`, `frequency.py`), `reader.py` goes the whole way in memory and `mapped/convert.py` part by part,
-  `panel.py` is the record;
+- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table, `roles.py` finds which
+  column is what, `table_rows.py` reads rows (`columns.py` makes numbers, categories and ids of cells, `stamps.py`
+  time), `assembly.py` puts each row at its place on the grid of its series (`grid.py`, `frequency.py`), `reader.py`
+  goes the whole way in memory and `mapped.py` part by part, `panel.py` is the record;
 - from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
   future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
 - from a panel to a batch: `splits.py`, `scaling.py`, `windows.py`, `batch_order.py`;
@@ -28,7 +27,6 @@ from tsattn.descriptions import imported
 if TYPE_CHECKING:
     from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source, WindowOptions
     from tsattn.data.frequency import future_index, season_length
-    from tsattn.data.grid import infer_frequency
     from tsattn.data.own_data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PanelDataModule
     from tsattn.data.panel import Panel
     from tsattn.data.pretraining import PretrainingDataModule
@@ -52,7 +50,6 @@ DATA_MODULES = {
 _HOMES = {
     "datamodule": ("ForecastDataModule", "FrameSource", "Source", "WindowOptions"),
     "frequency": ("future_index", "season_length"),
-    "grid": ("infer_frequency",),
     "own_data": ("DataOptions", "FrameDataModule", "PanelDataModule"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),
@@ -66,7 +63,7 @@ _HOMES = {
 __all__ = ["CARDS", "DATA_MODULES", "ByCount", "ByDate", "ByShare", "CO2DataModule", "CSVDataModule", "Card"]
 __all__ += ["DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "FutureWindows", "MappedDataModule"]
 __all__ += ["Panel", "PanelDataModule", "PretrainingDataModule", "PublicDataModule", "Series", "Source", "Split"]
-__all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "future_index", "infer_frequency"]
+__all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "future_index"]
 __all__ += ["panel_from_frame", "read_table", "scaled_series", "season_length"]
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 from typing_extensions import override
 
-from tsattn.data.csv_cells import lines_of, read_cells
 from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source
 from tsattn.data.panel import Panel
 from tsattn.data.public.cards import CARDS, Card, Oddity, card_of, data_root, fetch, reported
@@ -18,6 +17,7 @@ from tsattn.data.reader import TableReader
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.data.stamps import time_stamps
 from tsattn.data.table_options import TextFormat
+from tsattn.data.tables import lines_of, read_cells
 from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import sha256
 from tsattn.task import Task
