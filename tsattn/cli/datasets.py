@@ -168,12 +168,10 @@ def _check(cards: list[Card], root: Path) -> None:
 def _differences(card: Card, root: Path) -> list[str]:
     import pandas as pd
 
-    from tsattn.data.public.public_data import channels_frame, differences, frame_differences
+    from tsattn.data.public.public_data import CO2DataModule, channels_frame, differences, frame_differences
 
     if card.file is not None:
         return differences(card, root / card.file)
-    from tsattn.data.public.co2 import CO2DataModule
-
     panel = CO2DataModule().source.load()
     frame = channels_frame(panel)
     return frame_differences(card, frame, pd.DatetimeIndex(frame.index), panel.frequency)

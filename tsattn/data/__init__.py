@@ -8,13 +8,13 @@ Where things are, in the order of the way:
   goes the whole way in memory and `mapped.py` part by part, `panel.py` is the record;
 - from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
   future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
-- from a panel to a batch: `splits.py`, `scaling.py` (with `target_transforms.py`), `windows.py`, `batch_order.py`;
+- from a panel to a batch: `splits.py`, `scaling.py`, `windows.py`, `batch_order.py`;
 - around that, the one `LightningDataModule` of `datamodule.py`, and thin ones over it that name a source and a rule:
   `own_data.py` (your frame, file, panel or table larger than memory), `public/` (the public data sets, with their cards
   and files), `pretraining.py` (series that are generated and mixed).
 
 To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
-`ForecastDataModule` that names a source and a rule, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
+`ForecastDataModule` that names a source and a rule, as `CO2DataModule`, and its line in `DATA_MODULES`. The names are
 imported when they are first asked for, so that the cards can be read without pandas or torch.
 """
 
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from tsattn.data.panel import Panel
     from tsattn.data.pretraining import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
-    from tsattn.data.public.co2 import CO2DataModule
-    from tsattn.data.public.public_data import PublicDataModule
+    from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
     from tsattn.data.reader import TableReader, panel_from_frame
     from tsattn.data.scaling import scaled_series
     from tsattn.data.splits import ByCount, ByDate, ByShare, Split, SplitRule
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from tsattn.data.windows import FutureWindows, Series, WindowDataset
 
 DATA_MODULES = {
-    "CO2DataModule": "tsattn.data.public.co2.CO2DataModule",
+    "CO2DataModule": "tsattn.data.public.public_data.CO2DataModule",
     "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
     "MappedDataModule": "tsattn.data.own_data.MappedDataModule",
     "PretrainingDataModule": "tsattn.data.pretraining.PretrainingDataModule",
@@ -61,38 +60,11 @@ _HOMES = {
     "windows": ("FutureWindows", "Series", "WindowDataset"),
 }
 
-__all__ = [
-    "CARDS",
-    "DATA_MODULES",
-    "ByCount",
-    "ByDate",
-    "ByShare",
-    "CO2DataModule",
-    "CSVDataModule",
-    "Card",
-    "DataOptions",
-    "ForecastDataModule",
-    "FrameDataModule",
-    "FrameSource",
-    "FutureWindows",
-    "MappedDataModule",
-    "Panel",
-    "PanelDataModule",
-    "PretrainingDataModule",
-    "PublicDataModule",
-    "Series",
-    "Source",
-    "Split",
-    "SplitRule",
-    "TableReader",
-    "WindowDataset",
-    "WindowOptions",
-    "future_index",
-    "panel_from_frame",
-    "read_table",
-    "scaled_series",
-    "season_length",
-]
+__all__ = ["CARDS", "DATA_MODULES", "ByCount", "ByDate", "ByShare", "CO2DataModule", "CSVDataModule", "Card"]
+__all__ += ["DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "FutureWindows", "MappedDataModule"]
+__all__ += ["Panel", "PanelDataModule", "PretrainingDataModule", "PublicDataModule", "Series", "Source", "Split"]
+__all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "future_index"]
+__all__ += ["panel_from_frame", "read_table", "scaled_series", "season_length"]
 
 
 def __getattr__(name: str) -> Any:

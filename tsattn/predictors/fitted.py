@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
-from tsattn.data.counts import check_counts
+from tsattn.data.scaling import check_counts
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import build_predictor
