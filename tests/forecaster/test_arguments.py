@@ -38,7 +38,6 @@ def test_before_fit_everything_says_so(tmp_path: Path) -> None:
     [
         ({"context_length": 48.0}, "context_length must be a whole number, not 48.0"),
         ({"prediction_length": "12"}, "prediction_length must be a whole number, not '12'"),
-        ({"batch_size": True}, "batch_size must be a whole number, not True"),
         ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"seed": 1 << 70}, "seed must be at most"),
         ({"learning_rate": "fast"}, "learning_rate must be a number above 0, not 'fast'"),

@@ -63,7 +63,7 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     for known in ("north", "south"):
         np.testing.assert_allclose(forecast[known], expected[known], rtol=1e-5)
     # by hand: the vector of the first region is set to the mean of both
-    table = shops._now.fitted.predictor.backbone.covariates.static[0].weight
+    table = shops.fitted.predictor.backbone.covariates.static[0].weight
     before = table.detach().clone()
     with torch.no_grad():
         table.copy_(before.mean(0).expand_as(before))

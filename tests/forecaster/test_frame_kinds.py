@@ -155,7 +155,7 @@ def test_the_columns_of_a_lazy_frame_are_checked_before_it_is_computed() -> None
 def test_a_library_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from tsattn.forecaster.frame_kinds import FrameKind
+    from tsattn.forecaster.frames import FrameKind
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="the series were frames of polars, which is not installed here"):

@@ -48,7 +48,6 @@ USAGES: dict[str, tuple[str, ...]] = {
     "test": ("test --run DIR [options]", "test --config NAME --ckpt_path FILE [options]"),
     "predict": (
         "predict --run DIR [options]",
-        "predict --run DIR --input FOLDER --output FOLDER [--ray ADDRESS] [options]",
         "predict --config NAME --ckpt_path FILE [options]",
     ),
     "attention": ("attention --run DIR [options]", "attention --config NAME --ckpt_path FILE [options]"),
@@ -77,7 +76,6 @@ GROUPS = (
             Option("--horizon", "N", "steps to forecast (default: the trained horizon)", commands=("predict",)),
             Option("--level", "PERCENT", 'intervals of a calibrated model: "[80, 95]"', commands=("predict",)),
             Option("--output", "FILE", ".csv or .parquet file (default: in the run folder)", commands=("predict",)),
-            Option("--ray", "ADDRESS", "Ray cluster to forecast a folder on, or local", commands=("predict",)),
             Option("--figure", "FILE", "figure of the forecast; false for none", "true", ("predict",)),
             Option("--overwrite", "", "replace existing files", commands=("predict",)),
         ),

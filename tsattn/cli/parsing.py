@@ -52,7 +52,7 @@ def command_parser(command: str) -> ExperimentParser:
         parser.add_argument("--resume", type=str | None, default=None, help="resume this run")
         parser.add_argument("--refit", action="store_true", help="refit on all rows; predict uses that model")
     if command == "predict":
-        what = "forecast beyond the end of this file, or of a folder of Parquet files"
+        what = "forecast beyond the end of this file"
         parser.add_argument("--input", type=str | None, default=None, help=what)
         what = "file of future covariates; several are scenarios"
         parser.add_argument("--future", type=list[str] | None, default=None, help=what)
@@ -60,10 +60,8 @@ def command_parser(command: str) -> ExperimentParser:
         parser.add_argument("--horizon", type=int | None, default=None, help=what)
         what = "percent inside the intervals of a calibrated model, as [80, 95]"
         parser.add_argument("--level", type=float | list[float] | None, default=None, help=what)
-        what = ".csv or .parquet file to write, or a folder"
+        what = ".csv or .parquet file to write"
         parser.add_argument("--output", type=str | None, default=None, help=what)
-        what = "forecast a folder on the Ray cluster at this address"
-        parser.add_argument("--ray", type=str | None, default=None, help=what)
         parser.add_argument(
             "--figure",
             type=bool | str,

@@ -13,7 +13,6 @@ from tsattn.checks import whole_number
 from tsattn.cli.drawing import draw, figure_path, span
 from tsattn.cli.output import say
 from tsattn.cli.parsing import input_files, parse_command
-from tsattn.cli.predict_folder import is_of_folders, predict_folder
 from tsattn.cli.session import session
 from tsattn.data import ForecastDataModule
 from tsattn.data.quiet import quiet
@@ -22,8 +21,7 @@ from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import extent
 from tsattn.experiments.reopened import reopened
 from tsattn.forecaster.forecast_files import check_output, write_frame
-from tsattn.forecaster.frames import future_frame
-from tsattn.forecaster.scenarios import in_scenario
+from tsattn.forecaster.frames import future_frame, in_scenario
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import beyond_training, forecast_batches, with_levels
 
@@ -38,11 +36,6 @@ def predict(words: Sequence[str]) -> int:
     """
     with session():
         experiment, options = parse_command("predict", words)
-        if is_of_folders(options):
-            try:
-                return predict_folder(experiment, options)
-            except KeyboardInterrupt as stop:
-                raise KeyboardInterrupt(str(stop) or "run the same command again: what is done is kept") from stop
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
         check_output(output, options.overwrite, inputs=[*input_files(experiment, options), *(options.future or [])])
         figure = figure_path(options.figure, output, options.overwrite)

@@ -26,7 +26,7 @@ _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark",
 _FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 _OWN = {
     **dict.fromkeys(("validate", "test"), ("--by", "--detail", "--output", "--figure", "--overwrite")),
-    "predict": ("--horizon", "--level", "--future", "--input", "--output", "--ray", "--figure", "--overwrite"),
+    "predict": ("--horizon", "--level", "--future", "--input", "--output", "--figure", "--overwrite"),
     "attention": tuple(ATTENTION_OPTIONS),
 }
 # these have a sentence of their own

@@ -1,36 +1,40 @@
-"""All metrics of a forecaster on series, next to forecasts that need no model."""
+"""Scores of a forecaster on rows that it was not trained on, next to forecasts that need no model."""
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from tsattn.data import WindowDataset, scaled_series
+from tsattn.data import Panel, WindowDataset, scaled_series
+from tsattn.data.continued import appended
 from tsattn.data.frequency import is_steps
-from tsattn.errors import UserError, rounded, shown
+from tsattn.errors import UserError, number_of, rounded, shown
 from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.error_table import check_group
-from tsattn.evaluation.measure import ScoredBatch
+from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
 from tsattn.evaluation.reductions import BY_CHANNEL, short_name
-from tsattn.figures import plot_residuals
-from tsattn.figures.plain_names import model_words
-from tsattn.figures.residual_plots import ResidualRecorder
-from tsattn.forecaster.unseen_windows import UnseenWindows
+from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.task import Output
+from tsattn.task import Output, Task
 from tsattn.training import Execution
 
-__all__ = ["ScoreFrame", "measured_tables", "residual_figure", "score_panel"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ScoreFrame", "UnseenWindows", "measured_tables", "residual_figure", "score_panel"]
+
+logger = logging.getLogger("tsattn")
 
 _COLUMNS = ("mse_original", "mae_original", "mase", "crps_original")
 _DETAILS = ("rmse_original", "smape", "wape", "wql")
@@ -49,10 +53,103 @@ class ScoreFrame(pd.DataFrame):
             return super().__repr__()
 
     def _repr_html_(self) -> str | None:
-        """The table in a notebook."""
         with pd.option_context("display.float_format", rounded):
             html: str | None = super()._repr_html_()  # type: ignore[misc]  # not in the stubs
             return html
+
+
+@dataclass(frozen=True)
+class UnseenWindows:
+    """Windows that a predictor has not seen.
+
+    Attributes:
+        panel: the series, with the rows that were fitted before them.
+        origins: of each series, the rows at which horizons start.
+        scale: `(S, C)` what MASE divides by: errors on the rows that were trained on; of a new series, on those before
+            its first horizon.
+    """
+
+    panel: Panel
+    origins: list[range]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
+        """Find the windows of a panel.
+
+        Args:
+            panel: series as the predictor needs them (`tsattn.data.matching.match_task`).
+            series: series that it was fitted to, if known.
+            task: task that it was built for.
+            step: rows between horizons.
+
+        Raises:
+            UserError: if there is none.
+        """
+        named = None if series is None else series.named_as(panel)
+        first = np.zeros(len(panel), np.int64)
+        if named is not None:
+            panel, first = _after(panel, named, task)
+        L, T = task.context_length, task.prediction_length
+        origins, short = [], 0  # series whose only window has less than a whole context
+        for rows, before in zip(panel.lengths.tolist(), first.tolist(), strict=True):
+            start = before if before else max(1, min(L, rows - T))
+            short += not before and start + T <= rows < L + T
+            origins.append(range(start, max(start, rows - T + 1), step))
+        lacking = sum(not rows for rows in origins)
+        if lacking == len(origins):
+            raise UserError(
+                f"there is nothing to score: no series has {T} rows (prediction_length) after those that were fitted; "
+                "keep some from the fit (val_rows=..., test_rows=...), or see cross_validate"
+            )
+        if lacking:
+            logger.warning("%d of %d series have no window to score", lacking, len(origins))
+        windows = number_of(sum(map(len, origins)), "window")
+        if short:
+            says = "%s scored, one for each of %d series below %d rows: give more rows, or a smaller "
+            says += "context_length (now %d) or prediction_length (now %d)"
+            logger.warning(says, windows, short, L + T, L, T)
+        else:
+            logger.info("%s scored", windows)
+        scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
+        if named is not None:
+            errors = dict(zip(named.panel.ids, named.seasonal_error, strict=True))
+            for number, name in enumerate(panel.ids):
+                if name in errors and name in named.trained_until:
+                    scale[number] = errors[name]
+        return cls(panel, origins, scale)
+
+
+def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArray[np.int64]]:
+    """Return a panel with the fitted rows before it, and how many rows of each series are not to be scored."""
+    number = {name: number for number, name in enumerate(panel.ids)}
+    before, seen = series.panel, np.zeros(len(panel), np.int64)
+    rows = np.zeros(len(before), np.int64)  # fitted, before the panel begins
+    lost = 0
+    for fitted, name in enumerate(before.ids):
+        if name in number:
+            first = panel.time_of(number[name])[0]
+            rows[fitted] = before.time_of(fitted).searchsorted(first)
+            lost += not rows[fitted] and name in series.trained_until and first > series.trained_until[name]
+    if lost:
+        logger.warning(
+            "the rows before those of %d of %d series were fitted but not saved, so that their first %d rows are "
+            "context alone; give all rows since the fit",
+            *(lost, len(panel), task.context_length),
+        )
+    numbers = np.flatnonzero(rows)
+    added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers.tolist()}
+    if len(numbers):
+        fitted_before = before.take(numbers).until(rows[numbers])
+        if before.is_mapped:
+            season = task.season_length
+            fitted_before = fitted_before.last_rows(max(task.context_length, season), (season,))
+        panel = appended(fitted_before, panel)
+    for name, place in number.items():
+        for ends in (added, series.trained_until):
+            if name in ends:
+                seen[place] = max(seen[place], panel.time_of(place).searchsorted(ends[name], side="right"))
+    return panel, seen
 
 
 def score_panel(
@@ -64,28 +161,10 @@ def score_panel(
     *,
     detail: bool = False,
 ) -> ScoreFrame:
-    """The scores of a predictor, of the seasonal naive forecast and of persistence, over the same windows.
-
-    All are in original units, over all observed targets of all series, found for each channel and averaged. Beside a
-    predictor of quantiles, a forecast of points takes its point for each quantile: its WQL is then its WAPE and its
-    CRPS its MAE, where the levels lie evenly around the median.
-
-    Args:
-        fitted: a predictor and its scaler.
-        unseen: the windows to score.
-        batch_size: windows in a batch.
-        execution: where to compute.
-        by: ``series``, ``step`` or ``origin``, see `tsattn.evaluation.scores_by`; None for the scores of all windows.
-        detail: whether to have RMSE, sMAPE, WAPE and WQL, too.
-
-    Returns:
-        a row a predictor; columns ``windows``, ``MSE``, ``MAE``, ``MASE``, and for quantiles ``CRPS`` and ``cover 80``
-        (one an interval; NaN for forecasts of points); with `detail` ``RMSE``, ``sMAPE``, ``WAPE`` and ``WQL``. Where
-        targets are left out of MASE or sMAPE, ``MASE left out`` and ``sMAPE left out`` say how many. With `by`, a row a
-        predictor and group.
+    """Score a predictor, the seasonal naive forecast and persistence on the same windows, see `Forecaster.evaluate`.
 
     Raises:
-        UserError: if there is no window with an observed target, or ids in a column of the name of a score.
+        UserError: if no window has an observed target, or a column of ids has the name of a score.
     """
     if by is not None:
         check_group(by, unseen.panel.id_name)
@@ -108,16 +187,14 @@ def score_panel(
 def residual_figure(
     fitted: FittedPredictor, unseen: UnseenWindows, ids: Any, ahead: int, batch_size: int, execution: Execution
 ) -> Figure:
-    """Residuals of a predictor, and the errors by step of it and of what `score_panel` compares it with.
+    """Plot residuals of a predictor, and its errors by step next to the baselines, see `Forecaster.plot_residuals`.
 
-    Args:
-        fitted: a predictor and its scaler.
-        unseen: the windows.
-        ids: the series, or channels of a wide panel, to look at, or a single one; None for all.
-        ahead: the step of the horizon, from 1.
-        batch_size: windows in a batch.
-        execution: where to compute.
+    Raises:
+        UserError: for a step beyond the horizon, or an unknown id.
     """
+    from tsattn.figures.plain_names import model_words
+    from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
+
     task = fitted.predictor.task
     if ahead > task.prediction_length:
         raise UserError(f"ahead must be from 1 to {task.prediction_length}, a step of the horizon, not {ahead}")
@@ -142,16 +219,16 @@ def measured_tables(
     folder: Path | None = None,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """The errors of a predictor, of the seasonal naive forecast and of persistence, over the same windows, by name.
+    """Measure the errors of a predictor, of the seasonal naive forecast and of persistence, by name.
 
     Args:
-        fitted: a predictor and its scaler.
-        unseen: the windows to score.
+        fitted: predictor and scaler.
+        unseen: windows to score.
         batch_size: windows in a batch.
         execution: where to compute.
         by_step: whether to have totals by step of the horizon.
-        folder: for the rows that are too many for memory; None does not keep these.
-        watch: is given each batch with the forecast of the predictor.
+        folder: for rows that are too many for memory; None does not keep these.
+        watch: called with each batch and the forecast of the predictor.
     """
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
