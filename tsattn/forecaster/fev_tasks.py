@@ -38,21 +38,13 @@ def fev_forecaster(
     Args:
         task: the task; its data are loaded, to see what is in its columns.
         backbone: predictor. It forecasts the quantiles of the task and the median if it can, else points.
-        covariates: use the covariates and static columns of the task. Covariates that are no numbers are left out and
-            logged.
+        covariates: use the covariates (those that are no numbers are logged) and static columns of the task.
         **arguments: arguments of `Forecaster`, which replace those of the task.
-
-    Raises:
-        UserError: for an argument that is not valid.
     """
     features = task.load_full_dataset().features
     decided: dict[str, Any] = {
-        "prediction_length": task.horizon,
-        "frequency": task.freq,
-        "id_column": task.id_column,
-        "time_column": task.timestamp_column,
-        "target": list(task.target_columns),
-        "quantiles": None,
+        **{"prediction_length": task.horizon, "frequency": task.freq, "quantiles": None},
+        **{"id_column": task.id_column, "time_column": task.timestamp_column, "target": list(task.target_columns)},
     }
     model = Forecaster(backbone, arguments.get("attention")).predictor
     if task.quantile_levels and model.emits_quantiles:
@@ -79,20 +71,15 @@ def forecast_fev_task(forecaster: Forecaster, task: fev.Task, *, refit: bool = F
         task: the task; its data are loaded.
         refit: fit again before each window, to all rows before its cutoff.
 
-    Returns:
-        A dictionary for each window: by target column, a row for each series, with ``predictions`` and the quantiles.
-
     Raises:
         UserError: for another target or quantile than the forecaster forecasts, or data that it cannot use.
     """
     targets, levels = list(task.target_columns), forecaster.arguments["quantiles"]
     if list(forecaster.arguments["target"] or ()) != targets:
         raise UserError(f"the task forecasts {one_of(targets)}: give the forecaster target={targets}")
-    lacking = [level for level in task.quantile_levels if levels and level not in levels]
-    if lacking:
-        raise UserError(
-            f"the task asks for the quantile {lacking[0]}, and the forecaster has {one_of(map(str, levels))} alone"
-        )
+    if lacking := [level for level in task.quantile_levels if levels and level not in levels]:
+        known = one_of(map(str, levels))
+        raise UserError(f"the task asks for the quantile {lacking[0]}, and the forecaster has {known} alone")
     return [_window_forecast(forecaster, task, window, refit=refit) for window in task.iter_windows()]
 
 

@@ -109,13 +109,11 @@ class FittedSeries:
 
     def plain(self) -> dict[str, Any]:
         """Return what is not an array, as plain data."""
+        time = self.panel.time
         return {
             **{name: getattr(self.panel, name) for name in _PLAIN},
-            "time_zone": time_zone(self.panel.time),
-            "time_unit": time_unit(self.panel.time),  # None: steps
-            "is_complete": self.is_complete,
-            "kind": asdict(self.kind),
-            "earlier_ids": self._earlier,
+            **{"time_zone": time_zone(time), "time_unit": time_unit(time)},  # no unit: steps
+            **{"is_complete": self.is_complete, "kind": asdict(self.kind), "earlier_ids": self._earlier},
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -124,9 +122,8 @@ class FittedSeries:
         arrays = {name: getattr(panel, name) for name in _ARRAYS}
         known = [number for number, name in enumerate(panel.ids) if name in self.trained_until]
         stamps = [self.trained_until[name] for name in (*(panel.ids[number] for number in known), *self._earlier)]
-        until: Times = pd.Index(stamps, dtype=np.int64) if time_unit(panel.time) is None else pd.DatetimeIndex(stamps)
-        if isinstance(until, pd.DatetimeIndex):
-            until = until.as_unit(time_unit(panel.time))
+        unit = time_unit(panel.time)
+        until: Times = pd.Index(stamps, dtype=np.int64) if unit is None else pd.DatetimeIndex(stamps).as_unit(unit)
         return {
             "time": time_numbers(panel.time).copy(),
             **{name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None},
@@ -137,12 +134,7 @@ class FittedSeries:
 
     @classmethod
     def restored(cls, plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Invert `plain` and `arrays`.
-
-        Raises:
-            TypeError: for other fields than `plain` gives.
-            ValueError: for values that do not go together.
-        """
+        """Invert `plain` and `arrays`; raise a TypeError or ValueError for fields that do not go together."""
         fields = typed(plain, _PLAIN | _MORE, "history")
         if fields["is_wide"] and len(fields["ids"]) != 1:
             raise ValueError("a wide frame is one series")

@@ -35,13 +35,7 @@ _TUNED = 0.1  # of the learning rate of a first training
 
 @dataclass(frozen=True)
 class Start:
-    """What a fit starts from; by default from scratch.
-
-    Attributes:
-        warm: network whose weights it starts from.
-        checkpoint: file that it resumes from.
-        task: task of either.
-    """
+    """Start of a fit: from scratch, from the weights of a network, or from a checkpoint; the task is that of either."""
 
     warm: WarmStart | None = None
     checkpoint: Path | None = None
@@ -51,18 +45,13 @@ class Start:
     def of(
         cls, fitted: FittedPredictor | None, checkpoint: Any, *, warm_start: bool, rescale: bool, refit: bool
     ) -> Start:
-        """Read the arguments of `Forecaster.fit`; `fitted` is the predictor of the last fit.
-
-        Raises:
-            UserError: for arguments that exclude each other, or a file that is no checkpoint.
-        """
+        """Read the arguments of `Forecaster.fit`; `fitted` is the predictor of the last fit."""
         if rescale and not warm_start:
             raise UserError("rescale says how a warm start scales: give warm_start=True with it")
         if checkpoint is not None:
             if warm_start:
-                raise UserError(
-                    "of warm_start and checkpoint give one: a checkpoint holds the weights that it starts from"
-                )
+                why = "a checkpoint holds the weights that it starts from"
+                raise UserError(f"of warm_start and checkpoint give one: {why}")
             path = folder_path(checkpoint)
             return cls(checkpoint=path, task=read_content(load_checkpoint(path)).task)
         if not warm_start:
@@ -108,13 +97,7 @@ def run_on(
 
 
 def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool = False) -> FittedPredictor:
-    """Return a predictor of these series, none of which are for testing, that leaves the Forecaster unchanged.
-
-    Args:
-        options: arguments of the Forecaster.
-        panel: the series.
-        calibrates: fit even what needs no fit, to calibrate its intervals.
-    """
+    """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
     aside = options.aside()
     if options.predictor.needs_fit or calibrates:
         return run_on(aside, panel, copies=True).fitted
@@ -122,11 +105,7 @@ def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool =
 
 
 def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
-    """Return a predictor that needs no fit for these series, which may be short.
-
-    Raises:
-        UserError: for series that it cannot forecast.
-    """
+    """Return a predictor that needs no fit for these series, which may be short."""
     task, scaler = _data(experiment, panel).describe()
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(task, experiment.output)
@@ -152,10 +131,12 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
 
 def _check_channels(panel: Panel, task: Task) -> None:
     known, given = task.channels, panel.channels
-    lacking, new = ([name for name in one if name not in other] for one, other in ((known, given), (given, known)))
-    if lacking or new:
-        both = (("lacks", lacking), ("adds", new))
-        differs = " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both if names)
+    both = {
+        "lacks": [name for name in known if name not in given],
+        "adds": [name for name in given if name not in known],
+    }
+    differs = " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names)
+    if differs:
         raise UserError(f"the frame {differs}: what is trained further keeps its channels, {one_of(map(shown, known))}")
 
 

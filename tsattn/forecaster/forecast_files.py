@@ -35,14 +35,11 @@ def check_output(
     """Refuse a path that cannot be written to, before any work is done.
 
     Args:
-        path: of the file.
+        path: file to write.
         overwrite: whether an existing file may be replaced.
-        endings: that it may have.
-        option: that names it, for messages.
+        endings: valid endings.
+        option: option that names the file, for messages.
         inputs: files that are read, which are never replaced.
-
-    Raises:
-        UserError: with the reason.
     """
     if path.suffix not in endings:
         raise UserError(f"{path} must end in {' or '.join(endings)}")
@@ -61,11 +58,7 @@ def check_output(
 
 
 def write_frame(frame: pd.DataFrame, path: Path, overwrite: bool = False) -> None:
-    """Write to ``.csv`` or ``.parquet``, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written, or exists by now and may not be replaced.
-    """
+    """Write to ``.csv`` or ``.parquet``, all or nothing; a file that exists by now stays without `overwrite`."""
     _write(path, overwrite, lambda file: WRITERS[path.suffix](frame, file))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import itertools
 import logging
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,20 +29,13 @@ from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.evaluation.error_table import check_by
-from tsattn.experiments import Experiment, Result
+from tsattn.experiments import Experiment, Result, RunFolder
 from tsattn.forecaster import model_folder
 from tsattn.forecaster.attention_views import last_window, window_title
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.fitting import Start, built_for, fine_tuning, fitted_aside, run_on
 from tsattn.forecaster.forecast_files import check_output, write_content
-from tsattn.forecaster.frames import (
-    FrameKind,
-    forecast_frames,
-    in_scenario,
-    output_of,
-    plain_forecast,
-    scenarios_of,
-)
+from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, plain_forecast, scenarios_of
 from tsattn.forecaster.options import ForecasterOptions, TrainingOptions
 from tsattn.forecaster.sample_paths import PathSampler, StepCopula
 from tsattn.forecaster.scores import UnseenWindows, residual_figure, score_panel
@@ -51,7 +45,7 @@ from tsattn.predictors.exporting import FORMATS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
 from tsattn.saved_folders import restore_folder
 from tsattn.scaler import Scaler
-from tsattn.task import Task
+from tsattn.task import MEDIAN, Output, Task
 from tsattn.training import Execution, TrainerOptions
 
 if TYPE_CHECKING:
@@ -81,7 +75,6 @@ class Forecaster:
     Time is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index. Series may differ
     in length. Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another
     time zone, or text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted.
-
     Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
@@ -171,7 +164,7 @@ class Forecaster:
     ) -> None:
         self._given = {name: value for name, value in locals().items() if name != "self"}
         self._options = ForecasterOptions.of(self._given)
-        self.arguments = self._options.arguments(self._given)
+        self.arguments = self._options.arguments
         self.predictor: Predictor = self._options.predictor
         self.experiment: Experiment = self._options.experiment
         self.fitted: FittedPredictor | None = None
@@ -190,24 +183,14 @@ class Forecaster:
         return forecaster
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all arguments as given; scikit-learn's `clone` calls this.
-
-        Args:
-            deep: no effect, as no argument is an estimator.
-        """
+        """Return all arguments as given; scikit-learn's `clone` calls this. `deep` has no effect."""
         return dict(self._given)
 
     def set_params(self, **arguments: Any) -> Forecaster:
-        """Replace arguments and return self, not fitted.
-
-        Raises:
-            UserError: if a name or value is not valid; nothing changes then.
-        """
-        for name in arguments:
-            if name not in self._given:
-                hint = did_you_mean(name, self._given)
-                valid = one_of(self._given)
-                raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
+        """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
+        for name in arguments.keys() - self._given.keys():
+            hint, valid = did_you_mean(name, self._given), one_of(self._given)
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
         self.__dict__ = vars(type(self)(**{**self._given, **arguments}))
         return self
 
@@ -217,24 +200,16 @@ class Forecaster:
             panel = self.series.panel
             fitted += f" on {len(panel.channels if panel.is_wide else panel.ids)} series"
         defaults = {name: one.default for name, one in inspect.signature(type(self)).parameters.items()}
-        return f"Forecaster({self._options.summary(self._given, defaults)}, {fitted})"
+        return f"Forecaster({self._options.summary(defaults)}, {fitted})"
 
     @property
     def task(self) -> Task:
-        """Task that the predictor was fitted for.
-
-        Raises:
-            UserError: before `fit`.
-        """
+        """Task that the predictor was fitted for; a `UserError` before `fit`."""
         return self._known.predictor.task
 
     @property
     def scaler(self) -> Scaler:
-        """Scaler of the fitted series.
-
-        Raises:
-            UserError: before `fit`.
-        """
+        """Scaler of the fitted series; a `UserError` before `fit`."""
         return self._known.scaler
 
     def fit(
@@ -254,11 +229,9 @@ class Forecaster:
             folder: new folder for the run: configuration, training curve, checkpoints and results. Read it by `load` or
                 ``tsattn predict --run FOLDER --input FILE``; it does not hold the series. None writes no files.
             refit: train again on all rows, for the number of steps that validation chose.
-            warm_start: start from the present weights and keep the scales, with a new optimizer. The frame needs equal
-                channels; `predict` then forecasts its series.
+            warm_start: start from the present weights and keep the scales, with a new optimizer and equal channels.
             rescale: compute new scales in a warm start.
             checkpoint: file to resume from, of `checkpoints` or of a run folder, on an equal frame, up to `max_steps`.
-                Only later weights can be the best.
 
         Raises:
             UserError: if the frame cannot be used (the message names series and row), or all series are too short.
@@ -283,9 +256,6 @@ class Forecaster:
             learning_rate: peak learning rate; by default a tenth of the present one.
             folder: as in `fit`.
             rescale: as in `fit`.
-
-        Raises:
-            UserError: as in `fit`.
         """
         start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
         return self._fit(fine_tuning(self._options, max_steps, learning_rate), frame, folder, start)
@@ -323,9 +293,8 @@ class Forecaster:
 
         Returns:
             Frame of the kind given (pandas, polars, pyarrow) with a row for each series and step, sorted by id. Columns
-            are id and time as in the frame, ``predictions`` in original units, and each quantile, named by its level. A
-            wide frame gives ``unique_id`` in the order of its columns; time without a name is ``ds``. Scenarios follow
-            each other, named in the column ``scenario``.
+            are id and time as in the frame, ``predictions`` in original units, each quantile by its level, and
+            ``scenario``. A wide frame gives ``unique_id``, in the order of its columns; time without a name is ``ds``.
 
         Raises:
             UserError: if the frame cannot be used, future covariates are missing or stop early, or there are too few
@@ -353,15 +322,13 @@ class Forecaster:
         """Draw sample paths: possible futures of each series.
 
         Each step follows the quantiles of `predict`, with normal tails. Steps of a path are correlated as errors were
-        in the validation windows (see `tsattn.forecaster.sample_paths`). The model of a run has no validation windows:
-        it takes windows of the given rows and logs that. Too few windows are logged. Chronos-T5 draws its own paths.
-        Series and channels are independent of each other.
+        in the validation windows (see `tsattn.forecaster.sample_paths`). The model of a run takes windows of the given
+        rows and logs that. Chronos-T5 draws its own paths. Series and channels are independent of each other.
 
         Args:
-            frame: as in `predict`.
+            frame: as in `predict`, like `future`.
             num_samples: paths for each series.
             horizon: as in `predict`; a longer one continues each path from itself.
-            future: as in `predict`.
             seed: random seed of the paths.
 
         Returns:
@@ -383,9 +350,9 @@ class Forecaster:
         """Forecast from rolling origins in the past, next to the actual values.
 
         No model sees a row after its cutoff; the last cutoff is `prediction_length` rows before the end. This trains
-        new models and leaves the forecaster unchanged. The last tenth of the rows before an origin is for validation,
-        whatever the split. A series too short for the first cutoff is new to a model without `refit`. Future covariates
-        missing after a cutoff are imputed and masked.
+        new models, whose validation rows are the last tenth before an origin, and leaves the forecaster unchanged. A
+        series too short for the first cutoff is new to a model without `refit`. Future covariates missing after a
+        cutoff are imputed and masked.
 
         Args:
             frame: series to forecast.
@@ -410,7 +377,7 @@ class Forecaster:
                 f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
                 f"{T + step * (windows - 1) + 1} are needed"
             )
-        calibrates = level is not None and bool(self._options.calibrate)
+        calibrates = level is not None and bool(self._given["calibrate"])
         parts, fitted = [], None
         for window in range(windows):
             numbers = np.flatnonzero(ends[:, window] >= 1)
@@ -443,10 +410,7 @@ class Forecaster:
 
         Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
         fitted one needs no history. Of a new series, the first `context_length` rows are context. The model of a run
-        does not know its training rows, so it warns that the frame may contain some.
-
-        The two baselines forecast points: all their quantiles equal that point, and their coverage is NaN. For levels
-        that are even around the median, their WQL is WAPE and their CRPS is MAE.
+        warns that the frame may contain its training rows. All quantiles of the two baselines equal their point.
 
         Args:
             frame: the series.
@@ -457,11 +421,9 @@ class Forecaster:
             detail: add RMSE, sMAPE, WAPE and WQL.
 
         Returns:
-            a row a forecaster, with the columns ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with quantiles,
-            ``CRPS`` and ``cover 80`` (the share of actual values inside the 80 % interval; one column an interval).
-            Scores are means over series or channels, printed with three or four digits. ``MASE left out`` counts
-            targets without MASE, if there are any. With `by` a row a forecaster and group: ``scores.loc["patchtst"]``
-            is the frame of one forecaster.
+            A row a forecaster (with `by`: and group), with ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with
+            quantiles, ``CRPS`` and ``cover 80`` (share of actual values inside the 80 % interval). Scores are means
+            over series or channels. ``MASE left out`` counts targets without MASE, if there are any.
 
         Raises:
             UserError: if there is nothing to score.
@@ -478,8 +440,7 @@ class Forecaster:
         Args:
             forecast: frame of `predict`, or of `cross_validate` (one forecast for each cutoff).
             ids: series to draw, one or several; by default the first six.
-            history: frame of past values, by default the fitted series. Its rows over the horizon are drawn as actual
-                values.
+            history: past values, by default the fitted series. Rows over the horizon are drawn as actual values.
 
         Raises:
             UserError: if an id has no forecast or history, or the frame is no forecast.
@@ -490,8 +451,9 @@ class Forecaster:
         with quiet():
             panel, fitted = self._panel_of(history, "the history")
         task, output, forecast = fitted.predictor.task, fitted.predictor.output, plain_forecast(forecast)
-        if fitted.conformal is not None:
-            output = output_of(forecast, output)
+        names = [str(name) for name in forecast.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name))]
+        if fitted.conformal is not None and str(MEDIAN) in names:  # levels that were asked for
+            output = Output(tuple(sorted(map(float, names))))
         return plot_forecast(forecast, panel, task, output, ids, model=model_words(fitted.predictor))
 
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
@@ -502,8 +464,7 @@ class Forecaster:
 
         Args:
             frame: series, as in `evaluate`.
-            ids: series to use, one or several. By default all, scaled, with the first six over time. A single series is
-                drawn in original units.
+            ids: series to use, one or several; a single one is drawn in original units. By default all, scaled.
             ahead: step of the horizon whose residuals are drawn, from 1.
             step: rows between windows.
 
@@ -519,8 +480,6 @@ class Forecaster:
     ) -> list[AttentionLayer]:
         """Return the attention weights of each layer, for the context that `predict` forecasts a series from.
 
-        Weights are computed on the CPU in eval mode and full precision.
-
         Args:
             frame: history, by default the fitted series. Cut it to see an earlier context.
             id: series id; the first by default.
@@ -529,7 +488,7 @@ class Forecaster:
 
         Returns:
             Layers, of all members of an ensemble, each with arrays ``weights (H, N, S)`` and ``levels``, the meaning of
-            queries and keys, and a method `frame`.
+            queries and keys, and a method `frame`. Weights are computed on the CPU in full precision.
 
         Raises:
             UserError: if the predictor has no attention, the series or channel is unknown, or the frame cannot be used.
@@ -550,16 +509,10 @@ class Forecaster:
         """Plot `attention_weights` as heat maps by layer and head, with the borders of windows or blocks.
 
         Args:
-            frame: as in `attention_weights`.
-            id: as in `attention_weights`.
-            channel: as in `attention_weights`.
+            frame: as in `attention_weights`, like `id`, `channel` and `future`.
             layers: ``all``, or numbers from 0.
             heads: ``all``, ``mean`` over the heads of a layer, or numbers from 0.
             levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
-            future: as in `attention_weights`.
-
-        Raises:
-            UserError: if a layer, head or level is unknown; also as in `attention_weights`.
         """
         from tsattn.figures.layer_maps import plot_layers
 
@@ -568,22 +521,17 @@ class Forecaster:
         return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
 
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
-        """Write network and scaler into one file that forecasts without tsattn.
+        """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
 
-        The file takes any number of windows in original units and returns forecasts in original units. Run it by
-        ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L, C)``, with
-        NaN for missing values, and what the model needs else: series numbers, covariates, categories, time stamps. The
-        facts returned here list them; the file holds them as ``tsattn.json``. Our kernels are in neither format, so
-        attention with windows or blocks is written out.
+        Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L,
+        C)`` in original units, with NaN for missing values, and what the model needs else: series numbers, covariates,
+        categories, time stamps. The file lists them as ``tsattn.json``. Our kernels are in neither format, so attention
+        with windows or blocks is written out.
 
         Args:
             path: file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX (extra `onnx`).
             format: ``torch`` or ``onnx``; by default by the ending.
             overwrite: replace an existing file.
-
-        Returns:
-            Plain data: ``inputs`` and ``outputs`` with shapes and types, sizes, names, quantiles, and the form of
-            ``attention``.
 
         Raises:
             UserError: if the model cannot be exported, with the reason, or the file cannot be written.
@@ -599,9 +547,8 @@ class Forecaster:
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the model into a new folder: weights as safetensors, everything else as JSON.
 
-        The folder includes the end of each series, so that `predict` works after `load`. The model of a run has no
-        series: it always needs a frame. If `sample` was not called yet, `save` forecasts up to 1000 validation windows
-        to include the dependence between steps.
+        The folder includes the end of each series, so that `predict` works after `load`; the model of a run has none.
+        Before a first `sample`, `save` forecasts up to 1000 validation windows to include the dependence of steps.
 
         Raises:
             UserError: if the folder exists and `overwrite` is false, or cannot be written.
@@ -687,7 +634,7 @@ class Forecaster:
         return forecast_frames(fitted, panel, horizon, self._batch_size, self._execution)
 
     def _with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
-        if level is not None and fitted.conformal is None and self._options.calibrate:
+        if level is not None and fitted.conformal is None and self._given["calibrate"]:
             raise UserError("intervals of any level are calibrated by a fit: call fit(frame) first")
         return with_levels(fitted, panel.ids, level)
 
@@ -735,7 +682,7 @@ def load(folder: str | Path) -> Forecaster:
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "is not there"
         raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
-    read = model_folder.read_run if model_folder.is_run(path) else model_folder.read
+    read = model_folder.read_run if RunFolder(path).best.exists() else model_folder.read
     saved = read(path, [*inspect.signature(Forecaster).parameters])
     arguments = dict(saved.arguments)
     accelerator = arguments.get("accelerator", "auto")

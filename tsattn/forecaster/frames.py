@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from tsattn.predictors.fitted import FittedPredictor, forecast_batches
 from tsattn.task import MEDIAN, Output, Task
 from tsattn.training import Execution
 
-__all__ = ["FrameKind", "forecast_frames", "future_frame", "in_scenario", "output_of", "plain_forecast", "scenarios_of"]
+__all__ = ["FrameKind", "forecast_frames", "future_frame", "in_scenario", "plain_forecast", "scenarios_of"]
 
 _CUTOFF = "cutoff"
 _SCENARIO = "scenario"
@@ -73,11 +72,7 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
 def forecast_frames(
     fitted: FittedPredictor, panel: Panel, horizon: int, batch_size: int, execution: Execution
 ) -> Iterator[pd.DataFrame]:
-    """Return frames of `batch_size` series, made when they are asked for; the panel is checked at once.
-
-    Raises:
-        UserError: if a future covariate does not reach over the horizon.
-    """
+    """Return frames of `batch_size` series, made when they are asked for; the panel is checked at once."""
     predictor = fitted.predictor
     forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, batch_size, execution)
 
@@ -90,18 +85,8 @@ def forecast_frames(
     return frames()
 
 
-def output_of(frame: pd.DataFrame, output: Output) -> Output:
-    """Return the quantiles that a frame of forecasts has columns of; the predictor's if it has none."""
-    levels = sorted(float(name) for name in frame.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name)))
-    return Output(tuple(levels)) if MEDIAN in levels else output
-
-
 def scenarios_of(future: Any) -> dict[Any, Any] | None:
-    """Return the frames of several scenarios by name (of a list: from 0); None for a single frame.
-
-    Raises:
-        UserError: for no scenario, or a name that is neither text nor number.
-    """
+    """Return the frames of several scenarios by name (of a list: from 0); None for a single frame."""
     if not isinstance(future, list | tuple | Mapping):
         return None
     named = dict(future) if isinstance(future, Mapping) else dict(enumerate(future))
@@ -114,11 +99,7 @@ def scenarios_of(future: Any) -> dict[Any, Any] | None:
 
 
 def in_scenario(frames: Iterable[pd.DataFrame], name: Any) -> Iterator[pd.DataFrame]:
-    """Yield frames of `future_frame` with the name of their scenario in a third column.
-
-    Raises:
-        UserError: if ids or time stamps have its column.
-    """
+    """Yield frames of `future_frame` with the name of their scenario in a third column."""
     for frame in frames:
         if _SCENARIO in frame.columns:
             raise UserError(f"column {_SCENARIO} of the series would be that of scenarios, too: rename it")
@@ -134,9 +115,6 @@ class FrameKind:
         library: ``pandas``, ``polars``, ``pyarrow`` or another one that narwhals makes frames of.
         period: frequency of its periods; None if time is anything else.
         has_dates: whether time is dates, without a time of day.
-
-    Raises:
-        ValueError: for another library or frequency.
     """
 
     library: str = "pandas"
@@ -163,11 +141,7 @@ class FrameKind:
         return cls(library if is_eager else "pyarrow", has_dates=has_dates)
 
     def give(self, frame: pd.DataFrame) -> Any:
-        """Return a frame of forecasts, whose second column is time, in this kind.
-
-        Raises:
-            UserError: if its library is not installed.
-        """
+        """Return a frame of forecasts, whose second column is time, in this kind."""
         times = [name for name in (*frame.columns[1:2], _CUTOFF) if name in frame.columns]
         if self.period is not None:
             frame = frame.assign(**{name: frame[name].dt.to_period(self.period) for name in times})
@@ -194,11 +168,7 @@ def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
 
 
 def plain_forecast(frame: Any) -> pd.DataFrame:
-    """Return a frame of forecasts of any kind as one of pandas with time stamps.
-
-    Raises:
-        UserError: for what is no frame.
-    """
+    """Return a frame of forecasts of any kind as one of pandas with time stamps."""
     plain = as_frame(frame, "the forecast")
     stamps = {}
     for name, kind in plain.dtypes.items():

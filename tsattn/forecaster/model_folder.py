@@ -26,7 +26,7 @@ from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.reopened import fitted_in
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.options import MODEL
+from tsattn.forecaster.options import MODEL, nested
 from tsattn.forecaster.sample_paths import StepCopula
 from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import ConformalScores
@@ -35,7 +35,7 @@ from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write
 from tsattn.training.task_network import FORMAT, CheckpointContent, check_format
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
-__all__ = ["CONTENT", "SavedModel", "is_run", "read", "read_run", "run_arguments", "write"]
+__all__ = ["CONTENT", "SavedModel", "read", "read_run", "run_arguments", "write"]
 
 _FORMAT = "tsattn forecaster"
 CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
@@ -88,7 +88,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         if conformal is not None:
             save_file({"values": conformal.pop("values")}, partial / _CONFORMAL)
         if saved.copula is not None:
-            save_arrays(saved.copula.arrays(), partial / _COPULA)
+            save_arrays({"ranks": saved.copula.ranks}, partial / _COPULA)
         content = {
             "format": _FORMAT,
             "version": FORMAT,
@@ -134,7 +134,7 @@ def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
         series = None
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
-        copula = StepCopula.restored(load_arrays(folder / _COPULA)) if _COPULA in files else None
+        copula = StepCopula(load_arrays(folder / _COPULA)["ranks"]) if _COPULA in files else None
         records = CheckpointContent.from_dict(content)
         no_times_of(records.task)  # which refuses an unknown time zone
         if series is not None and records.scaler.ids and not {*series.trained_until} <= {*records.scaler.ids}:
@@ -155,17 +155,8 @@ def _damaged(folder: Path, why: str) -> UserError:
     return UserError(f"{folder} is damaged: {why}")
 
 
-def is_run(folder: Path) -> bool:
-    """Return whether this is the folder of a run that has fitted something."""
-    return RunFolder(folder).best.exists()
-
-
 def read_run(folder: Path, names: Iterable[str]) -> SavedModel:
-    """Read the model in the folder of a run, after a refit that of the refit; see `run_arguments` for `names`.
-
-    Raises:
-        UserError: if it is damaged, or of a newer format.
-    """
+    """Read the model in the folder of a run, after a refit that of the refit; see `run_arguments` for `names`."""
     run = RunFolder(folder)
     fitted, config = fitted_in(run), read_config(run.config)
     try:
@@ -176,32 +167,27 @@ def read_run(folder: Path, names: Iterable[str]) -> SavedModel:
 
 
 def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments of a `Forecaster` that forecasts, and is fitted again, as a run was.
+    """Return the arguments of a `Forecaster` that forecasts, and is fitted again, as the run of a configuration was.
 
-    Args:
-        fitted: predictor of the run.
-        config: configuration of the run.
-        names: arguments of `Forecaster`; all other options stand in their group.
+    The names are those of arguments of `Forecaster`; all other options stand in their group.
     """
     task, output = fitted.predictor.task, fitted.predictor.output
-    data = dict((config.get("data") or {}).get("init_args") or {})
-    model, trainer = dict(config.get("model") or {}), dict(config.get("trainer") or {})
-    known = {one.name for one in fields(DataOptions) if one.init} - _NOT_KEPT
-    is_plain = data.get("id_column") is None and data.get("target") is None  # then they are found by their names
-    seed = config.get("seed_everything")
-    own = ("distribution", "calibrate")
-    of_data: dict[str, Any] = {
-        **{name: value for name, value in data.items() if name in known and value is not None},
-        "context_length": task.context_length,
-        "prediction_length": task.prediction_length,
-        "frequency": task.frequency,
-        "scaling": fitted.scaler.scaling,
-        "past_covariates": list(task.past_covariates),
-        "future_covariates": list(task.future_covariates),
-        "static": list(task.static),
+    given = dict((config.get("data") or {}).get("init_args") or {})
+    model, trainer, seed = (
+        dict(config.get("model") or {}),
+        dict(config.get("trainer") or {}),
+        config.get("seed_everything"),
+    )
+    kept = {one.name for one in fields(DataOptions) if one.init} - _NOT_KEPT
+    is_plain = given.get("id_column") is None and given.get("target") is None  # then they are found by their names
+    data: dict[str, Any] = {
+        **{name: value for name, value in given.items() if name in kept and value is not None},
+        **{"context_length": task.context_length, "prediction_length": task.prediction_length},
+        **{"frequency": task.frequency, "scaling": fitted.scaler.scaling},
+        **{name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates", "static")},
         "target": None if is_plain else list(task.channels),
     }
-    of_training: dict[str, Any] = {
+    training: dict[str, Any] = {
         **{name: model[name] for name in MODEL if model.get(name) is not None},
         **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
         "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
@@ -212,15 +198,9 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Ite
         },
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
-    taken = {*names}
-    return {
-        "backbone": _description(fitted.predictor),
-        "quantiles": list(output.quantiles),
-        **{name: model[name] for name in own if model.get(name) is not None},
-        **{name: value for group in (of_data, of_training) for name, value in group.items() if name in taken},
-        "data": {name: value for name, value in of_data.items() if name not in taken},
-        "training": {name: value for name, value in of_training.items() if name not in taken},
-    }
+    asked = {name: model[name] for name in ("distribution", "calibrate") if model.get(name) is not None}
+    described = {"backbone": _description(fitted.predictor), "quantiles": list(output.quantiles)}
+    return {**described, **asked, **nested(data, training, names)}
 
 
 def _description(predictor: Predictor) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from functools import cached_property
@@ -16,7 +16,7 @@ from lightning.pytorch.loggers import Logger
 
 from tsattn.checks import calibration_share, check_accelerator, folder_path, levels, positive_number, whole_number
 from tsattn.data import DataOptions
-from tsattn.descriptions import DEFAULT_BACKBONE, Description
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.experiments import Experiment
 from tsattn.optim import BETAS
@@ -27,37 +27,35 @@ from tsattn.training import ForecastingModule, TrainerOptions
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_options import listed
 
-__all__ = ["AUTO", "GROUPS", "MODEL", "SPLIT", "ForecasterOptions", "TrainingOptions"]
+__all__ = ["AUTO", "MODEL", "ForecasterOptions", "TrainingOptions", "nested"]
 
 AUTO = "auto"
-SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
     *("selection", "schedule", "betas", "patience", "min_delta"),
 )
 """Options of a training that are arguments of `ForecastingModule`."""
 
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 _QUANTILES = (0.1, 0.5, 0.9)
 _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _WATCHING = {"callbacks": Callback, "logger": Logger}
 # of the Trainer, what is an option of its own
-_OWN = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
+_OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """Options of a training: optimizer, length, hardware, logs and checkpoints.
 
-    `Forecaster` also takes `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator` as arguments.
-
     Attributes:
-        max_steps: optimizer steps. By default about 20 epochs, between 400 and 1000 steps, with early stopping.
-        learning_rate: peak learning rate of AdamW.
-        loss: ``mse``, ``mae``, ``huber`` or ``frequency`` for points, ``pinball`` for quantiles.
-        seed: random seed of weights, order and dropout.
-        accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
+        max_steps: as in `Forecaster`, like `learning_rate`, `loss`, `seed` and `accelerator`.
+        learning_rate: as in `Forecaster`.
+        loss: as in `Forecaster`.
+        seed: as in `Forecaster`.
+        accelerator: as in `Forecaster`.
         weight_decay: weight decay of AdamW (matrices only).
         warmup_steps: steps over which the learning rate rises. By default a tenth of all, at most 100.
         schedule: learning rate after that: ``cosine`` falls to zero, ``constant`` stays.
@@ -74,9 +72,6 @@ class TrainingOptions:
         checkpoints: folder for ``step_100.ckpt``, ... and ``last.ckpt``. Resume by ``fit(frame, checkpoint=...)``.
         save_top_k: number of best checkpoints to keep; -1 keeps all.
         trainer: other arguments of Lightning's Trainer, by name.
-
-    Raises:
-        UserError: for an option out of its range.
     """
 
     max_steps: int | None = None
@@ -106,35 +101,31 @@ class TrainingOptions:
         trainer = {} if self.trainer is None else self.trainer
         if not isinstance(trainer, Mapping):
             raise UserError(f"trainer must hold arguments by their names, not {shown(repr(trainer))}")
-        for name, own in _OWN.items():
-            if name in trainer:
-                raise UserError(f"{own} is an option of its own: give it instead of trainer={{{name!r}: ...}}")
-        checked = {
+        for name in trainer.keys() & _OF_TRAINER.keys():
+            raise UserError(
+                f"{_OF_TRAINER[name]} is an option of its own: give it instead of trainer={{{name!r}: ...}}"
+            )
+        checked: dict[str, Any] = {
             "max_steps": None if self.max_steps is None else whole_number("max_steps", self.max_steps),
             "seed": whole_number("seed", self.seed, least=0, most=2**32 - 1),
             "learning_rate": positive_number("learning_rate", self.learning_rate),
             "save_top_k": whole_number("save_top_k", self.save_top_k, least=-1),
             "checkpoints": None if self.checkpoints is None else str(folder_path(self.checkpoints)),
             "trainer": dict(trainer),
-            **{name: self._watching(name, cls, trainer) for name, cls in _WATCHING.items()},
         }
-        for name in checked["logger"]:
-            if isinstance(name, str) and name not in LOGGERS:
-                valid = f"{one_of(LOGGERS)}, or a Lightning logger"
-                raise UserError(f"logger must be one of {valid}, not {shown(repr(name))}")
+        for name, cls in _WATCHING.items():
+            value = getattr(self, name)
+            checked[name] = [value] if isinstance(value, str | Mapping) else listed(value)
+            for one in checked[name]:
+                if not isinstance(one, str | Mapping | cls):
+                    raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
+                if name == "logger" and isinstance(one, str) and one not in LOGGERS:
+                    valid = f"{one_of(LOGGERS)}, or a Lightning logger"
+                    raise UserError(f"logger must be one of {valid}, not {shown(repr(one))}")
+            if checked[name] and name in trainer:
+                raise UserError(f"{name} is given twice: on its own and in trainer")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-
-    def _watching(self, name: str, cls: type[Any], trainer: Mapping[str, Any]) -> list[Any]:
-        """Return callbacks or loggers as a list."""
-        value = getattr(self, name)
-        found = [value] if isinstance(value, str | Mapping) else listed(value)
-        for one in found:
-            if not isinstance(one, str | Mapping | cls):
-                raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
-        if found and name in trainer:
-            raise UserError(f"{name} is given twice: on its own and in trainer")
-        return found
 
     def described(self, name: str) -> list[Any]:
         """Return the callbacks, or loggers, that are plain data."""
@@ -145,7 +136,7 @@ class TrainingOptions:
         return [one for one in getattr(self, name) if not isinstance(one, str | Mapping)]
 
 
-GROUPS: dict[str, Any] = {"data": DataOptions, "training": TrainingOptions}
+_GROUPS: dict[str, Any] = {"data": DataOptions, "training": TrainingOptions}
 
 
 @dataclass(frozen=True)
@@ -153,21 +144,17 @@ class ForecasterOptions:
     """All arguments of a Forecaster, checked.
 
     Attributes:
-        backbone: description of the predictor, as given.
-        attention: its attention, as given.
-        predictor: predictor that these describe, not built.
+        given: arguments as given, by name.
+        predictor: predictor that they describe, not built.
         output: form of its forecasts.
-        calibrate: whether a fit calibrates intervals, or the share of the validation rows for that.
         chooses_context: whether a fit chooses the context length.
         data: columns, split, lengths and batches.
         training: how it is trained.
     """
 
-    backbone: Description
-    attention: Description | Sequence[Description] | None
+    given: Mapping[str, Any]
     predictor: Predictor
     output: Output
-    calibrate: bool | float
     chooses_context: bool
     data: DataOptions
     training: TrainingOptions
@@ -179,56 +166,43 @@ class ForecasterOptions:
         Raises:
             UserError: for one out of its range, unknown, or given twice.
         """
-        backbone, attention = given["backbone"], given["attention"]
-        described = backbone
-        if attention is not None and isinstance(backbone, str | Mapping):
-            described = {**({"kind": backbone} if isinstance(backbone, str) else backbone), "attention": attention}
-        predictor = build_predictor(described)
-        data = _group("data", given)
+        described, attention = given["backbone"], given["attention"]
+        if attention is not None and isinstance(described, str | Mapping):
+            described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
+        predictor, data = build_predictor(described), _group("data", given)
         is_auto = isinstance(data["context_length"], str) and data["context_length"] == AUTO
-        if not is_auto:
+        if is_auto:
+            data["context_length"] = _UNCHOSEN_CONTEXT
+        else:
             predictor = predictor.with_context(whole_number("context_length", data["context_length"]))
-        data["context_length"] = _UNCHOSEN_CONTEXT if is_auto else data["context_length"]
-        training = TrainingOptions(**_group("training", given))
+        training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
         calibration_share(given["calibrate"])
-        quantiles = given["quantiles"]
         if isinstance(quantiles, str) and quantiles == AUTO:
             quantiles = _QUANTILES if predictor.emits_quantiles else ()
         output = Output(levels(quantiles), given["distribution"])
         predictor.check_output(output)
         if (training.checkpoints or training.save_top_k != 1) and not isinstance(predictor, NetworkPredictor):
             raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
-        of_model = backbone, attention, predictor, output, given["calibrate"]
-        return cls(*of_model, is_auto, DataOptions(**data), training)
+        return cls(given, predictor, output, is_auto, DataOptions(**data), training)
 
     def aside(self) -> ForecasterOptions:
         """Return the same for a model that is trained aside: no rows for testing, no bar, no checkpoints."""
         training = replace(self.training, progress=False, checkpoints=None, save_top_k=1)
-        return replace(self, data=replace(self.data, **dict.fromkeys(SPLIT)), training=training)
+        return replace(self, data=replace(self.data, **dict.fromkeys(_SPLIT)), training=training)
 
     @cached_property
     def _plain_data(self) -> dict[str, Any]:
         reader = self.data.reader
-        given = {one.name: getattr(self.data, one.name) for one in fields(DataOptions) if one.init}
+        given = {name: getattr(self.data, name) for name in _defaults(DataOptions)}
         return {**given, "frequency": reader.frequency, **reader.plain(), **reader.plain_weights()}
 
-    def arguments(self, names: Mapping[str, Any]) -> dict[str, Any]:
-        """Return them as plain data, but for callbacks and loggers that are objects.
-
-        Args:
-            names: arguments that `Forecaster` takes; all others stand in their group.
-        """
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `Forecaster` as plain data, but for callbacks and loggers that are objects."""
         data = {**self._plain_data, **({"context_length": AUTO} if self.chooses_context else {})}
-        training = {one.name: getattr(self.training, one.name) for one in fields(TrainingOptions)}
-        groups = {"data": data, "training": training}
-        return {
-            **{"backbone": self.backbone, "attention": self.attention, "calibrate": self.calibrate},
-            **{"quantiles": self.output.quantiles, "distribution": self.output.distribution},
-            **{name: value for group in groups.values() for name, value in group.items() if name in names},
-            **{
-                name: {one: value for one, value in group.items() if one not in names} for name, group in groups.items()
-            },
-        }
+        training = {name: getattr(self.training, name) for name in _defaults(TrainingOptions)}
+        output = {"quantiles": self.output.quantiles, "distribution": self.output.distribution}
+        return {**self.given, **output, **nested(data, training, self.given)}
 
     @cached_property
     def experiment(self) -> Experiment:
@@ -238,7 +212,6 @@ class ForecasterOptions:
             UserError: for an option that is not valid, even one that training would refuse later.
         """
         training = self.training
-        watching = {name: some for name in _WATCHING if (some := training.described(name))}
         steps = -1 if training.max_steps is None else training.max_steps
         experiment = Experiment.of(
             {
@@ -247,16 +220,19 @@ class ForecasterOptions:
                 "model": {
                     **{name: getattr(training, name) for name in MODEL},
                     **{"backbone": self.predictor.description, "quantiles": list(self.output.quantiles)},
-                    **{"distribution": self.output.distribution, "calibrate": self.calibrate},
+                    **{"distribution": self.output.distribution, "calibrate": self.given["calibrate"]},
                 },
-                "trainer": {"max_steps": steps, "accelerator": training.accelerator, **training.trainer, **watching},
+                "trainer": {
+                    **{"max_steps": steps, "accelerator": training.accelerator, **training.trainer},
+                    **{name: some for name in _WATCHING if (some := training.described(name))},
+                },
             }
         )
         ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
         TrainerOptions.of(experiment.made()[1], is_new=False)
         return experiment
 
-    def summary(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    def summary(self, defaults: Mapping[str, Any]) -> str:
         """Return what is forecast and by what, in a few words, and the arguments that are not the defaults."""
         description, quantiles = self.predictor.description, self.output.quantiles
         kinds = "/".join(dict.fromkeys(layer["kind"] for layer in listed(description.get("attention"))))
@@ -268,18 +244,26 @@ class ForecasterOptions:
             f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
             *([f"distribution {self.output.distribution}"] if self.output.distribution else []),
         )
-        groups = {name: _not_default(cls, given[name]) for name, cls in GROUPS.items()}
-        plain = {name: _plain(value) for name, value in {**given, **groups}.items() if name not in _IN_SUMMARY}
+        groups = {name: _named(cls, self.given[name], all_named=False) for name, cls in _GROUPS.items()}
+        plain = {name: _plain(value) for name, value in {**self.given, **groups}.items() if name not in _IN_SUMMARY}
         differing = (f"{name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
         return ", ".join([*parts, *differing])
 
 
+def nested(data: Mapping[str, Any], training: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return options as arguments of `Forecaster`, which has these names; all others stand in their group."""
+    own = {*names}
+    flat = {name: value for name, value in {**data, **training}.items() if name in own}
+    groups = {"data": data, "training": training}
+    return {**flat, **{key: {name: group[name] for name in group if name not in own} for key, group in groups.items()}}
+
+
 def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of a group: those given for it, and the arguments of the same names."""
-    cls, part = GROUPS[name], given[name]
+    cls, part = _GROUPS[name], given[name]
     if part is not None and not isinstance(part, cls | Mapping):
         raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
-    known, named = _defaults(cls), _not_default(cls, part) if isinstance(part, cls) else part or {}
+    known, named = _defaults(cls), _named(cls, part)
     for key in named:
         if key not in known:
             hint = did_you_mean(key, known)
@@ -287,25 +271,22 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
             raise UserError(f"{key} is given twice: as an argument and in {name}")
     options = {key: getattr(part, key, value) for key, value in known.items()}
-    options |= {key: value for key, value in given.items() if key in known} | {**named}
+    options |= {key: value for key, value in given.items() if key in known} | named
     values = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
     return {key: str(value) if isinstance(value, date) else value for key, value in values.items()}
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:
-    known = {one.name: one.default for one in fields(cls) if one.init}
-    return known | {name: value for name, value in _OWN_DEFAULTS.items() if name in known}
+    return {one.name: _OWN_DEFAULTS.get(one.name, one.default) for one in fields(cls) if one.init}
 
 
-def _not_default(cls: type[Any], part: Any) -> dict[str, Any]:
-    """Return the options of a group that differ from its defaults."""
-    known = (
-        _defaults(cls)
-        if isinstance(part, Mapping | None)
-        else {one.name: one.default for one in fields(cls) if one.init}
-    )
-    given = part or {} if isinstance(part, Mapping | None) else {name: getattr(part, name) for name in known}
-    return {name: value for name, value in given.items() if _plain(value) != _plain(known.get(name, ...))}
+def _named(cls: type[Any], part: Any, *, all_named: bool = True) -> dict[str, Any]:
+    """Return the options of a group that are named, those of an object if they are not its defaults."""
+    if part is None or isinstance(part, Mapping):
+        known, given = _defaults(cls), dict(part or {})
+        return given if all_named else {k: v for k, v in given.items() if _plain(v) != _plain(known.get(k, ...))}
+    values = {one.name: (getattr(part, one.name), one.default) for one in fields(cls) if one.init}
+    return {name: value for name, (value, default) in values.items() if _plain(value) != _plain(default)}
 
 
 def _plain(value: Any) -> Any:

@@ -64,17 +64,13 @@ def predict_dataset(
         count = max(1, _BLOCKS * cpus) if blocks is None else whole_number("blocks", blocks)
         gathered = dataset.repartition(count, keys=[*id_columns(id_column, names)])
     gpus = gpus if forecaster.arguments["accelerator"] in ("auto", "gpu", "cuda") else 0
-    workers = max(1, gpus or cpus)
-    workers = workers if blocks is None else max(1, min(workers, blocks))
-    return gathered.map_batches(
-        _ForecastThere,
-        fn_constructor_args=(_without_its_series(forecaster), steps, level),
-        batch_size=None,
-        batch_format="pyarrow",
-        compute=data.ActorPoolStrategy(min_size=1, max_size=workers),
-        num_cpus=int(cpus > 1),  # a worker that holds the only processor keeps rows from ever reaching it
-        **({"num_gpus": 1} if gpus else {}),
-    )
+    workers = max(1, min(gpus or cpus, gpus or cpus if blocks is None else blocks))
+    # a worker that holds the only processor keeps rows from ever reaching it
+    resources = {"num_cpus": int(cpus > 1), **({"num_gpus": 1} if gpus else {})}
+    pool = data.ActorPoolStrategy(min_size=1, max_size=workers)
+    made = (_without_its_series(forecaster), steps, level)
+    how = {"batch_size": None, "batch_format": "pyarrow", "compute": pool, **resources}
+    return gathered.map_batches(_ForecastThere, fn_constructor_args=made, **how)
 
 
 def _without_its_series(forecaster: Forecaster) -> Forecaster:

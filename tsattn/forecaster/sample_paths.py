@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -33,7 +32,6 @@ from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on
 from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
@@ -58,19 +56,10 @@ class StepCopula:
     ranks: NDArray[np.int32]
 
     @classmethod
-    def of(cls, scores: NDArray[np.float64]) -> Self:
+    def of(cls, scores: NDArray[np.float64]) -> StepCopula:
         """Rank normal scores `(W, T)`, NaN where a step was not observed: its rank is random."""
         filled = np.where(np.isnan(scores), np.random.default_rng(0).standard_normal(scores.shape), scores)
         return cls(filled.argsort(0).argsort(0).astype(np.int32))
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return it as arrays by name."""
-        return {"ranks": self.ranks}
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Invert `arrays`."""
-        return cls(arrays["ranks"])
 
     def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
         """Draw levels `(B, steps, C, N)` of paths, by a generator for each window.
@@ -88,18 +77,6 @@ class StepCopula:
                     levels = (levels.argsort(0).argsort(0) + generator.random((paths, T))) / paths
                 window[stretch * T : (stretch + 1) * T, channel] = levels.T
         return torch.from_numpy(drawn[:, :steps].clip(1e-12, 1 - 1e-12))
-
-    def warn_of_few(self) -> None:
-        """Log that a copula of few windows repeats few patterns."""
-        windows, steps = self.ranks.shape
-        needed = max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
-        if windows < needed and steps > 1:
-            logger.warning(
-                "how the %d steps of a path hang together is found in %s, and takes %d or more: paths repeat few "
-                "patterns, so that totals over the horizon may vary too little; keep more rows for validation, or give "
-                "longer series to a model that came without them",
-                *(steps, number_of(windows, "window"), needed),
-            )
 
 
 @dataclass(frozen=True)
@@ -154,31 +131,26 @@ class PathSampler:
 
         return predictor.on(self.execution, call)(batch).double()
 
-    def _quantiles(self, batch: Batch, horizon: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return normal scores of the levels `(Q,)` and quantiles `(B, T, C, Q)`; only `AnyHorizon` takes a horizon."""
-        predictor, call = self._predictor, None
-        if horizon is not None and isinstance(predictor, AnyHorizon):
-            any_horizon, steps = predictor, horizon
-
-            def call(there: Batch) -> Tensor:
-                return any_horizon.forecast_to(there, steps)
-
-        known = torch.special.ndtri(torch.tensor(predictor.output.quantiles, dtype=torch.float64))
-        on = predictor.on(self.execution) if call is None else predictor.on(self.execution, call)
-        return known, on(batch).double()
+    @property
+    def _known(self) -> Tensor:
+        """Normal scores of the quantile levels `(Q,)`."""
+        return torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
 
     def _values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
         """Forecast values `(B, T, C, N)` at levels: of a distribution, or between and beyond the quantiles forecast.
 
-        These are linear in the normal score of the level.
+        These are linear in the normal score of the level. Another horizon needs an `AnyHorizon`.
         """
         exact = self._of_family(
             batch, lambda family, made, there: family.quantiles(made, asked.double().to(made.device), there)
         )
         if exact is not None:
             return exact
-        known, quantiles = self._quantiles(batch, horizon)
-        places = torch.special.ndtri(asked.double()).contiguous()
+        known, predictor = self._known, self._predictor
+        call = predictor.on(self.execution)
+        if horizon is not None and isinstance(predictor, AnyHorizon):
+            call = predictor.on(self.execution, lambda there: predictor.forecast_to(there, horizon))
+        quantiles, places = call(batch).double(), torch.special.ndtri(asked.double()).contiguous()
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         share = (places - known[number - 1]) / (known[number] - known[number - 1])
@@ -195,8 +167,8 @@ class PathSampler:
             least = torch.finfo(torch.float64).eps
             exact: Tensor = torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
             return exact
-        known, quantiles = self._quantiles(batch)
-        quantiles, goal = quantiles.contiguous(), goal[..., None].contiguous()
+        known, goal = self._known, goal[..., None].contiguous()
+        quantiles = self._predictor.on(self.execution)(batch).double().contiguous()
         number = torch.searchsorted(quantiles, goal).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         width = high - low
@@ -228,21 +200,18 @@ class PathSampler:
         Returns:
             None without validation windows, or for a predictor that draws its paths itself.
         """
-        sampler = replace(self, fitted=result.fitted)
-        if sampler._draws:
+        if self._draws:
             return None
-        sampler._check_marginals()
+        self._check_marginals()
         if "val" not in result.data.parts:
             return None
-        predictor = sampler._predictor
-        return sampler._copula(result.data.windows("val", predictor.context_length, predictor.seasons))
+        return self._copula(result.data.windows("val", self._predictor.context_length, self._predictor.seasons))
 
     def _copula_in(self, panel: Panel) -> StepCopula:
         """Find the copula in all windows within a panel, which the predictor may have been trained on."""
-        predictor = self._predictor
-        L, T = predictor.context_length, predictor.task.prediction_length
+        L, T = self._predictor.context_length, self._predictor.task.prediction_length
         origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
-        windows = WindowDataset(scaled_series(panel, self.fitted.scaler), origins, L, T, predictor.seasons)
+        windows = WindowDataset(scaled_series(panel, self.fitted.scaler), origins, L, T, self._predictor.seasons)
         if not len(windows):
             raise UserError(
                 f"how the steps of a path hang together is found in windows of the past, and no series has {T + 1} "
@@ -270,7 +239,15 @@ class PathSampler:
         if not self._draws:
             self._check_marginals()
             copula = self._copula_in(panel) if copula is None else copula
-            copula.warn_of_few()
+            windows, steps = copula.ranks.shape
+            needed = max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
+            if windows < needed and steps > 1:
+                logger.warning(
+                    "how the %d steps of a path hang together is found in %s, and takes %d or more: paths repeat few "
+                    "patterns, so that totals over the horizon may vary too little; keep more rows for validation, or "
+                    "give longer series to a model that came without them",
+                    *(steps, number_of(windows, "window"), needed),
+                )
         sampler = self
         if self.fitted.conformal is not None:
             if self._draws or self._has_distribution:
@@ -282,23 +259,28 @@ class PathSampler:
     def _frames(
         self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int
     ) -> Iterator[pd.DataFrame]:
-        predictor, scaler = self._predictor, self.fitted.scaler
+        predictor, scaler, first = self._predictor, self.fitted.scaler, 0
         series = scaled_series(panel, scaler)
         at_once = self.batch_size if horizon <= predictor.task.prediction_length else max(1, self.batch_size // paths)
-        first = 0
         for batch in future_batches(predictor, scaler, panel, horizon, at_once, series):
             if copula is None:
                 assert isinstance(predictor, AnyHorizon)
-
-                def own(there: Batch, drawing: AnyHorizon = predictor) -> Tensor:
-                    return drawing.paths_to(there, horizon, paths, seed)
-
-                drawn = predictor.on(self.execution, own)(batch)
+                drawn = predictor.on(self.execution, lambda there: predictor.paths_to(there, horizon, paths, seed))(
+                    batch
+                )
             else:
                 ids = [hashlib.sha256(str(panel.ids[first + place]).encode()).digest() for place in range(len(batch))]
                 generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
                 drawn = self._paths(copula, batch, horizon, paths, generators)
-            yield _frame(drawn, series.units, batch, predictor, panel, first)
+            values = series.units.restore(drawn, batch.series_id)
+            if predictor.forecasts_counts:  # a scaled float is off a little; between quantiles is no whole number
+                values = values.round().clamp(min=0).add_(0.0)  # no minus zero
+            made = future_frame([values.mean(-1)], predictor.task, Output(), panel, first).drop(columns="predictions")
+            T, N = values.shape[1], values.shape[-1]
+            rows = np.arange(len(made)).reshape(-1, 1, T).repeat(N, 1).ravel()  # of a series, or channel, N times
+            numbers = np.tile(np.arange(N).repeat(T), len(made) // T)
+            y = values.permute(0, 2, 3, 1).numpy().ravel()  # (B, C, N, T)
+            yield made.take(rows).assign(**{_SAMPLE: numbers}, y=y).reset_index(drop=True)
             first += len(batch)
 
     def _paths(
@@ -307,11 +289,9 @@ class PathSampler:
         """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each goes on from itself."""
         predictor = self._predictor
         L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
-        inner = predictor.predictor if isinstance(predictor, Calibrated) else predictor
-        if isinstance(inner, AnyHorizon):
+        if isinstance(predictor.predictor if isinstance(predictor, Calibrated) else predictor, AnyHorizon):
             return self._values(batch, copula.levels(generators, horizon, C, paths), horizon)
-        levels = copula.levels(generators, T, C, paths)
-        pieces = [self._values(window_from(batch, 0, L + T), levels)[:, : min(horizon, T)]]
+        pieces = [self._values(window_from(batch, 0, L + T), copula.levels(generators, T, C, paths))]
         windows = batch
         for start in range(T, horizon, T):
             # a window for each path of each series, in this order
@@ -321,17 +301,3 @@ class PathSampler:
             piece = self._values(window_from(windows, start, L + T), levels)[..., 0]
             pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
         return torch.cat(pieces, 1)[:, :horizon]
-
-
-def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, panel: Panel, first: int) -> pd.DataFrame:
-    """Return paths `(B, T, C, N)` on the scale of the batch as rows."""
-    values = units.restore(drawn, batch.series_id)
-    if predictor.forecasts_counts:  # a scaled float is off a little, and between quantiles there is no whole number
-        values = values.round().clamp(min=0).add_(0.0)  # no minus zero
-    frame = future_frame([values.mean(-1)], predictor.task, Output(), panel, first).drop(columns="predictions")
-    T, N = values.shape[1], values.shape[-1]
-    series = len(frame) // T  # or channels
-    rows = np.tile(np.arange(len(frame)).reshape(series, 1, T), (1, N, 1)).ravel()
-    numbers = np.tile(np.arange(N).repeat(T), series)
-    by_row = values.permute(0, 2, 3, 1)  # (B, C, N, T)
-    return frame.take(rows).assign(**{_SAMPLE: numbers}, y=by_row.numpy().ravel()).reset_index(drop=True)

@@ -65,8 +65,7 @@ class UnseenWindows:
     Attributes:
         panel: the series, with the rows that were fitted before them.
         origins: of each series, the rows at which horizons start.
-        scale: `(S, C)` what MASE divides by: errors on the rows that were trained on; of a new series, on those before
-            its first horizon.
+        scale: `(S, C)` divisor of MASE: from the rows that were trained on; of a new series, before its first horizon.
     """
 
     panel: Panel
@@ -75,13 +74,7 @@ class UnseenWindows:
 
     @classmethod
     def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
-        """Find the windows of a panel.
-
-        Args:
-            panel: series as the predictor needs them (`tsattn.data.matching.match_task`).
-            series: series that it was fitted to, if known.
-            task: task that it was built for.
-            step: rows between horizons.
+        """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known.
 
         Raises:
             UserError: if there is none.
@@ -169,7 +162,6 @@ def score_panel(
     if by is not None:
         check_group(by, unseen.panel.id_name)
     with tempfile.TemporaryDirectory() as folder:
-        # rows that may be too many for memory
         path = Path(folder) if by in ("series", "origin") else None
         tables = measured_tables(fitted, unseen, batch_size, execution, by_step=by == "step", folder=path)
         if by is None:
@@ -177,9 +169,9 @@ def score_panel(
         else:
             scores = scores_by(tables, by, unseen.panel)
     covered = [name for name in map(str, scores) if name.startswith("coverage_") and not name.endswith(BY_CHANNEL)]
-    details = _DETAILS if detail else ()
-    left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in (*_COLUMNS, *details)]
-    names = ["windows", *(f"{score}{BY_CHANNEL}" for score in (*_COLUMNS, *covered, *details))]
+    columns = (*_COLUMNS, *covered, *(_DETAILS if detail else ()))
+    left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in columns]
+    names = ["windows", *(f"{score}{BY_CHANNEL}" for score in columns)]
     found = [name for name in names if name in scores] + [name for name in left_out if scores[name].any()]
     return ScoreFrame(scores[found].rename(columns=short_name))
 
@@ -221,14 +213,7 @@ def measured_tables(
 ) -> dict[str, ErrorTable]:
     """Measure the errors of a predictor, of the seasonal naive forecast and of persistence, by name.
 
-    Args:
-        fitted: predictor and scaler.
-        unseen: windows to score.
-        batch_size: windows in a batch.
-        execution: where to compute.
-        by_step: whether to have totals by step of the horizon.
-        folder: for rows that are too many for memory; None does not keep these.
-        watch: called with each batch and the forecast of the predictor.
+    A folder takes rows that are too many for memory; `watch` is called with each batch and forecast of the predictor.
     """
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
@@ -239,25 +224,18 @@ def measured_tables(
     for name, kind in ((season, "seasonal_naive"), ("persistence", "persistence")):
         predictors[name] = build_predictor(kind)
         predictors[name].build(task, Output())
+    known: dict[str, Any] = {
+        **{"units": series.units, "levels": output.quantiles, "ids": panel.ids, "channels": panel.channels},
+        **{"seasonal_errors": unseen.scale, "counts_steps": is_steps(panel.frequency), "by_step": by_step},
+    }
     tables: dict[str, ErrorTable] = {}
     for name, one in predictors.items():
         windows = WindowDataset(series, origins, one.context_length, task.prediction_length, one.seasons)
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-        tables[name] = measure(
-            one.on(execution),
-            loader,
-            units=series.units,
-            levels=output.quantiles,
-            ids=panel.ids,
-            channels=panel.channels,
-            seasonal_errors=unseen.scale,
-            counts_steps=is_steps(panel.frequency),
-            by_step=by_step,
-            path=None if folder is None else folder / f"{len(tables)}.parquet",
-            watch=watch if one is predictor else None,
-            in_units=one.in_units,
-        )
+        path = None if folder is None else folder / f"{len(tables)}.parquet"
+        seen = watch if one is predictor else None
+        tables[name] = measure(one.on(execution), loader, path=path, watch=seen, in_units=one.in_units, **known)
     return tables
 
 
