@@ -90,10 +90,9 @@ class FittedSeries:
         return replace(self, trained_until=until, is_complete=earlier.is_complete)
 
     def last_rows(self, rows: int, seasons: Sequence[int] = ()) -> FittedSeries:
-        """Return the same with the ends of the series alone, see `Panel.last_rows`.
+        """Return the ends of the series, from `rows` before what was not trained on, so that it can be scored.
 
-        They begin `rows` before what was not trained on, so that it can be scored. A panel in files, whose test rows
-        may be larger than memory, keeps `rows` before the very end.
+        A panel in files, whose test rows may be larger than memory, keeps `rows` before the very end.
         """
         panel, more = self.panel, np.zeros(len(self.panel), np.int64)
         for number, name in enumerate(() if panel.is_mapped else panel.ids):

@@ -14,7 +14,7 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.experiments.calibrating import CalibratedRun
 from tsattn.experiments.warm_start import WarmStart
-from tsattn.forecaster.options import ForecasterOptions
+from tsattn.forecaster.options import SPLIT, ForecasterOptions
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import least, validation_errors
@@ -74,13 +74,7 @@ def run_on(
 ) -> Result:
     """Run the experiment of a Forecaster on series, and test it if its split has a test part.
 
-    Args:
-        options: arguments of the Forecaster.
-        panel: the series.
-        folder: see `tsattn.run`.
-        start: what the fit starts from.
-        refit: see `tsattn.run`.
-        copies: whether callbacks are copied and loggers left out, for a model that is trained aside.
+    With `copies`, callbacks are copied and loggers left out, for a model that is trained aside.
 
     Raises:
         UserError: as `tsattn.run`, and for series of other channels than the fit starts from.
@@ -98,7 +92,8 @@ def run_on(
 
 def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool = False) -> FittedPredictor:
     """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
-    aside = options.aside()
+    training = replace(options.training, progress=False, checkpoints=None, save_top_k=1)
+    aside = replace(options, data=replace(options.data, **dict.fromkeys(SPLIT)), training=training)
     if options.predictor.needs_fit or calibrates:
         return run_on(aside, panel, copies=True).fitted
     return built_for(aside.experiment, panel)

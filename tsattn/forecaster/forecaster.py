@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["Forecaster", "load"]
 
 logger = logging.getLogger("tsattn")
+
+_By: TypeAlias = Literal["series", "step", "origin"]
 
 
 class Forecaster:
@@ -398,13 +400,7 @@ class Forecaster:
         return FrameKind.of(frame, panel).give(pd.concat(parts, ignore_index=True))
 
     def evaluate(
-        self,
-        frame: Any,
-        *,
-        step: int = 1,
-        by: Literal["series", "step", "origin"] | None = None,
-        level: Any = None,
-        detail: bool = False,
+        self, frame: Any, *, step: int = 1, by: _By | None = None, level: Any = None, detail: bool = False
     ) -> pd.DataFrame:
         """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
 
@@ -558,13 +554,12 @@ class Forecaster:
         if series is not None:
             season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
             series = series.last_rows(max(predictor.context_length, season), (*predictor.seasons, season))
-        training = self._options.training
-        if made := [type(one).__name__ for name in ("callbacks", "logger") for one in training.objects(name)]:
+        training, watching = self._options.training, ("callbacks", "logger")
+        if made := [type(one).__name__ for name in watching for one in training.objects(name)]:
             logger.warning("callbacks and loggers that are objects are not saved: %s", one_of(made))
-        plain = {name: training.described(name) for name in ("callbacks", "logger")}
-        arguments = {**self.arguments, "training": {**self.arguments["training"], **plain}}
+        plain = {**self.arguments["training"], **{name: training.described(name) for name in watching}}
         copula = self._step_copula() if self._sampler(fitted).has_marginals else None
-        saved = model_folder.SavedModel(arguments, fitted, series, copula)
+        saved = model_folder.SavedModel({**self.arguments, "training": plain}, fitted, series, copula)
         model_folder.write(path, saved, overwrite=overwrite)
 
     @property
@@ -706,20 +701,16 @@ def _check_agrees(forecaster: Forecaster, saved: model_folder.SavedModel, path: 
     task, output = fitted.predictor.task, fitted.predictor.output
     # a table of a folder may have named them, not the arguments
     roles = ("past_covariates", "future_covariates", "static")
+    both = forecaster.predictor, fitted.predictor
+    sizes = ("prediction_length", *(["context_length"] if given["context_length"] != "auto" else []))
     pairs = {
-        "prediction_length": (given["prediction_length"], task.prediction_length),
-        **{name: (given[name], getattr(task, name)) for name in roles if given[name]},
+        **{name: (given[name], getattr(task, name)) for name in (*sizes, *(name for name in roles if given[name]))},
         **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
         "scaling": (given["scaling"], fitted.scaler.scaling),
         "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),
-        "backbone": tuple(
-            {**one.description, "context_length": None} for one in (forecaster.predictor, fitted.predictor)
-        ),
+        "backbone": tuple({**one.description, "context_length": None} for one in both),
+        "frequency": (task.frequency if saved.series is None else saved.series.panel.frequency, task.frequency),
     }
-    if given["context_length"] != "auto":
-        pairs["context_length"] = (given["context_length"], task.context_length)
-    if saved.series is not None:
-        pairs["frequency"] = (saved.series.panel.frequency, task.frequency)
     for name, (one, other) in pairs.items():
         if one != other:
             raise UserError(f"{path} is damaged: its {name} is {shown(one)} in one place and {shown(other)} in another")

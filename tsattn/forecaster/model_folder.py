@@ -56,14 +56,7 @@ _NOT_KEPT = {"strict", "format", "num_workers", "resident_gb"}  # of one table, 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """Content of a folder.
-
-    Attributes:
-        arguments: arguments of `Forecaster`.
-        fitted: predictor and scaler.
-        series: ends of the series that were fitted; None if the folder has none.
-        copula: of the steps of forecasts; None if it is not known, or paths are not drawn by it.
-    """
+    """Content of a folder: arguments of `Forecaster`, the predictor, and ends of series and a copula if it has them."""
 
     arguments: dict[str, Any]
     fitted: FittedPredictor
@@ -167,10 +160,7 @@ def read_run(folder: Path, names: Iterable[str]) -> SavedModel:
 
 
 def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments of a `Forecaster` that forecasts, and is fitted again, as the run of a configuration was.
-
-    The names are those of arguments of `Forecaster`; all other options stand in their group.
-    """
+    """Return the arguments, of these names, of a `Forecaster` that forecasts, and is fitted again, as a run was."""
     task, output = fitted.predictor.task, fitted.predictor.output
     given = dict((config.get("data") or {}).get("init_args") or {})
     model, trainer, seed = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import date
 from functools import cached_property
 from pathlib import Path
@@ -27,16 +27,16 @@ from tsattn.training import ForecastingModule, TrainerOptions
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_options import listed
 
-__all__ = ["AUTO", "MODEL", "ForecasterOptions", "TrainingOptions", "nested"]
+__all__ = ["MODEL", "SPLIT", "ForecasterOptions", "TrainingOptions", "nested"]
 
 AUTO = "auto"
+SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
     *("selection", "schedule", "betas", "patience", "min_delta"),
 )
 """Options of a training that are arguments of `ForecastingModule`."""
 
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 _QUANTILES = (0.1, 0.5, 0.9)
 _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
@@ -50,12 +50,9 @@ _OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_p
 class TrainingOptions:
     """Options of a training: optimizer, length, hardware, logs and checkpoints.
 
+    `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator` are those of `Forecaster`.
+
     Attributes:
-        max_steps: as in `Forecaster`, like `learning_rate`, `loss`, `seed` and `accelerator`.
-        learning_rate: as in `Forecaster`.
-        loss: as in `Forecaster`.
-        seed: as in `Forecaster`.
-        accelerator: as in `Forecaster`.
         weight_decay: weight decay of AdamW (matrices only).
         warmup_steps: steps over which the learning rate rises. By default a tenth of all, at most 100.
         schedule: learning rate after that: ``cosine`` falls to zero, ``constant`` stays.
@@ -141,16 +138,7 @@ _GROUPS: dict[str, Any] = {"data": DataOptions, "training": TrainingOptions}
 
 @dataclass(frozen=True)
 class ForecasterOptions:
-    """All arguments of a Forecaster, checked.
-
-    Attributes:
-        given: arguments as given, by name.
-        predictor: predictor that they describe, not built.
-        output: form of its forecasts.
-        chooses_context: whether a fit chooses the context length.
-        data: columns, split, lengths and batches.
-        training: how it is trained.
-    """
+    """All arguments of a Forecaster, as given and checked, and the predictor that they describe, not built."""
 
     given: Mapping[str, Any]
     predictor: Predictor
@@ -161,11 +149,7 @@ class ForecasterOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:
-        """Check the arguments of `Forecaster` by name.
-
-        Raises:
-            UserError: for one out of its range, unknown, or given twice.
-        """
+        """Check the arguments of `Forecaster` by name; a `UserError` for one that is wrong, or given twice."""
         described, attention = given["backbone"], given["attention"]
         if attention is not None and isinstance(described, str | Mapping):
             described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
@@ -185,11 +169,6 @@ class ForecasterOptions:
             raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
         return cls(given, predictor, output, is_auto, DataOptions(**data), training)
 
-    def aside(self) -> ForecasterOptions:
-        """Return the same for a model that is trained aside: no rows for testing, no bar, no checkpoints."""
-        training = replace(self.training, progress=False, checkpoints=None, save_top_k=1)
-        return replace(self, data=replace(self.data, **dict.fromkeys(_SPLIT)), training=training)
-
     @cached_property
     def _plain_data(self) -> dict[str, Any]:
         reader = self.data.reader
@@ -206,11 +185,7 @@ class ForecasterOptions:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """Experiment that `fit` runs.
-
-        Raises:
-            UserError: for an option that is not valid, even one that training would refuse later.
-        """
+        """Experiment that `fit` runs; a `UserError` for an option that training would refuse later."""
         training = self.training
         steps = -1 if training.max_steps is None else training.max_steps
         experiment = Experiment.of(

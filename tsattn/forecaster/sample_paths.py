@@ -81,13 +81,7 @@ class StepCopula:
 
 @dataclass(frozen=True)
 class PathSampler:
-    """Sampler of the paths of a fitted predictor.
-
-    Attributes:
-        fitted: predictor and scaler.
-        execution: where to compute.
-        batch_size: windows at once.
-    """
+    """Sampler of the paths of a fitted predictor, of `batch_size` windows at once."""
 
     fitted: FittedPredictor
     execution: Execution
@@ -195,11 +189,7 @@ class PathSampler:
         return StepCopula.of(rows[np.asarray(spread(len(rows), _MOST_WINDOWS))])
 
     def copula_of(self, result: Result) -> StepCopula | None:
-        """Find the copula in the validation windows of a fit, which chose its weights but did not train them.
-
-        Returns:
-            None without validation windows, or for a predictor that draws its paths itself.
-        """
+        """Find the copula in the validation windows of a fit; None without any, or for a predictor that draws paths."""
         if self._draws:
             return None
         self._check_marginals()
@@ -223,16 +213,8 @@ class PathSampler:
     def frame(self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int) -> pd.DataFrame:
         """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
 
-        Args:
-            copula: of the steps; None finds it in the windows of the panel.
-            panel: series as the predictor needs them.
-            horizon: steps of a path.
-            paths: N, for each series.
-            seed: of the draws; those of a series depend on its id alone, unless the predictor draws paths itself.
-
-        Raises:
-            UserError: for a predictor of points, a future covariate that stops early, a path that is not finite, a
-                panel without windows, or ids or time stamps in a column ``sample``.
+        Without a copula it is found in the windows of the panel. Draws depend on the seed and the id of a series alone,
+        unless the predictor draws paths itself.
         """
         if _SAMPLE in (panel.id_name, panel.time_name):
             raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")

@@ -60,12 +60,9 @@ class ScoreFrame(pd.DataFrame):
 
 @dataclass(frozen=True)
 class UnseenWindows:
-    """Windows that a predictor has not seen.
+    """Windows that a predictor has not seen: of each series of a panel, the rows at which horizons start.
 
-    Attributes:
-        panel: the series, with the rows that were fitted before them.
-        origins: of each series, the rows at which horizons start.
-        scale: `(S, C)` divisor of MASE: from the rows that were trained on; of a new series, before its first horizon.
+    The scale `(S, C)` divides MASE: from the rows that were trained on; of a new series, before its first horizon.
     """
 
     panel: Panel
@@ -154,11 +151,7 @@ def score_panel(
     *,
     detail: bool = False,
 ) -> ScoreFrame:
-    """Score a predictor, the seasonal naive forecast and persistence on the same windows, see `Forecaster.evaluate`.
-
-    Raises:
-        UserError: if no window has an observed target, or a column of ids has the name of a score.
-    """
+    """Score a predictor, the seasonal naive forecast and persistence on the same windows, see `Forecaster.evaluate`."""
     if by is not None:
         check_group(by, unseen.panel.id_name)
     with tempfile.TemporaryDirectory() as folder:
@@ -179,11 +172,7 @@ def score_panel(
 def residual_figure(
     fitted: FittedPredictor, unseen: UnseenWindows, ids: Any, ahead: int, batch_size: int, execution: Execution
 ) -> Figure:
-    """Plot residuals of a predictor, and its errors by step next to the baselines, see `Forecaster.plot_residuals`.
-
-    Raises:
-        UserError: for a step beyond the horizon, or an unknown id.
-    """
+    """Plot residuals of a predictor, and its errors by step next to the baselines, see `Forecaster.plot_residuals`."""
     from tsattn.figures.plain_names import model_words
     from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 
