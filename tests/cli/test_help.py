@@ -13,7 +13,7 @@ import yaml
 from tsattn.attention import KINDS
 from tsattn.backbones import complete_backbone
 from tsattn.cli import main
-from tsattn.cli.options import GROUPS, USAGES, Option, own_options, short_help
+from tsattn.cli.command_options import GROUPS, USAGES, Option, own_options, short_help
 from tsattn.cli.tune import _parser as tune_parser
 from tsattn.data import CSVDataModule, DataOptions, FrameDataModule
 from tsattn.experiments.schema import experiment_parser

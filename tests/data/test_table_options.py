@@ -16,7 +16,7 @@ from tsattn.errors import UserError
 
 FEWER = {
     DataOptions: set(),
-    Forecaster: {"format"},
+    Forecaster: {*READING} - {*COLUMNS, "frequency"},
     diagnose: {"format", "max_filled", "weight_column", "series_weights", "row_weights"},
 }
 

@@ -208,7 +208,7 @@ def test_the_advice_of_a_comma_in_a_number_is_right(tmp_path: Path, cells: list[
     rows = "".join(f"2024-01-0{day};{cell}\n" for day, cell in enumerate(cells, 1))
     path = written(tmp_path, f"ds;y\n{rows}".encode())
     with pytest.raises(UserError) as caught:
-        Forecaster("persistence", separator=";").predict(path)
+        Forecaster("persistence", data={"separator": ";"}).predict(path)
     said = f"{path}, line 2: {cells[0]} in column y is not a number; a target needs numbers ({advice})"
     assert str(caught.value) == said
 

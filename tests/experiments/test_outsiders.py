@@ -88,7 +88,7 @@ def mapped(folder: Path) -> dict[str, Any]:
 
 def test_data_larger_than_memory_are_forecast_and_fitted_once_more(tmp_path: Path) -> None:
     result = tsattn.run(mapped(tmp_path), refit=True)
-    forecaster = result.forecaster()
+    forecaster = tsattn.Forecaster.of(result)
     forecast = forecaster.predict()
     assert len(forecast) == 3 * 6
     again = forecaster.predict(sales()[["unique_id", "ds", "y"]])

@@ -189,7 +189,7 @@ def _run(words: list[str]) -> int:
     if command not in _OF_EXPERIMENTS:
         return int(importlib.import_module(module).run(rest))
     if {"-h", "--help", "--help-all"} & {*rest}:
-        from tsattn.cli.options import short_help
+        from tsattn.cli.command_options import short_help
 
         print(short_help(command))
         if "--help-all" in rest:

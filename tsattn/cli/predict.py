@@ -10,7 +10,6 @@ import pandas as pd
 
 from tsattn.checks import whole_number
 from tsattn.cli.output import say
-from tsattn.cli.predict_folder import is_of_folders, predict_folder
 from tsattn.cli.words import Words, session
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.quiet import quiet
@@ -21,8 +20,7 @@ from tsattn.experiments.reopened import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.plain_names import model_words
 from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure, write_frame
-from tsattn.forecaster.frames import future_frame
-from tsattn.forecaster.scenarios import in_scenario
+from tsattn.forecaster.frames import future_frame, in_scenario
 from tsattn.predictors import Predictor
 from tsattn.predictors.fitted import beyond_training, forecast_batches, with_levels
 
@@ -36,11 +34,6 @@ def run(words: Words) -> int:
     options = words.options
     with session():
         experiment = words.experiment()
-        if is_of_folders(options):
-            try:
-                return predict_folder(experiment, options)
-            except KeyboardInterrupt as stop:
-                raise KeyboardInterrupt(str(stop) or "run the same command again: what is done is kept") from stop
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
         check_output(output, options.overwrite, inputs=[*words.input_files(experiment), *(options.future or [])])
         figure = output.with_name(f"{output.stem}_plot.png") if options.figure is True else options.figure

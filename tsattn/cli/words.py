@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tsattn.cli.options import Option, own_options
+from tsattn.cli.command_options import Option, own_options
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config, read_config
 from tsattn.experiments.run_folder import LIMITS, RunFolder

@@ -34,7 +34,6 @@ forecasts
      p   --horizon N        steps to forecast (default: the trained horizon)
      p   --level PERCENT    intervals of a calibrated model: "[80, 95]"
      p   --output FILE      .csv or .parquet file (default: in the run folder)
-     p   --ray ADDRESS      Ray cluster to forecast a folder on, or local
      p   --figure FILE      figure of the forecast; false for none == true
      p   --overwrite        replace existing files
 
@@ -123,7 +122,6 @@ USAGES: dict[str, tuple[str, ...]] = {
     "test": ("test --run DIR [options]", "test --config NAME --ckpt_path FILE [options]"),
     "predict": (
         "predict --run DIR [options]",
-        "predict --run DIR --input FOLDER --output FOLDER [--ray ADDRESS] [options]",
         "predict --config NAME --ckpt_path FILE [options]",
     ),
     "attention": ("attention --run DIR [options]", "attention --config NAME --ckpt_path FILE [options]"),
