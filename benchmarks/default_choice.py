@@ -58,7 +58,7 @@ def validated(name: str, candidate: str, seed: int, most: int, context_length: i
     """MASE of a candidate on the rows before the test part that come after those that it was fitted to."""
     arguments: dict[str, Any] = {"seed": seed}
     if most and build_predictor(CANDIDATES[candidate]).is_trained:
-        arguments |= {"max_steps": most, "patience": _PATIENCE}
+        arguments |= {"max_steps": most, "training": {"patience": _PATIENCE}}
     if context_length is not None:
         arguments["context_length"] = context_length
     before_test = known(name, frame_of(name))

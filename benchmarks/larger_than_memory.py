@@ -249,7 +249,7 @@ def measured_m5(folder: Path, share: float, steps: int) -> dict[str, Any]:
     seconds["conversion"] = time.perf_counter() - started
     size = sum(part.stat().st_size for part in (folder / "m5.panel").glob("*.npy"))
     print(f"{size / 1e9:.2f} GB of arrays written in {seconds['conversion']:.0f} s", flush=True)
-    options = {"max_steps": steps, "batch_size": BATCH, "accelerator": "cpu", "seed": 0}
+    options = {"max_steps": steps, "data": {"batch_size": BATCH}, "accelerator": "cpu", "seed": 0}
     forecaster = Forecaster(BACKBONE, context_length=112, prediction_length=M5_HORIZON, quantiles=None, **options)
     started = time.perf_counter()
     with Memory() as training:

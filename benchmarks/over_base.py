@@ -37,8 +37,12 @@ rng = np.random.default_rng(0)
 index = pd.date_range("2020-01-01", periods=4000, freq="h", name="ds")
 frame = pd.DataFrame(rng.normal(size=(4000, 7)).cumsum(axis=0), index, [f"c{i}" for i in range(7)])
 steps = Steps()
-model = Forecaster("patchtst", attention="ATTENTION", context_length=336, prediction_length=96, max_steps=60,
-                   callbacks=[steps], progress=False, accelerator="cpu").fit(frame)
+sizes = {"context_length": 336, "prediction_length": 96, "max_steps": 60, "accelerator": "cpu"}
+try:
+    model = Forecaster("patchtst", attention="ATTENTION", training={"callbacks": [steps]}, **sizes)
+except TypeError:  # an older base
+    model = Forecaster("patchtst", attention="ATTENTION", callbacks=[steps], **sizes)
+model.fit(frame)
 took = []
 for _ in range(5):
     start = time.process_time()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tsattn.data import ForecastDataModule
-from tsattn.experiments.baselines import fitted_baselines
-from tsattn.experiments.measuring import measured
+from tsattn.experiments.measuring import fitted_baselines, measured
 from tsattn.training import Execution, Training
 from tsattn.training.trainer_options import TrainerOptions
 

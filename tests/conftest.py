@@ -46,7 +46,7 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def short_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ridge beside a model has a short context: for tests of large data that do not look at its errors."""
-    monkeypatch.setattr("tsattn.experiments.baselines.RIDGE_CONTEXT", 24)
+    monkeypatch.setattr("tsattn.experiments.measuring.RIDGE_CONTEXT", 24)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tsattn.cli import main
 from tsattn.data import DATA_MODULES, ForecastDataModule
 from tsattn.descriptions import class_of, import_path, imported
 from tsattn.errors import UserError
-from tsattn.experiments.schema import ExperimentParser, add_experiment, completed
+from tsattn.experiments.schema import ExperimentParser, add_experiment, parsed
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
 from tsattn.task import Task
 
@@ -96,8 +96,8 @@ def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, mo
     monkeypatch.setitem(DATA_MODULES, "Waves", "my_package.Waves")
     parser = ExperimentParser(exit_on_error=True)
     add_experiment(parser)
-    parsed = parser.parse_object({"data": {"class_path": "Waves", "init_args": {"rows": 50}}})
-    assert parsed.data.class_path == "my_package.Waves"
+    found = parser.parse_object({"data": {"class_path": "Waves", "init_args": {"rows": 50}}})
+    assert found.data.class_path == "my_package.Waves"
     with pytest.raises(UserError, match=r"--data must be one of .*, Waves, or the import path of a ForecastDataModule"):
         parser.parse_object({"data": {"class_path": "Tides"}})
 
@@ -147,7 +147,7 @@ def test_an_error_of_a_module_that_a_class_path_names_is_shown(
     named = {"class_path": "broken_two.Mine"}
     content = {"data": named} if key == "data" else {"data": "CO2DataModule", "trainer": {"callbacks": [named]}}
     with pytest.raises(UserError, match=r"class broken_two.Mine: broken_two cannot be imported \(\w+Error: \w+"):
-        completed(content)
+        parsed(content)
 
 
 @pytest.mark.usefixtures("undrawn", "short_ridge")

@@ -7,9 +7,9 @@ import importlib
 from typing import Any
 
 from docs.site.markdown_parts import Entry, code_block, definitions, prose, type_words, yaml_value
-from tsattn.cli import _COMMANDS, _OWN_WORDS
-from tsattn.cli.help_table import GROUPS, USAGES, Option
-from tsattn.cli.parsing import command_parser
+from tsattn.cli import _COMMANDS, _MODULES, _OF_EXPERIMENTS
+from tsattn.cli.command_options import GROUPS, USAGES, Option
+from tsattn.experiments.schema import experiment_parser
 
 __all__ = ["command_pages", "parser_entries"]
 
@@ -34,7 +34,7 @@ def command_pages() -> dict[str, str]:
     links = "\n".join(f"[`{row.name}`]({row.name}.md)\n:   {prose(row.what)}\n" for row in rows)
     pages = {"index": f"{_INDEX}\n{links}"}
     for name, what in _COMMANDS.items():
-        body = _own_words(name) if name in _OWN_WORDS else _experiment(name)
+        body = _experiment(name) if name in _OF_EXPERIMENTS else _own_words(name)
         pages[name] = f"# {name}\n\n{what[0].upper()}{what[1:]}.\n\n{body}"
     return pages
 
@@ -42,25 +42,12 @@ def command_pages() -> dict[str, str]:
 def _experiment(name: str) -> str:
     """What people use, in groups, then what else the command has of its own."""
     parts = [code_block("text", "\n".join(f"tsattn {usage}" for usage in USAGES[name]))]
-    listed = set()
-    for title, options in GROUPS:
+    for title, options in GROUPS.items():
         mine = [option for option in options if name in option.commands]
         if mine:
-            listed |= {option.name for option in mine}
             parts += [f"## {_title(title)}\n", definitions(map(_entry, mine))]
-    parser = command_parser(name)
-    rest = [one for one in parser_entries(parser._actions) if not one.name.startswith(_SECTIONS)]
-    rest = [one for one in rest if not listed & set(one.name.split(", "))]
-    parts += ["## More\n", definitions([*rest, *_NOTES])]
-    parts += [_KEYS, definitions(_class_helps(parser))]
+    parts += [_KEYS, definitions(_class_helps(experiment_parser()))]
     return "\n".join(parts)
-
-
-_SECTIONS = ("--data", "--model", "--trainer")
-_NOTES = (
-    Entry("--help-all", "list every option"),
-    Entry("--debug", "show the traceback of an error"),
-)
 
 
 def _title(title: str) -> str:
@@ -80,7 +67,7 @@ def _class_helps(parser: Any) -> list[Entry]:
 
 
 def _own_words(name: str) -> str:
-    module = importlib.import_module(f"tsattn.cli.{_OWN_WORDS[name]}")
+    module = importlib.import_module(f"tsattn.cli.{_MODULES.get(name, name)}")
     parser: argparse.ArgumentParser = module._parser()
     parts = [code_block("text", _usage(parser)), _text(parser.description), *_groups(parser, 2)]
     for action in parser._actions:

@@ -44,8 +44,9 @@ def described(family: str, attention: str = "none", trained: str | None = "all",
 
 
 def forecaster(description: dict[str, Any], **arguments: Any) -> Forecaster:
-    sizes = {"context_length": 24, "prediction_length": 6, "max_steps": 2, "val_windows": 8, "learning_rate": 1e-3}
-    return Forecaster(description, **{**sizes, "val_rows": 30, "test_rows": 40, **arguments})
+    sizes = {"context_length": 24, "prediction_length": 6, "max_steps": 2, "learning_rate": 1e-3}
+    few = {"val_windows": 8}
+    return Forecaster(description, data=few, **{**sizes, "val_rows": 30, "test_rows": 40, **arguments})
 
 
 def network(family: str, task: Any = None, **arguments: Any) -> ChronosNetwork:
@@ -238,7 +239,7 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
 
 @families
 def test_it_is_refitted_and_trained_in_less_precision(family: str, toy_frame: pd.DataFrame) -> None:
-    made = forecaster(described(family, "swa"), trainer={"precision": "bf16-mixed"})
+    made = forecaster(described(family, "swa"), training={"trainer": {"precision": "bf16-mixed"}})
     assert made.fit(toy_frame, refit=True).predict().notna().all(axis=None)
 
 
@@ -333,7 +334,7 @@ def test_what_cannot_be_is_refused_when_it_is_described(arguments: dict[str, Any
 )
 def test_what_pretrained_weights_cannot_take_is_refused(option: dict[str, Any], toy_frame: pd.DataFrame) -> None:
     (name,) = option
-    made = forecaster(described("bolt"), **option, **({"quantiles": None} if name == "loss" else {}))
+    made = forecaster(described("bolt"), training=option, **({"quantiles": None} if name == "loss" else {}))
     with pytest.raises(UserError, match=f"chronos goes on from pretrained weights: leave {name} out"):
         made.fit(toy_frame)
 

@@ -98,8 +98,8 @@ def forecast(family: str, precision: str) -> Any:
         learning_rate=1e-9,
         val_rows=20,
         test_rows=20,
-        val_windows=4,
-        trainer={"precision": precision},
+        data={"val_windows": 4},
+        training={"trainer": {"precision": precision}},
     )
     return forecaster.fit(frame).predict(frame)[["0.1", "0.5", "0.9"]].to_numpy()
 

@@ -115,7 +115,8 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["fit", "--config", "co2_mlr.yaml", "--run=a", "--run=b"], "--run is given 2 times, as a, b; give it once"),
         (["predict", "--run=r", "--input=a.csv", "--input=b.csv"], "--input is given 2 times, as a.csv, b.csv; give"),
         (["fit", "--config", "co2_mlr.yaml", "word"], "unknown argument word"),
-        (["fit", "sales.csv"], "Did you mean: tsattn fit --data CSVDataModule --data.path sales.csv?"),
+        (["fit", "sales.csv"], "sales.csv is not there"),
+        (["fit", "--config", "co2_mlr.yaml", "--print_config=skip_null"], "--print_config takes no value"),
         (["fit", "co2_mlr.yaml"], "Did you mean: tsattn fit --config co2_mlr.yaml?"),
         (
             ["fit", "--config", "co2_mlr.yaml", "--model.quantiles", "0.1,0.9"],

@@ -291,3 +291,13 @@ def test_predict_from_fewer_rows_than_the_context_warns_of_it_once(
     assert np.isfinite(frame.predictions).all()
     assert main([*words, "--overwrite"]) == 0
     assert len(capfd.readouterr().err.splitlines()) == 4, "a handler that stays would repeat every line"
+
+
+def test_a_path_is_enough(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read by `CSVDataModule`, a folder that was converted by `MappedDataModule`."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["datasets", "convert", str(toy_csv), "arrays"]) == 0
+    words = ["--data.context_length=48", "--data.prediction_length=12", "--model.backbone=ridge"]
+    for path, cls in ((str(toy_csv), "CSVDataModule"), ("arrays", "MappedDataModule")):
+        assert main(["fit", path, *words, f"--run={cls}"]) == 0
+        assert Experiment.read(tmp_path / cls / "config.yaml").data["class_path"].endswith(cls)

@@ -83,7 +83,7 @@ def test_a_description_is_written_as_for_fit(words: list[str], capsys: pytest.Ca
         ([*SIZES, "--attention", "mlr", "--attention.ranks", "[4, 1]"], "ranks [4, 1] sum to 5, but must sum to the"),
         ([*SIZES, "--attention", "[swa, mlr]"], "attention must be one of standard, swa"),
         ([*SIZES, "--attention", "[swa]", "--attention.kind", "mlr", "--attention.a.b", "1"], "--attention.a.b"),
-        ([*SIZES, "--attention", "[swa]", "--attention.ranks", "1"], "--attention is ['swa'], so --attention.ranks"),
+        ([*SIZES, "--attention", "[swa]", "--attention.ranks", "1"], "attention is a list of 1, so there is no"),
         (["--attention", "mlr", "--tokens", "many"], "--tokens must be a whole number of at least 1, not many"),
         (["--attention", "mlr", "--tokens", "0"], "--tokens must be a whole number of at least 1, not 0"),
         (["--dtype", "int8"], "--dtype must be one of float64, float32, bfloat16, float16, not int8"),

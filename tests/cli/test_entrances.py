@@ -97,7 +97,7 @@ def by_fit(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcom
 
 def by_run(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
     result = tsattn.run(description(folder / "table.csv", case))
-    forecast = result.forecaster().predict()
+    forecast = tsattn.Forecaster.of(result).predict()
     scores = {str(name): float(score) for name, score in result.scores.iloc[0].items()}
     return Outcome(result.fitted.predictor.state_dict(), result.fit["validation_error"], numbers(forecast), scores)
 
@@ -107,14 +107,11 @@ def by_forecaster(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) ->
         case["backbone"],
         quantiles=case["quantiles"],
         scaling=case["scaling"],
-        val_windows="all",
         seed=SEED,
         max_steps=TRAINER["max_steps"],
         accelerator="cpu",
-        trainer={"val_check_interval": TRAINER["val_check_interval"]},
-        **SIZES,
-        **SPLIT,
-        **OPTIONS,
+        data={"val_windows": "all", **SIZES, **SPLIT},
+        training={"trainer": {"val_check_interval": TRAINER["val_check_interval"]}, **OPTIONS},
     ).fit(frame)
     scores = {str(name): float(score) for name, score in forecaster.result.scores.iloc[0].items()}
     error = forecaster.result.fit["validation_error"]

@@ -219,7 +219,7 @@ def test_a_packed_file_of_joined_ids_and_comments_through_all_entrances(tmp_path
     kept = [line for line in lines if not any(f",2024-03-{day}" in line for day in range(26, 31))]
     path.write_bytes(gzip.compress("\n".join(kept).encode()))
     ahead.to_csv(tmp_path / "future.csv.gz", index=False)
-    plain_future = Forecaster("ridge", **sizes, **names, **text).fit(path).predict(future=ahead)
+    plain_future = Forecaster("ridge", **sizes, **names, data=text).fit(path).predict(future=ahead)
     pd.testing.assert_frame_equal(plain_future, expected, rtol=1e-6, check_dtype=False)
     assert (diagnose(path, **names, **text)["series"] != "").any()
     (tmp_path / "data.yaml").write_text(
@@ -260,10 +260,10 @@ def test_a_wrong_cell_of_a_packed_file_is_named_by_its_line(tmp_path: Path) -> N
     text = "title\n# note\nds,x\n2024-01-01,1\n\n# note\n2024-01-02,two\n"
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     with pytest.raises(UserError, match=r"t\.csv\.gz, line 7: two in column x is not a number"):
-        Forecaster("persistence", comment="#", skip_rows=1).predict(tmp_path / "t.csv.gz")
+        Forecaster("persistence", data={"comment": "#", "skip_rows": 1}).predict(tmp_path / "t.csv.gz")
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-9])
     with pytest.raises(UserError, match=r"t\.csv\.gz cannot be read: Compressed file ended before"):
-        Forecaster("persistence", comment="#", skip_rows=1).predict(tmp_path / "t.csv.gz")
+        Forecaster("persistence", data={"comment": "#", "skip_rows": 1}).predict(tmp_path / "t.csv.gz")
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_a_wrong_cell_of_a_packed_file_is_named_by_its_line(tmp_path: Path) -> N
         ({"id_column": ["a", "b"]}, [("x", "1"), ("x", None)], "row 10: the id in column a/b is missing"),
         ({"id_column": ["a", "c"]}, [("x", "1")], "has no id column a/c; its columns are a, b, ds, y"),
         ({"id_column": ["a/b", "c"]}, [("x", "1")], "id_column must name columns without '/' to join them, not ['a/b"),
-        ({"comment": "##"}, [("x", "1")], "comment must be one character, such as ',' or '.' or ';', not '##'"),
-        ({"skip_rows": -1}, [("x", "1")], "skip_rows must be at least 0, not -1"),
+        ({"data": {"comment": "##"}}, [("x", "1")], "comment must be one character, such as ',' or '.' or ';', not "),
+        ({"data": {"skip_rows": -1}}, [("x", "1")], "skip_rows must be at least 0, not -1"),
     ],
 )
 def test_ids_that_cannot_be_joined_and_lines_that_cannot_be_skipped_are_refused(

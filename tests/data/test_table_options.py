@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from tsattn import Forecaster, diagnose
-from tsattn.cli import conversion_words, diagnosed_files
+from tsattn.cli.table_words import OPTIONS
 from tsattn.data import DataOptions, TableReader
 from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.errors import UserError
 
 FEWER = {
     DataOptions: set(),
-    Forecaster: {"format"},
+    Forecaster: {*READING} - {*COLUMNS, "frequency"},
     diagnose: {"format", "max_filled", "weight_column", "series_weights", "row_weights"},
 }
 
@@ -28,10 +28,9 @@ def test_signatures_have_the_names_and_defaults_of_the_one_list(taker: Any) -> N
 
 
 def test_the_command_line_has_a_word_for_each_column() -> None:
-    words = {word.removeprefix("--") for word in conversion_words.OPTIONS}
-    assert {*COLUMNS} <= words
-    assert words - {"overwrite"} <= {*READING}
-    assert {*COLUMNS} <= {*diagnosed_files._NAMES, *diagnosed_files._TEXTS} <= {*READING}
+    convert, diagnose = ({word.removeprefix("--") for word in OPTIONS[action]} for action in ("convert", "diagnose"))
+    assert {*COLUMNS} <= convert <= {*READING}
+    assert {*COLUMNS} <= diagnose <= {*READING, "context_length", "prediction_length", "output"}
 
 
 def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:

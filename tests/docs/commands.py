@@ -17,9 +17,8 @@ from tsattn.cli.compare_runs import _overrides as overrides
 from tsattn.cli.compare_runs import _parser as compare_parser
 from tsattn.cli.compare_runs import _values as values_of
 from tsattn.cli.kernels import _parser as kernels_parser
-from tsattn.cli.parsing import parse_command
 from tsattn.cli.tune import _parser as tune_parser
-from tsattn.cli.words import prepare
+from tsattn.cli.words import parse_command
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import find_config
 from tsattn.experiments.dotted import full_path, get_at
@@ -55,11 +54,11 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
     if "--resume" in words:
         (folder / "run" / "metrics.json").unlink()
     if "--future" in words:  # the toy has no covariates
-        parse_command(command, prepare(words)[1:])
+        parse_command(command, words[1:])
     elif command in _RUN_WHOLE or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
-        experiment, _ = parse_command("fit", prepare(words)[1:])
+        experiment, _ = parse_command("fit", words[1:])
         experiment.made()
         build_predictor(experiment.model["backbone"])
     elif command == "benchmark":
@@ -77,6 +76,6 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
     else:
         assert command == "tune", f"no command {command}"
         options, rest = tune_parser().parse_known_args(words[1:])
-        experiment, _ = parse_command("fit", prepare(["fit", *rest])[1:])
+        experiment, _ = parse_command("fit", rest)
         assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
         assert options.trials or options.timeout

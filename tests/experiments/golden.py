@@ -86,13 +86,13 @@ def of_embedded_data(folder: Path) -> dict[str, float]:
 
 def of_refit(folder: Path) -> dict[str, float]:
     """Forecasts of what was fitted once more to all rows."""
-    forecaster = tsattn.Forecaster(NETWORK, **SIZES, max_steps=12, accelerator="cpu").fit(sales(), refit=True)
+    forecaster = tsattn.Forecaster(NETWORK, data=SIZES, max_steps=12, accelerator="cpu").fit(sales(), refit=True)
     return {"sum": float(forecaster.predict()["predictions"].sum())}
 
 
 def of_forecaster(folder: Path) -> dict[str, float]:
     """Forecasts beyond the end and rolled on, cross-validation, and scores by channel."""
-    forecaster = tsattn.Forecaster(NETWORK, **SIZES, max_steps=12, accelerator="cpu").fit(sales().iloc[:-40])
+    forecaster = tsattn.Forecaster(NETWORK, data=SIZES, max_steps=12, accelerator="cpu").fit(sales().iloc[:-40])
     rolled = forecaster.predict(horizon=14)
     crossed = forecaster.cross_validate(sales(), windows=2)
     scores = forecaster.evaluate(sales(), detail=True).iloc[0]
@@ -108,7 +108,7 @@ def of_channels(folder: Path) -> dict[str, float]:
     wide = sales().pivot_table(index="ds", columns="unique_id", values="y", dropna=False)
     backbone = {"kind": "itransformer", "d_model": 8, "num_heads": 2, "num_layers": 1, "calendar": True}
     backbone |= {"attention": {"kind": "mlr", "ranks": [2, 2]}, "groups": ["all", [0, 1, 0]]}
-    forecaster = tsattn.Forecaster(backbone, **SIZES, max_steps=12, accelerator="cpu").fit(wide)
+    forecaster = tsattn.Forecaster(backbone, data=SIZES, max_steps=12, accelerator="cpu").fit(wide)
     return {"sum": float(forecaster.predict()["predictions"].sum())}
 
 
@@ -130,7 +130,7 @@ def of_resumed(folder: Path) -> dict[str, float]:
 
 def of_calibrated(folder: Path) -> dict[str, float]:
     """Intervals that validation windows have calibrated."""
-    options = {**SIZES, "max_steps": 12, "accelerator": "cpu", "quantiles": [0.1, 0.5, 0.9], "calibrate": True}
+    options = {"data": SIZES, "max_steps": 12, "accelerator": "cpu", "quantiles": [0.1, 0.5, 0.9], "calibrate": True}
     forecast = tsattn.Forecaster(NETWORK, **options).fit(sales()).predict()
     return {name: float(forecast[name].sum()) for name in ("0.1", "0.5", "0.9")}
 

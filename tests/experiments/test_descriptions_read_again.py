@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 
 from tsattn import CO2DataModule
 from tsattn.errors import UserError
-from tsattn.experiments.schema import completed, instantiated
+from tsattn.experiments.schema import instantiated, parsed, plain
 
 
 def described(**trainer: Any) -> dict[str, Any]:
@@ -24,6 +24,10 @@ def described(**trainer: Any) -> dict[str, Any]:
     }
 
 
+def completed(content: dict[str, Any]) -> dict[str, Any]:
+    return plain(parsed(content))
+
+
 def test_what_one_reader_changes_is_not_read_by_the_next() -> None:
     first = completed(described())
     first["trainer"]["max_steps"] = 4
@@ -31,10 +35,10 @@ def test_what_one_reader_changes_is_not_read_by_the_next() -> None:
     again = completed(described())
     assert again["trainer"]["max_steps"] == 3
     assert again["data"]["init_args"]
-    made = instantiated(described())
+    made = instantiated(parsed(described()))
     made.trainer.max_steps = 5
-    assert instantiated(described()).trainer.max_steps == 3
-    assert instantiated(described()).data is not made.data
+    assert instantiated(parsed(described())).trainer.max_steps == 3
+    assert instantiated(parsed(described())).data is not made.data
 
 
 def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +52,7 @@ def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         Redefined.__qualname__ = "Redefined"
         monkeypatch.setitem(globals(), "Redefined", Redefined)
         assert completed(content)["data"]["init_args"]["prediction_length"] == steps
-        assert instantiated(content).data.prediction_length == steps
+        assert instantiated(parsed(content)).data.prediction_length == steps
 
 
 def test_what_is_remembered_keeps_no_data_set_alive() -> None:
@@ -89,5 +93,5 @@ def test_a_callback_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         monkeypatch.setitem(globals(), "Marked", Marked)
         (described_callback,) = completed(content)["trainer"]["callbacks"]
         assert described_callback["init_args"] == {"mark": default}
-        (callback,) = instantiated(content).trainer.callbacks
+        (callback,) = instantiated(parsed(content)).trainer.callbacks
         assert callback.mark == default

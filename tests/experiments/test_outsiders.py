@@ -88,7 +88,7 @@ def mapped(folder: Path) -> dict[str, Any]:
 
 def test_data_larger_than_memory_are_forecast_and_fitted_once_more(tmp_path: Path) -> None:
     result = tsattn.run(mapped(tmp_path), refit=True)
-    forecaster = result.forecaster()
+    forecaster = tsattn.Forecaster.of(result)
     forecast = forecaster.predict()
     assert len(forecast) == 3 * 6
     again = forecaster.predict(sales()[["unique_id", "ds", "y"]])
@@ -124,7 +124,7 @@ def test_the_two_zeros_and_all_missing_values_are_one_in_data_of_any_size(
     for zero in (0.0, -0.0):
         table.assign(a=table["a"].where(table["a"] != 0, zero)).to_parquet(tmp_path / "t.parquet")
         for chunk in (1 << 26, 64):
-            monkeypatch.setattr("tsattn.experiments.fingerprint._CHUNK", chunk)
+            monkeypatch.setattr("tsattn.experiments.experiment._CHUNK", chunk)
             data = {"class_path": "CSVDataModule", "init_args": {"path": str(tmp_path / "t.parquet"), **SIZES}}
             keys.append(tsattn.Experiment.of({"data": data, "model": {"backbone": "ridge"}}).key)
     assert len(set(keys)) == 1

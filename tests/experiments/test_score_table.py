@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tsattn.experiments.score_table import group_table, score_table, verdict
+from tsattn.experiments.measuring import group_table, score_table, verdict
 
 
 class Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,26 +18,11 @@ from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
 
-def test_before_fit_everything_says_so(tmp_path: Path) -> None:
-    forecaster = Forecaster(**SMALL)
-    calls = [
-        forecaster.predict,
-        lambda: forecaster.evaluate(frame_of()),
-        lambda: forecaster.plot(frame_of()),
-        lambda: forecaster.save(tmp_path / "x"),
-    ]
-    for call in calls:
-        with pytest.raises(UserError, match="not fitted yet"):
-            call()
-    assert not (tmp_path / "x").exists()
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"context_length": 48.0}, "context_length must be a whole number, not 48.0"),
         ({"prediction_length": "12"}, "prediction_length must be a whole number, not '12'"),
-        ({"batch_size": True}, "batch_size must be a whole number, not True"),
         ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"seed": 1 << 70}, "seed must be at most"),
         ({"learning_rate": "fast"}, "learning_rate must be a number above 0, not 'fast'"),

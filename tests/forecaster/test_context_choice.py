@@ -10,7 +10,7 @@ import pytest
 
 from tsattn import Forecaster, load
 from tsattn.errors import UserError
-from tsattn.forecaster.context_choice import CONTEXTS
+from tsattn.forecaster.fitting import CONTEXTS
 
 TINY = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1}
 

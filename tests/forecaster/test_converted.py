@@ -95,18 +95,3 @@ def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monke
     one = Forecaster("ridge", **sizes, **columns).cross_validate(frame, windows=2, refit=True)
     other = Forecaster("ridge", **sizes).cross_validate(tmp_path / "sales", windows=2, refit=True)
     pd.testing.assert_frame_equal(other, one, rtol=1e-6)
-
-
-def test_columns_and_frequency_are_those_of_the_folder(folder: Path) -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"target": "x"}, "was converted without the target x, with y, z; convert the table anew"),
-        ({"static": ["f"]}, "was converted without the static column f, with kind, size"),
-        ({"frequency": "D"}, "has frequency 'h', not 'D'"),
-        ({"time_column": "when"}, "was converted with the time column ds, not when"),
-    ]
-    for options, message in cases:
-        with pytest.raises(UserError, match=message):
-            Forecaster("ridge", **{**SIZES, **options}).fit(folder)
-    few = Forecaster("ridge", target="z", static=["kind"], **SIZES).fit(folder)
-    assert few.task.channels == ("z",)
-    assert few.task.static == ("kind",)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from tests.forecaster.toys import T, promotions
+import tsattn
+from tests.forecaster.toys import L, T, promotions
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -63,7 +65,7 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     for known in ("north", "south"):
         np.testing.assert_allclose(forecast[known], expected[known], rtol=1e-5)
     # by hand: the vector of the first region is set to the mean of both
-    table = shops._now.fitted.predictor.backbone.covariates.static[0].weight
+    table = shops.fitted.predictor.backbone.covariates.static[0].weight
     before = table.detach().clone()
     with torch.no_grad():
         table.copy_(before.mean(0).expand_as(before))
@@ -97,3 +99,20 @@ def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCap
     expected = expected[expected["unique_id"] == "south"].reset_index(drop=True)
     pd.testing.assert_frame_equal(forecast, expected, rtol=1e-4)
     assert caplog.messages == ["the frame of future values: left out 1 series that the frame has not got: 'north'"]
+
+
+def test_an_unseen_category_of_a_saved_or_exported_model_is_the_mean_too(shops: Forecaster, tmp_path: Path) -> None:
+    frame = promotions(400)
+    frame.loc[frame["ds"] >= frame["ds"].max() - pd.Timedelta(days=19), "y"] = np.nan
+    north = frame[frame["unique_id"] == "north"].assign(region="w").reset_index(drop=True)
+    expected = shops.predict(north)
+    assert not expected.equals(shops.predict().query("unique_id == 'north'"))
+    shops.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(north), expected)
+    facts = shops.export(tmp_path / "model.pt2")
+    columns = {"context": north["y"][380 - L : 380], "future_covariates": north["promotion"][380 - L : 380 + T]}
+    given = {name: torch.tensor(column.to_numpy())[None, :, None] for name, column in columns.items()}
+    given |= {"static": torch.tensor([[-1]]), "series": torch.tensor([0])}
+    assert given.keys() == facts["inputs"].keys()
+    made = torch.export.load(tmp_path / "model.pt2").module()(**given)
+    np.testing.assert_allclose(made[0, :, 0], expected[["0.1", "0.5", "0.9"]], rtol=1e-4)

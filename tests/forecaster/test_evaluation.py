@@ -137,34 +137,6 @@ def test_what_mase_and_smape_leave_out_is_counted() -> None:
     assert by_series["MASE left out"].tolist() == [0, windows * T]
 
 
-def test_a_zero_that_is_forecast_as_zero_has_no_smape() -> None:
-    """Two series of mostly zeros, whose zeros are not zeros of single precision once they are scaled."""
-    rng, T = np.random.default_rng(3), 4
-    values = {name: np.where(rng.random(150) < 0.8, 0.0, rng.integers(1, 60, 150)) for name in "ab"}
-    frame = frame_of(dict.fromkeys("ab", 150)).assign(y=np.concatenate([*values.values()]).astype(float))
-    scores = (
-        Forecaster("persistence", context_length=L, prediction_length=T).evaluate(frame, detail=True).loc["persistence"]
-    )
-    terms, left_out = [], 0
-    for y in values.values():
-        for origin in range(L, 150 - T + 1):
-            for target in y[origin : origin + T]:
-                forecast = y[origin - 1]
-                left_out += target == forecast == 0
-                if target or forecast:
-                    terms.append(2 * abs(target - forecast) / (target + forecast))
-    assert scores["sMAPE left out"] == left_out > 200
-    assert scores["sMAPE"] == pytest.approx(np.mean(terms), rel=1e-12)
-
-
-def test_targets_that_are_all_zero_have_no_wape() -> None:
-    frame = frame_of({"a": 120})
-    frame.loc[frame.index >= 60, "y"] = 0.0
-    scores = Forecaster("persistence", context_length=60, prediction_length=4).evaluate(frame, detail=True)
-    assert scores["WAPE"].isna().all()
-    assert scores["MAE"].notna().all()
-
-
 @pytest.mark.parametrize("name", ["windows", "forecaster", "mse_original", "MSE", "cover 80"])
 def test_ids_in_a_column_of_the_name_of_a_score_are_refused(name: str) -> None:
     frame = frame_of({"a": 100}).rename(columns={"unique_id": name})

@@ -82,16 +82,6 @@ def test_weights_that_are_not_finite_are_refused(run: Path, capsys: pytest.Captu
         tsattn.load(run)
 
 
-@pytest.mark.parametrize(
-    ("scaling", "rows"), [("series", slice(50, 51)), ("global", slice(299, 300)), ("series", slice(None))]
-)
-def test_a_value_that_nothing_can_be_computed_with_is_refused(scaling: str, rows: slice) -> None:
-    frame = waves()
-    frame.loc[frame.index[rows], "slow"] = 1e160
-    with pytest.raises(UserError, match=r"series slow has the value 1e\+160 at 2024-01-\d\d .*, too far"):
-        Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu", scaling=scaling).fit(frame)
-
-
 def test_a_value_far_from_those_trained_on_gives_a_sentence_and_no_forecast() -> None:
     forecaster = Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu").fit(waves())
     later = waves()

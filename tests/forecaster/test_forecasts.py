@@ -50,13 +50,9 @@ def test_a_longer_horizon_is_rolled_with_a_warning_and_a_shorter_one_cut(fitted:
 
 
 def test_batches_of_series_make_no_difference_and_come_one_by_one(fitted: Forecaster) -> None:
-    whole = fitted.predict()
-    size = fitted.arguments["eval_batch_size"]
-    try:
-        fitted.arguments["eval_batch_size"] = 3
-        frames = [*fitted.predict_batches()]
-    finally:
-        fitted.arguments["eval_batch_size"] = size
+    whole, small = fitted.predict(), Forecaster(attention="mlr", **SMALL, data={"eval_batch_size": 3})
+    small.fitted, small.series = fitted.fitted, fitted.series
+    frames = [*small.predict_batches()]
     assert [frame["unique_id"].nunique() for frame in frames] == [3, 1]
     joined = pd.concat(frames, ignore_index=True)
     np.testing.assert_allclose(joined["predictions"], whole["predictions"], rtol=1e-4)
@@ -100,16 +96,6 @@ def test_series_without_rows_to_spare_train_without_validation(caplog: pytest.Lo
     forecast = Forecaster(**{**SMALL, "max_steps": 3}).fit(frame_of({"a": L + T, "b": L + T})).predict()
     assert "no series has the rows to hold a part out" in caplog.text
     assert forecast["predictions"].notna().all()
-
-
-def test_a_bar_counts_steps_and_shows_what_chooses_the_weights(capsys: pytest.CaptureFixture[str]) -> None:
-    Forecaster(**SMALL, progress=True).fit(frame_of())
-    shown = capsys.readouterr().err
-    assert "30/30" in shown
-    assert "val_crps_scaled=" in shown
-    assert "Epoch" not in shown
-    Forecaster(**SMALL).fit(frame_of())
-    assert capsys.readouterr().err == ""
 
 
 def test_a_forecaster_shows_itself_in_a_line(fitted: Forecaster) -> None:

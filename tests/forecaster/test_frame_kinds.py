@@ -69,22 +69,6 @@ def test_time_may_be_the_index_or_a_column(long: bool, expected: pd.DataFrame) -
         assert numbered["ds"].tolist()[:T] == [*range(107, 107 + T)]
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [
-        {"unique_id": "category", "y": "Float64"},
-        {"unique_id": "large_string[pyarrow]", "y": "float[pyarrow]", "ds": "timestamp[ns][pyarrow]"},
-    ],
-    ids=["nullable", "arrow"],
-)
-def test_types_of_pandas_are_read_alike(kinds: dict[str, str], expected: pd.DataFrame) -> None:
-    frame = FRAME.astype(kinds)
-    frame.loc[3, "y"] = pd.NA
-    plain = FRAME.copy()
-    plain.loc[3, "y"] = np.nan
-    pd.testing.assert_frame_equal(naive().predict(frame), naive().predict(plain), rtol=1e-6, check_dtype=False)
-
-
 def test_a_table_of_arrow_comes_back_as_one(expected: pd.DataFrame) -> None:
     pa = pytest.importorskip("pyarrow")
     forecast = naive().predict(pa.Table.from_pandas(FRAME))
@@ -155,7 +139,7 @@ def test_the_columns_of_a_lazy_frame_are_checked_before_it_is_computed() -> None
 def test_a_library_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib.util
 
-    from tsattn.forecaster.frame_kinds import FrameKind
+    from tsattn.forecaster.frames import FrameKind
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="the series were frames of polars, which is not installed here"):

@@ -117,14 +117,15 @@ def test_a_closed_form_has_no_weights_to_start_from(first: Path) -> None:
 
 
 def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_never_ended(tmp_path: Path) -> None:
-    steady = {**QUICK, "schedule": "constant", "warmup_steps": 0, "trainer": {"val_check_interval": 2}}
-    kept = tmp_path / "kept"
-    Forecaster(**{**steady, "max_steps": 8, "save_top_k": -1, "checkpoints": kept}).fit(FRAME)
+    steady = {"schedule": "constant", "warmup_steps": 0, "trainer": {"val_check_interval": 2}}
+    kept, longer = tmp_path / "kept", {**QUICK, "max_steps": 8}
+    all_kept = Forecaster(**longer, training={**steady, "save_top_k": -1, "checkpoints": kept}).fit(FRAME)
+    all_kept.fine_tune(FRAME, max_steps=1)  # whose checkpoints are not kept
     assert sorted(file.name for file in kept.iterdir()) == [
         "last.ckpt",
         *(f"step_{step}.ckpt" for step in (2, 4, 6, 8)),
     ]
-    broken = Forecaster(**{**steady, "max_steps": 8, "context_length": "auto"})
+    broken = Forecaster(**{**longer, "context_length": "auto"}, training=steady)
     broken.fit(FRAME, checkpoint=kept / "step_4.ckpt")
     assert broken.result.fit["training"]["steps"] == 8
     assert broken.result.fit["best_step"] in (6, 8)
@@ -133,11 +134,12 @@ def test_a_training_goes_on_from_its_checkpoint_as_if_it_had_never_ended(tmp_pat
     with pytest.raises(UserError, match=r"step_8.ckpt is of step 8, the end: a higher max_steps goes on"):
         broken.fit(FRAME, checkpoint=kept / "step_8.ckpt")
     with pytest.raises(UserError, match="has checkpoints already: name another folder"):
-        Forecaster(**steady, checkpoints=kept).fit(FRAME)
+        Forecaster(**QUICK, training={**steady, "checkpoints": kept}).fit(FRAME)
 
 
 def test_a_run_folder_keeps_as_many_checkpoints_as_are_asked_for(tmp_path: Path) -> None:
-    forecaster = Forecaster(**{**QUICK, "max_steps": 6, "save_top_k": 2, "trainer": {"val_check_interval": 2}})
+    training = {"save_top_k": 2, "trainer": {"val_check_interval": 2}}
+    forecaster = Forecaster(**{**QUICK, "max_steps": 6}, training=training)
     forecaster.fit(FRAME, folder=tmp_path / "run")
     names = {file.name for file in (tmp_path / "run" / "checkpoints").iterdir()}
     assert {"best.ckpt", "last.ckpt"} < names

@@ -66,7 +66,7 @@ def test_the_result_of_a_run_forecasts_what_its_folder_does(backbone: Any, refit
     }
     result = tsattn.run(content, tmp_path / "run", refit=refit)
     expected = written(tmp_path / "run")["predictions"]
-    forecaster = result.forecaster()
+    forecaster = Forecaster.of(result)
     np.testing.assert_allclose(forecaster.predict()["predictions"], expected, rtol=1e-5)
     loaded = tsattn.load(tmp_path / "run")
     for other in (forecaster, loaded):
@@ -104,8 +104,9 @@ def test_a_folder_of_a_forecaster_is_loaded_with_its_columns(own_run: tuple[Fore
     assert metrics["refit"]
     loaded = tsattn.load(run)
     pd.testing.assert_frame_equal(loaded.predict(named()), forecaster.predict(), rtol=1e-5)
-    same = ("id_column", "time_column", "quantiles", "max_steps", "scaling", "seed", "eval_batch_size")
+    same = ("id_column", "time_column", "quantiles", "max_steps", "scaling", "seed")
     assert {name: loaded.arguments[name] for name in same} == {name: forecaster.arguments[name] for name in same}
+    assert loaded.arguments["data"]["eval_batch_size"] == forecaster.arguments["data"]["eval_batch_size"]
 
 
 def test_a_folder_of_a_forecaster_forecasts_from_files(own_run: tuple[Forecaster, Path], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def wandering(rows: int = 900) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def walker() -> Forecaster:
     options = {"train_fraction": 0.6, "val_fraction": 0.2}
-    forecaster = Forecaster("nlinear", **SIZES, **options, quantiles=LEVELS, max_steps=150, learning_rate=0.01)
+    forecaster = Forecaster("nlinear", **SIZES, data=options, quantiles=LEVELS, max_steps=150, learning_rate=0.01)
     return forecaster.fit(wandering())
 
 

@@ -19,9 +19,9 @@ QUICK = {**SMALL, "max_steps": 5}
 TEST = 30
 FRAME_LENGTHS = {"a": 200, "b": 160, "tiny": 20}
 WAYS: dict[str, dict[str, Any]] = {
-    "fractions": {"train_fraction": 0.7, "val_fraction": 0.15},
+    "fractions": {"data": {"train_fraction": 0.7, "val_fraction": 0.15}},
     "rows": {"val_rows": 20, "test_rows": TEST},
-    "dates": {"val_from": "2024-01-06", "test_from": "2024-01-07"},
+    "dates": {"data": {"val_from": "2024-01-06", "test_from": "2024-01-07"}},
 }
 
 
@@ -100,9 +100,9 @@ def test_by_default_no_row_is_left_out_and_nothing_can_be_tested() -> None:
         ({"val_rows": 20}, "a split needs both val_rows and test_rows"),
         ({"val_rows": -1, "test_rows": 5}, "val_rows must be at least 0, not -1"),
         ({**WAYS["rows"], **WAYS["dates"]}, "data is split in one way"),
-        ({"val_from": "soon", "test_from": "later"}, "is not a date"),
+        ({"data": {"val_from": "soon", "test_from": "later"}}, "is not a date"),
         (
-            {"val_from": "300", "test_from": "350"},
+            {"data": {"val_from": "300", "test_from": "350"}},
             "'300' is not a date; .*, or split data that count steps by val_rows",
         ),
     ],
@@ -114,7 +114,8 @@ def test_a_split_that_is_none_is_refused_before_any_data(split: dict[str, Any], 
 
 def test_a_refit_is_of_all_rows_at_the_length_that_validation_chose(tmp_path: Path) -> None:
     frame = frame_of({"a": 200, "b": 160})
-    options = {**SMALL, "max_steps": 12, "trainer": {"val_check_interval": 4}, **WAYS["rows"]}
+    often = {"trainer": {"val_check_interval": 4}}
+    options = {**SMALL, "max_steps": 12, "training": often, **WAYS["rows"]}
     plain = Forecaster(**options).fit(frame)
     forecaster = Forecaster(**options).fit(frame, refit=True)
     assert forecaster.fitted is forecaster.result.refitted
@@ -133,9 +134,9 @@ def test_a_refit_is_of_all_rows_at_the_length_that_validation_chose(tmp_path: Pa
 
 def test_dates_may_be_objects() -> None:
     texts = {"val_from": "2024-01-06", "test_from": "2024-01-07"}
-    written = Forecaster(**QUICK, **texts)
+    written = Forecaster(**QUICK, data=texts)
     for made in (pd.Timestamp, date.fromisoformat, datetime.fromisoformat):
-        given = Forecaster(**QUICK, **{name: made(text) for name, text in texts.items()})
+        given = Forecaster(**QUICK, data={name: made(text) for name, text in texts.items()})
         fitted, expected = (one.fit(frame_of({"a": 200})) for one in (given, written))
         assert fitted.result.data.splits == expected.result.data.splits
 

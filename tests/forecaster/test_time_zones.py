@@ -110,17 +110,6 @@ def test_zones_without_a_name_that_leads_back_to_them_are_taken(zone: Any, local
     assert (fitted.predict(local)["ds"] == forecast["ds"]).all()
 
 
-@pytest.mark.parametrize("given", ["no zone", "steps"])
-def test_other_times_are_refused(given: str, run: Path, local: pd.DataFrame) -> None:
-    steps = local.assign(ds=local.groupby("unique_id").cumcount())
-    frame, says = {
-        "no zone": (in_zone(local, None), "has no time zone, what the model was fitted on time zone Europe/Berlin"),
-        "steps": (steps, "0 in column ds is not a date"),
-    }[given]
-    with pytest.raises(UserError, match=says):
-        tsattn.load(run).predict(frame)
-
-
 def test_a_model_whose_zone_was_not_kept_takes_stamps_as_they_are_and_says_so(
     run: Path, local: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,19 +1,42 @@
-"""The options of a training reach it, whoever gives them."""
+"""Options of data and training: they reach the fit, whoever gives them; loggers and callbacks see it."""
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 
 import tsattn
 from tests.forecaster.toys import SMALL, frame_of
 from tsattn.errors import UserError
-from tsattn.forecaster import Forecaster
+from tsattn.forecaster import DataOptions, Forecaster, TrainingOptions
 from tsattn.training import ForecastingModule
 
-QUICK = {**SMALL, "max_steps": 3}
+QUICK: dict[str, Any] = {**SMALL, "max_steps": 3, "quantiles": None}
+FRAME = frame_of({"a": 200})
+
+
+class Counted(Callback):
+    """Counts steps, of all of its kind."""
+
+    total = 0
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *of_the_step: Any) -> None:
+        self.steps += 1
+        Counted.total += 1
+
+
+DESCRIBED = {"class_path": f"{__name__}.Counted"}
 
 
 @pytest.fixture
@@ -30,15 +53,74 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-@pytest.mark.parametrize(("option", "value"), [("loss", "huber"), ("mup", True), ("activation_checkpointing", True)])
-def test_an_option_of_the_module_reaches_it(option: str, value: Any, trained: list[Any]) -> None:
-    Forecaster(**QUICK, quantiles=None, **{option: value}).fit(frame_of({"a": 200}))
-    assert getattr(trained[0][0], option) == value
+def test_options_of_a_group_are_the_same_however_they_are_given() -> None:
+    flat = Forecaster(**QUICK, target="y", training={"weight_decay": 0.2}, data={"batch_size": 8})
+    training = {"max_steps": 3, "weight_decay": 0.2, "accelerator": "cpu"}
+    rest = {name: value for name, value in QUICK.items() if name not in training}
+    in_groups = Forecaster(**rest, data={"batch_size": 8, "target": "y"}, training=training)
+    data = DataOptions(batch_size=8, target="y", eval_batch_size=256)
+    made = Forecaster(**rest, data=data, training=TrainingOptions(**training))
+    assert flat.experiment == in_groups.experiment == made.experiment
+    assert flat.arguments == in_groups.arguments == made.arguments
+    assert Forecaster(**flat.arguments).experiment == flat.experiment
+    assert "data={'batch_size': 8}, max_steps=3, accelerator='cpu', training={'weight_decay': 0.2}" in repr(flat)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": {"batch_sise": 3}}, r"data has no option 'batch_sise' \(did you mean batch_size\?\); valid are id_c"),
+        ({"training": {"weight": 3}}, r"training has no option 'weight' \(did you mean weight_decay\?\); valid are "),
+        ({"data": 3}, r"data must be DataOptions\(...\) or a dictionary, not 3"),
+        ({"training": DataOptions()}, r"training must be TrainingOptions\(...\) or a dictionary, not DataOptions"),
+        ({"seed": 4, "training": {"seed": 3}}, "seed is given twice: as an argument and in training"),
+        ({"target": "x", "data": DataOptions(target="y")}, "target is given twice: as an argument and in data"),
+        ({"data": {"max_filled": 2}}, "max_filled must be from 0 to 1"),
+        ({"data": {"batch_size": True}}, "batch_size must be a whole number, not True"),
+        ({"loss": "mse", "quantiles": "auto"}, "loss mse trains a point forecast, not quantiles: give `--model.loss p"),
+        ({"loss": "cake"}, "unknown loss 'cake'; valid: mse, mae, huber, frequency, pinball"),
+        ({"training": {"weight_decay": -1.0}}, "weight_decay must be at least 0"),
+        ({"training": {"warmup_steps": -1}}, "warmup_steps must be at least 0"),
+        ({"training": {"schedule": "linear"}}, "schedule must be one of cosine, constant, not 'linear'"),
+        ({"training": {"betas": [0.9, 1.0]}}, r"betas must be two numbers of at least 0 and below 1, not \[0.9, 1.0\]"),
+        ({"training": {"compile_mode": "fast"}}, "compile_mode must be one of default"),
+        ({"training": {"selection": "crps"}}, "weights are selected by crps only with quantiles"),
+        ({"training": {"patience": 0}}, "patience must be at least 1 validation, not 0"),
+        ({"training": {"min_delta": -1.0}}, "min_delta must be a number of at least 0"),
+        ({"training": {"trainer": {"max_stepz": 3}}}, "max_stepz"),
+        ({"training": {"trainer": {"max_steps": 3}}}, "max_steps is an option of its own: give it instead of trainer="),
+        ({"training": {"trainer": {"accelerator": "cpu"}}}, "accelerator is an option of its own"),
+        ({"training": {"trainer": {"enable_progress_bar": True}}}, "progress is an option of its own"),
+        ({"training": {"trainer": {"limit_test_batches": 3}}}, "limit_test_batches cannot be set"),
+        (
+            {"training": {"logger": "cake"}},
+            "logger must be one of csv, tensorboard, wandb, mlflow, or a Lightning logger, not 'cake'",
+        ),
+        ({"training": {"logger": 3}}, "logger must be Lightning's"),
+        ({"training": {"callbacks": [print]}}, "callbacks must be Lightning's, or described by class_path"),
+        ({"training": {"callbacks": [Counted()], "trainer": {"callbacks": []}}}, "callbacks is given twice"),
+        ({"training": {"callbacks": ["NoSuchCallback"]}}, "NoSuchCallback"),
+        ({"training": {"save_top_k": -2}}, "save_top_k must be at least -1"),
+        ({"backbone": "ridge", "training": {"checkpoints": "x"}}, "checkpoints are kept of one network, and ridge is"),
+    ],
+)
+def test_an_option_that_is_not_valid_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Forecaster(**{**QUICK, **options})
+
+
+@pytest.mark.parametrize(
+    "options", [{"loss": "huber"}, {"training": {"mup": True}}, {"training": {"activation_checkpointing": True}}]
+)
+def test_an_option_of_the_module_reaches_it(options: dict[str, Any], trained: list[Any]) -> None:
+    Forecaster(**QUICK, **options).fit(FRAME)
+    ((name, value),) = options.get("training", options).items()
+    assert getattr(trained[0][0], name) == value
 
 
 def test_the_choices_of_an_optimizer_reach_it(trained: list[Any]) -> None:
     choices = {"learning_rate": 0.003, "weight_decay": 0.2, "warmup_steps": 2, "betas": [0.8, 0.9]}
-    Forecaster(**QUICK, quantiles=None, **choices, schedule="constant").fit(frame_of({"a": 200}))
+    Forecaster(**QUICK, training={**choices, "schedule": "constant"}).fit(FRAME)
     module, trainer = trained[0]
     assert {name: getattr(module.optimization, name) for name in choices} == choices
     (optimizer,), (schedule,) = trainer.optimizers, trainer.lr_scheduler_configs
@@ -50,41 +132,111 @@ def test_the_choices_of_an_optimizer_reach_it(trained: list[Any]) -> None:
 
 def test_arguments_of_the_trainer_reach_it(trained: list[Any]) -> None:
     given = {"gradient_clip_val": 0.25, "accumulate_grad_batches": 2, "val_check_interval": 2}
-    forecaster = Forecaster(**QUICK, trainer=given).fit(frame_of({"a": 200}))
+    forecaster = Forecaster(**QUICK, training={"trainer": given}).fit(FRAME)
     (_, trainer) = trained[0]
     assert (trainer.gradient_clip_val, trainer.accumulate_grad_batches, trainer.global_step) == (0.25, 2, 3)
     assert forecaster.result.experiment.trainer["val_check_interval"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"loss": "mse"}, "loss mse trains a point forecast, not quantiles: give `--model.loss pinball`"),
-        ({"loss": "cake", "quantiles": None}, "unknown loss 'cake'; valid: mse, mae, huber, frequency, pinball"),
-        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
-        ({"warmup_steps": -1}, "warmup_steps must be at least 0"),
-        ({"schedule": "linear"}, "schedule must be one of cosine, constant, not 'linear'"),
-        ({"betas": [0.9, 1.0]}, r"betas must be two numbers of at least 0 and below 1, not \[0.9, 1.0\]"),
-        ({"compile_mode": "fast"}, "compile_mode must be one of default"),
-        ({"selection": "crps", "quantiles": None}, "weights are selected by crps only with quantiles"),
-        ({"trainer": {"max_stepz": 3}}, "max_stepz"),
-        ({"trainer": {"max_steps": 3}}, "max_steps is an argument of the Forecaster: give it beside trainer"),
-        ({"trainer": {"accelerator": "cpu"}}, "accelerator is an argument of the Forecaster"),
-        ({"trainer": {"limit_test_batches": 3}}, "limit_test_batches cannot be set"),
-    ],
-)
-def test_an_option_that_is_not_valid_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Forecaster(**{**QUICK, **options})
-
-
-def test_options_change_what_is_trained_and_are_saved(tmp_path: Any) -> None:
-    plain = Forecaster(**QUICK, quantiles=None).fit(frame_of({"a": 200}))
-    other = Forecaster(**QUICK, quantiles=None, loss="mae", trainer={"gradient_clip_val": 0.1}).fit(
-        frame_of({"a": 200})
-    )
+def test_options_change_what_is_trained_and_are_saved(tmp_path: Path) -> None:
+    plain = Forecaster(**QUICK).fit(FRAME)
+    other = Forecaster(**QUICK, loss="mae", training={"trainer": {"gradient_clip_val": 0.1}}).fit(FRAME)
     assert not plain.predict()["predictions"].equals(other.predict()["predictions"])
     other.save(tmp_path / "model")
     again = tsattn.load(tmp_path / "model")
     assert again.experiment == other.experiment
-    pd.testing.assert_frame_equal(again.fit(frame_of({"a": 200})).predict(), other.predict())
+    pd.testing.assert_frame_equal(again.fit(FRAME).predict(), other.predict())
+
+
+def test_a_series_or_row_of_weight_0_trains_nothing() -> None:
+    """Values that are hidden change no weight, but where contexts and scales see them; here they see their own."""
+    frame = frame_of({"a": 200, "b": 200})
+    hidden = frame.assign(y=frame["y"].where(frame["unique_id"] == "a", np.sqrt(frame["y"])))
+    fits = [Forecaster(**QUICK, data={"series_weights": {"b": 0}}).fit(one) for one in (frame, hidden)]
+    of_a = [one.predict().query("unique_id == 'a'") for one in fits]
+    pd.testing.assert_frame_equal(*of_a)
+    plain = Forecaster(**QUICK).fit(hidden).predict().query("unique_id == 'a'")
+    assert not plain["predictions"].equals(of_a[0]["predictions"])
+    by_rows = Forecaster(**QUICK, data={"row_weights": [("2024-01-01", "2024-01-03", 0)]}).fit(FRAME)
+    assert not by_rows.predict().equals(Forecaster(**QUICK).fit(FRAME).predict())
+
+
+def steps_of(forecaster: Forecaster) -> int:
+    return int(forecaster.result.fit["training"]["steps"])
+
+
+def test_patience_ends_a_training_whose_error_does_not_come_down() -> None:
+    often: dict[str, Any] = {**QUICK, "max_steps": 12}
+    trainer = {"val_check_interval": 2}
+    assert steps_of(Forecaster(**often, training={"trainer": trainer}).fit(FRAME)) == 12
+    # no error comes down by so much: the first is the least, and two more end it
+    forecaster = Forecaster(**often, training={"patience": 2, "min_delta": 1e6, "trainer": trainer}).fit(FRAME)
+    assert steps_of(forecaster) == 6
+    again = Forecaster.of(forecaster.result).arguments["training"]
+    assert (again["patience"], again["min_delta"]) == (2, 1e6)
+
+
+def test_patience_enters_the_key_only_where_it_is_given() -> None:
+    plain, patient = Forecaster(**QUICK).fit(FRAME), Forecaster(**QUICK, training={"patience": 50}).fit(FRAME)
+    assert plain.result.key != patient.result.key
+    pd.testing.assert_frame_equal(plain.predict(), patient.predict())
+
+
+def test_a_logger_whose_package_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one, *of: None if one == "wandb" else find(one, *of))
+    with pytest.raises(UserError, match="logger wandb needs a package that is not installed: pip install wandb"):
+        Forecaster(**QUICK, training={"logger": "wandb"}).fit(FRAME)
+
+
+def test_a_logger_object_and_callbacks_see_the_fit(tmp_path: Path) -> None:
+    logger, counted = CSVLogger(tmp_path, name="mine", version=""), Counted()
+    before = Counted.total
+    training = {"logger": logger, "callbacks": [counted, DESCRIBED], "trainer": {"log_every_n_steps": 1}}
+    forecaster = Forecaster(**QUICK, training=training).fit(FRAME)
+    assert (tmp_path / "mine" / "metrics.csv").exists()
+    assert counted.steps == 3
+    assert Counted.total - before == 6
+    forecaster.cross_validate(FRAME, windows=1)
+    assert counted.steps == 3, "models that are trained aside have copies"
+    assert Counted.total - before == 12
+
+
+def test_a_checkpoint_callback_of_the_user_writes_its_files_and_changes_no_forecast(tmp_path: Path) -> None:
+    own = ModelCheckpoint(tmp_path / "own", filename="mine_{step}", every_n_train_steps=1, save_top_k=-1)
+    trainer = {"val_check_interval": 2}
+    forecaster = Forecaster(**QUICK, training={"callbacks": own, "trainer": trainer}).fit(FRAME)
+    assert {"mine_step=1.ckpt", "mine_step=2.ckpt", "mine_step=3.ckpt"} <= {
+        path.name for path in (tmp_path / "own").iterdir()
+    }
+    plain = Forecaster(**QUICK, training={"trainer": trainer}).fit(FRAME)
+    pd.testing.assert_frame_equal(forecaster.predict(), plain.predict())
+
+
+def test_objects_are_not_saved_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = {"default_root_dir": str(tmp_path)}
+    training = {"callbacks": [Counted(), DESCRIBED], "logger": "csv", "trainer": trainer}
+    Forecaster(**QUICK, training=training).fit(FRAME).save(tmp_path / "model")
+    assert "callbacks and loggers that are objects are not saved: Counted" in caplog.text
+    again = tsattn.load(tmp_path / "model").arguments["training"]
+    assert again["callbacks"] == [DESCRIBED]
+    assert again["logger"] == ["csv"]
+
+
+def test_a_forecaster_of_a_result_has_all_that_decides_its_training() -> None:
+    trainer = {"gradient_clip_val": None, "limit_train_batches": 3}
+    forecaster = Forecaster(**QUICK, training={"callbacks": [DESCRIBED], "trainer": trainer}).fit(FRAME)
+    again = Forecaster.of(forecaster.result)
+    assert again.experiment.trainer == forecaster.result.experiment.trainer
+    assert again.experiment.trainer["gradient_clip_val"] is None
+    pd.testing.assert_frame_equal(again.fit(FRAME).predict(), forecaster.predict())
+
+
+def test_a_bar_counts_steps_and_shows_what_chooses_the_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    Forecaster(**SMALL, training={"progress": True}).fit(FRAME)
+    shown = capsys.readouterr().err
+    assert "30/30" in shown
+    assert "val_crps_scaled=" in shown
+    assert "Epoch" not in shown
+    Forecaster(**QUICK).fit(FRAME)
+    assert capsys.readouterr().err == ""

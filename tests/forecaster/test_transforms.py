@@ -65,3 +65,21 @@ def test_rolled_horizons_cross_validation_and_scores_in_units(tmp_path: Path) ->
     of_run = tsattn.load(tmp_path / "run")
     pd.testing.assert_frame_equal(of_run.predict(frame), forecaster.predict())
     assert of_run.arguments["transform"] == {"kind": "log"}
+
+
+@pytest.mark.parametrize("transform", ["log", "box_cox"])
+def test_further_training_keeps_the_scale_of_transformed_targets_unless_it_is_rescaled(transform: str) -> None:
+    frame = frame_of({"a": 200, "b": 160})
+    more = frame_of({"a": 200, "c": 200}, seed=5).assign(y=lambda one: 3 * one["y"])
+    forecaster = Forecaster(**QUICK, transform=transform).fit(frame)
+    before = forecaster.scaler
+    kept = forecaster.fine_tune(more, max_steps=1).scaler
+    assert (kept.ids, kept.series_mean[:2], kept.series_scale[:2]) == (("a", "b", "c"), *before_of(before))
+    assert (forecaster.predict()["0.1"] > 0).all()
+    rescaled = forecaster.fine_tune(more, max_steps=1, rescale=True).scaler
+    assert rescaled.ids == ("a", "c")
+    assert rescaled == Forecaster(**QUICK, transform=transform).fit(more).scaler
+
+
+def before_of(scaler: Any) -> tuple[Any, Any]:
+    return scaler.series_mean, scaler.series_scale

@@ -62,11 +62,6 @@ def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     assert scores["MAE"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
 
 
-def test_series_shorter_than_a_context_are_scored() -> None:
-    scores = Forecaster("persistence", prediction_length=T).evaluate(frame_of({"a": T + 3}))
-    assert scores["windows"].tolist() == [1, 1]
-
-
 def test_they_are_cross_validated_at_once() -> None:
     frame = frame_of({"a": 60, "b": 20})
     result = Forecaster("seasonal_naive", prediction_length=T).cross_validate(frame, windows=2, step=7)
@@ -203,15 +198,6 @@ def test_every_frequency_of_pandas_is_forecast_by_its_season() -> None:
         np.testing.assert_allclose(forecast["predictions"], expected, rtol=1e-5, err_msg=frequency)
 
 
-def test_every_offset_of_pandas_has_a_season_above() -> None:
-    prefixes = {pd.tseries.frequencies.to_offset(text).rule_code.split("-")[0] for text in SEASONS}
-    rare = {"REQ": "REQ-N-DEC-MON-1", "RE": "RE-N-DEC-MON", "WOM": "WOM-1MON", "LWOM": "LWOM-MON"}
-    known = pd._libs.tslibs.offsets.prefix_mapping
-    assert {pd.tseries.frequencies.to_offset(rare.get(name, name)).rule_code.split("-")[0] for name in known} <= (
-        prefixes | {"min"}
-    )
-
-
 @pytest.mark.parametrize(
     ("given", "same"),
     [
@@ -237,20 +223,6 @@ def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
     for offset in (pd.offsets.CustomBusinessDay(holidays=["2024-01-01"]), pd.offsets.BusinessHour(start="10:00")):
         with pytest.raises(UserError, match="has no name that keeps its holidays, hours or parts; give a text such as"):
             Forecaster("persistence", frequency=offset)
-
-
-@pytest.mark.skipif(pd.__version__ < "3", reason="pandas 2 does not read the last weekday of a month from text")
-@pytest.mark.parametrize("gone", [[], [7, 20, 33]])
-def test_last_weekdays_of_months_are_found(gone: list[int]) -> None:
-    stamps = pd.date_range("2001-01-01", periods=66, freq="LWOM-FRI")
-    frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.arange(60.0)}).drop(index=gone)
-    assert Forecaster("persistence", prediction_length=6).predict(frame)["ds"].tolist() == stamps[60:].tolist()
-
-
-def test_one_series_of_another_frequency_is_not_told_of_all_series() -> None:
-    frame = pd.DataFrame({"ds": pd.date_range("2001-01-05", periods=60, freq="4W-FRI"), "x": 1.0})
-    with pytest.raises(UserError, match=r"have frequency '4W-FRI', not 'MS'; give the right one as frequency$"):
-        Forecaster("persistence", frequency="MS").predict(frame)
 
 
 @pytest.mark.parametrize("holes", HOLES)

@@ -106,7 +106,7 @@ def test_a_ridge_leaves_out_windows_with_a_target_of_weight_0_as_with_a_missing_
 def test_a_common_factor_changes_nothing_and_single_weights_do(made: dict[str, Any]) -> None:
     frame = frame_of({"a": 200, "b": 150})
     weights = [{"a": 1, "b": 4}, {"a": 0.5, "b": 2}, {"a": 1, "b": 1}]
-    fits = [Forecaster(**made, series_weights=one).fit(frame) for one in weights]
+    fits = [Forecaster(**made, data={"series_weights": one}).fit(frame) for one in weights]
     plain = Forecaster(**made).fit(frame)
     one, scaled, even, without = (fit.predict()["predictions"].to_numpy() for fit in (*fits, plain))
     np.testing.assert_allclose(one, scaled, rtol=1e-6)
@@ -120,7 +120,7 @@ def test_no_score_is_weighted() -> None:
     """The errors of a forecast that no weight changes are those without weights."""
     frame = frame_of({"a": 200, "b": 150}).assign(w=np.random.default_rng(0).random(350))
     made = {**RIDGE, "backbone": {"kind": "window_mean"}, "val_rows": 20, "test_rows": 20}
-    one = Forecaster(**made, weight_column="w").fit(frame)
+    one = Forecaster(**made, data={"weight_column": "w"}).fit(frame)
     other = Forecaster(**made).fit(frame.drop(columns="w"))
     for first, second in ((one.result, other.result),):
         name = "window_mean"
@@ -132,7 +132,7 @@ def test_no_score_is_weighted() -> None:
 def test_a_predictor_without_weights_says_so() -> None:
     forecaster = Forecaster(
         {"kind": "chronos", "weights": "chronos-tiny", "trained": "all"},
-        **{"context_length": L, "prediction_length": T, "accelerator": "cpu", "series_weights": {"a": 2}},
+        **{"context_length": L, "prediction_length": T, "accelerator": "cpu", "data": {"series_weights": {"a": 2}}},
     )
     with pytest.raises(UserError, match="weights: leave out the weights of columns, series and rows"):
         forecaster.fit(frame_of({"a": 200}))

@@ -84,14 +84,14 @@ def test_a_forecaster_scores_a_third_of_the_windows_that_it_trains_on(scored: li
 
 @pytest.mark.parametrize(("given", "number"), [("all", SERIES * 25), (40, 40), (10**6, SERIES * 25)])
 def test_how_many_are_scored_can_be_said(scored: list[list[tuple[int, int]]], given: Any, number: int) -> None:
-    Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu", val_windows=given).fit(many())
+    Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu", data={"val_windows": given}).fit(many())
     assert [*map(len, scored)] == [number]
 
 
 @pytest.mark.parametrize("wrong", ["some", 0, 2.5, True])
 def test_another_number_is_refused(wrong: Any) -> None:
     with pytest.raises(UserError, match="val_windows must be auto, all or a number of at least 1, not"):
-        Forecaster(BACKBONE, val_windows=wrong)
+        Forecaster(BACKBONE, data={"val_windows": wrong})
     with pytest.raises(UserError, match="val_windows must be auto, all or a number of at least 1, not"):
         CSVDataModule("mine.csv", val_windows=wrong)
 

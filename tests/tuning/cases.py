@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tests.processes import Worker, wait_for
 from tsattn.cli import main
-from tsattn.cli.session import session
+from tsattn.cli.words import session
 from tsattn.experiments import Experiment
 from tsattn.tuning import HeldData, Search, check_search, comparable, open_storage, read_search, study
 

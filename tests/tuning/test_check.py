@@ -10,7 +10,7 @@ import pytest
 from tests.pretrained.small_models import small_weights
 from tests.tuning.cases import SEARCH, Toy, toy
 from tsattn.cli import main
-from tsattn.cli.session import session
+from tsattn.cli.words import session
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import config_names, find_config

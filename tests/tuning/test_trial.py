@@ -12,7 +12,7 @@ import torch
 from optuna.trial import TrialState
 
 from tests.tuning.cases import Toy, states, toy
-from tsattn.cli.session import session
+from tsattn.cli.words import session
 from tsattn.errors import UserError
 from tsattn.experiments import run, run_sizes
 from tsattn.training import ForecastingModule

@@ -34,21 +34,14 @@ _COMMANDS = {
     "datasets": "list, fetch and check public data sets; diagnose or convert your own file",
     "kernels": "show which native kernels are in use on this CPU, or why none",
 }
-
-# the modules of commands whose words are not those of an experiment
-_OWN_WORDS = {
-    "benchmark": "benchmark",
-    "compare": "compare_runs",
-    "cost": "cost_table",
-    "datasets": "datasets",
-    "export": "export_model",
-    "kernels": "kernels",
-    "report": "board_report",
-    "tune": "tune",
+_MODULES = {
+    **{"validate": "score_part", "test": "score_part", "attention": "attention_figure", "export": "export_model"},
+    **{"compare": "compare_runs", "report": "board_report", "cost": "cost_table"},
 }
-
-# those whose output is not replaced unasked
+"""Of commands that are not called as their modules."""
+_OF_EXPERIMENTS = ("fit", "validate", "test", "predict", "attention")
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
+"""Those whose output is not replaced unasked."""
 
 _HELP = """usage: tsattn COMMAND ...
 
@@ -58,6 +51,7 @@ commands:
 {commands}
 
 examples:
+  tsattn fit sales.csv
   tsattn fit --config etth1_mlr.yaml
   tsattn fit --config etth1_mlr.yaml --attention swa
   tsattn test --run runs/ETTh1/transformer_mlr/TIME
@@ -132,30 +126,32 @@ def _guarded(words: list[str]) -> int:
         if isinstance(error, BrokenPipeError):  # whoever read this has seen enough
             drop_output()
             return 141
-        if isinstance(error, UserError | OSError):
-            if debug:
-                print(masked(traceback.format_exc()), end="", file=sys.stderr)
-            print(f"error: {masked(_sentence(error))}", file=sys.stderr)
-            return 2
         is_memory = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
-        if debug or not (is_memory or isinstance(error, MemoryError)):
+        if isinstance(error, UserError | OSError):
+            said = _sentence(error)
+        elif not debug and (is_memory or isinstance(error, MemoryError)):
+            batch = "--data.eval_batch_size" if words[0] in _WITH_OUTPUT else "--data.batch_size"
+            said = f"out of memory; reduce {'--tokens' if words[0] == 'cost' else batch}"
+        else:
             raise
-        batch = "--data.eval_batch_size" if words[0] in _WITH_OUTPUT else "--data.batch_size"
-        print(f"error: out of memory; reduce {'--tokens' if words[0] == 'cost' else batch}", file=sys.stderr)
+        if debug:
+            print(masked(traceback.format_exc()), end="", file=sys.stderr)
+        print(f"error: {masked(said)}", file=sys.stderr)
         return 2
 
 
 def _interruption(error: BaseException | None) -> str | None:
-    """What an interruption says about going on; None where an error is none, and comes of none.
+    """How to resume after an interruption; None for an error that is none, and comes of none.
 
     A library that is interrupted while it is imported makes an ImportError of that.
     """
     seen: set[int] = set()  # causes may go round in a circle
-    while error is not None and not isinstance(error, KeyboardInterrupt):
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return str(error)
         seen.add(id(error))
         error = error.__cause__ or error.__context__
-        error = None if id(error) in seen else error
-    return None if error is None else str(error)
+    return None
 
 
 def _how_to_resume(words: list[str]) -> str:
@@ -189,34 +185,20 @@ def _run(words: list[str]) -> int:
         return 0
     if command not in _COMMANDS:
         raise UserError(f"unknown command {command!r}{did_you_mean(command, _COMMANDS)}; valid: {one_of(_COMMANDS)}")
-    if command in _OWN_WORDS:
-        run = importlib.import_module(f"tsattn.cli.{_OWN_WORDS[command]}").run
-        return int(run(rest))
-    if any(word in ("-h", "--help") for word in rest):
-        from tsattn.cli.short_help import short_help
+    module = f"tsattn.cli.{_MODULES.get(command, command)}"
+    if command not in _OF_EXPERIMENTS:
+        return int(importlib.import_module(module).run(rest))
+    if {"-h", "--help", "--help-all"} & {*rest}:
+        from tsattn.cli.command_options import short_help
 
         print(short_help(command))
+        if "--help-all" in rest:
+            from tsattn.experiments.schema import experiment_parser
+
+            print()
+            experiment_parser().print_help()
         return 0
-    if "--help-all" in rest:
-        from tsattn.cli.parsing import command_parser
+    from tsattn.cli.words import Words
 
-        command_parser(command).print_help()
-        return 0
-    from tsattn.cli.words import prepare
-
-    prepared = prepare(words)[1:]
-    if command == "fit":
-        from tsattn.cli.fit import fit
-
-        return fit(prepared, words)
-    if command == "predict":
-        from tsattn.cli.predict import predict
-
-        return predict(prepared)
-    if command == "attention":
-        from tsattn.cli.attention_figure import draw_attention
-
-        return draw_attention(prepared)
-    from tsattn.cli.score_part import measure_part
-
-    return measure_part(command, prepared)
+    taken = Words(command, rest)  # a plain mistake does not wait for torch
+    return int(importlib.import_module(module).run(taken))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from tsattn.cli.attention_words import numbers
 from tsattn.cli.output import say
-from tsattn.cli.parsing import input_files, parse_command
-from tsattn.cli.session import session
+from tsattn.cli.words import Words, numbers, session
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import RunFolder
 from tsattn.experiments.reopened import reopened
@@ -17,23 +14,19 @@ from tsattn.forecaster.attention_views import attention_frame, data_window, last
 from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
 from tsattn.predictors.attention_layers import attention_layers
 
-__all__ = ["draw_attention"]
+__all__ = ["run"]
 
 _STAGES = {"test": "test", "val": "validate"}
 
 
-def draw_attention(words: Sequence[str]) -> int:
-    """Draw or write the attention in one window; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: after ``attention``, prepared by `tsattn.cli.words.prepare`.
-    """
+def run(words: Words) -> int:
+    """Draw or write the attention in one window; the exit code is 0, or a `UserError` is raised."""
+    options = words.options
     with session():
-        experiment, options = parse_command("attention", words)
+        experiment = words.experiment()
         default = RunFolder(options.run).path / "attention.png" if options.run else "attention.png"
         output = Path(options.output or default)
-        inputs = input_files(experiment, options)
-        check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=inputs)
+        check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=words.input_files(experiment))
         chosen = {name: numbers(f"--{name}", getattr(options, name)) for name in ("layer", "head", "level")}
         if options.part not in _STAGES:
             raise UserError(f"--part must be test or val, not {options.part}")

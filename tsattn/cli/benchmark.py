@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shlex
 from pathlib import Path
 
 from tsattn.cli.output import say
-from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.own_words import SentenceParser, count, names
 from tsattn.cli.slurm import ray_script
+from tsattn.cli.words import session
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config
 
-__all__ = ["add_running_options", "count", "names", "run"]
+__all__ = ["add_running_options", "find_suite", "run"]
 
 _SUITES = "suites/*.yaml"
 _RESULTS = Path("benchmarks", "results", "leaderboard")
@@ -30,11 +30,7 @@ runs themselves stay in the working folder, the output of each under logs/."""
 
 
 def run(words: list[str]) -> int:
-    """Run what is left of a suite; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``benchmark``.
-    """
+    """Run what is left of a suite; the exit code is 0, or a `UserError` is raised."""
     options = _parser().parse_args(words)
     if options.suite is None:
         raise UserError(f"benchmark needs a suite: --suite NAME, a file or one of {one_of(config_names(_SUITES))}")
@@ -43,7 +39,6 @@ def run(words: list[str]) -> int:
         print(ray_script(words, f"benchmark_{file.stem}", options.slurm), end="")
         return 0
 
-    from tsattn.cli.session import session
     from tsattn.leaderboard.entry_run import WorkingFolder
     from tsattn.leaderboard.plan import Planner
     from tsattn.leaderboard.runner import Options, Runner
@@ -77,9 +72,9 @@ def run(words: list[str]) -> int:
         runner.run_all(options.ray, _command(words))
     say(f"records: {output}")
     if not options.no_report:
-        from tsattn.cli.board_report import run as report
+        from tsattn.cli import board_report
 
-        report([str(output)])
+        board_report.run([str(output)])
     return 0
 
 
@@ -92,20 +87,14 @@ def find_suite(name: str) -> Path:
     path = Path(name)
     if path.is_file():
         return path
-    short = path.name.removesuffix(".yaml")
-    if f"suites/{short}.yaml" in config_names(_SUITES) and str(path.parent) in (".", "suites"):
+    short, included = path.name.removesuffix(".yaml"), config_names(_SUITES)
+    if f"suites/{short}.yaml" in included and str(path.parent) in (".", "suites"):
         return find_config(f"suites/{short}", "suite", _SUITES)
-    known = one_of(Path(one).stem for one in config_names(_SUITES))
-    raise UserError(f"no suite {name}: neither a file nor one of {known}")
+    raise UserError(f"no suite {name}: neither a file nor one of {one_of(Path(one).stem for one in included)}")
 
 
 def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -> None:
-    """Add the options of how runs are made, which `benchmark` and `compare` share.
-
-    Args:
-        parser: of the command.
-        jobs: the default; None for one run for each processor.
-    """
+    """Add the options of how runs are made, which `compare` has too; jobs None are one for each processor."""
     shown = "one for each processor, one on a GPU" if jobs is None else jobs
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
@@ -113,21 +102,6 @@ def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -
     how.add_argument("--threads", type=count, default=1, metavar="N", help="threads of each run (default: 1)")
     how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
     how.add_argument("--retry-failed", action="store_true", help="run failed ones again")
-
-
-def names(text: str) -> list[str]:
-    """A word of the command line as names with commas between them."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise argparse.ArgumentTypeError(f"must be names with commas between them, not {text!r}")
-    return list(dict.fromkeys(found))
-
-
-def count(text: str) -> int:
-    """A word of the command line as a whole number of at least 1."""
-    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return int(text)
 
 
 def _command(words: list[str]) -> str:
@@ -146,14 +120,8 @@ def _without_places(words: list[str]) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn benchmark",
-        usage="tsattn benchmark --suite NAME [--dry-run] [--jobs N] [options]",
-        description=_DESCRIPTION,
-        epilog=_ENDING,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "tsattn benchmark --suite NAME [--dry-run] [--jobs N] [options]"
+    parser = SentenceParser(prog="tsattn benchmark", usage=usage, description=_DESCRIPTION, epilog=_ENDING)
     parser.add_argument("--suite", metavar="NAME", help="a file, or the name of one under configs/suites/")
     parts = parser.add_argument_group("a part of it")
     parts.add_argument("--data", type=names, metavar="NAMES", help="data sets: ETTh1,ETTh2")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from tsattn.cli.output import say
-from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.own_words import SentenceParser
 from tsattn.errors import UserError, number_of
 
 __all__ = ["run"]
@@ -22,11 +22,7 @@ Written are report.html, which needs no network, report.md and report.png."""
 
 
 def run(words: list[str]) -> int:
-    """Write a report; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``report``.
-    """
+    """Write a report; the exit code is 0, or a `UserError` is raised."""
     options = _parser().parse_args(words)
     if not options.records:
         raise UserError("report needs records: name a folder with records.parquet, as `benchmark` writes it")
@@ -57,13 +53,7 @@ def run(words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn report",
-        description=_DESCRIPTION,
-        epilog=_ENDING,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = SentenceParser(prog="tsattn report", description=_DESCRIPTION, epilog=_ENDING)
     parser.add_argument("records", nargs="*", metavar="RECORDS", help="folders with records.parquet, or such files")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder of the report (default: that of the records)"

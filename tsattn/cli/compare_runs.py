@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from tsattn.cli.benchmark import add_running_options, count
+from tsattn.cli.benchmark import add_running_options
 from tsattn.cli.output import say
-from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.own_words import SentenceParser, count, share
+from tsattn.cli.words import as_pairs, session
 from tsattn.descriptions import parsed
 from tsattn.errors import UserError
 
@@ -27,15 +28,13 @@ Options of `fit` that are written as --SECTION.NAME=VALUE hold for all models: -
 
 
 def run(words: list[str]) -> int:
-    """Compare; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``compare``.
-    """
-    options, others = _parser().parse_known_args(_joined(words))
+    """Compare; the exit code is 0, or a `UserError` is raised."""
+    joined = []  # a dotted option and its value are one word, or argparse takes the value for a run
+    for name, value in as_pairs(words):
+        joined += [name] if value is None else [f"{name}={value}"] if "." in name else [name, value]
+    options, others = _parser().parse_known_args(joined)
     overrides = _overrides(others)
 
-    from tsattn.cli.session import session
     from tsattn.leaderboard.compare import Plan, compare_runs
     from tsattn.leaderboard.runner import Options
     from tsattn.ray_cluster import import_ray
@@ -71,31 +70,15 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _joined(words: list[str]) -> list[str]:
-    """Words in which a dotted option and its value are one: ``--trainer.max_steps 200``."""
-    found: list[str] = []
-    for word in words:
-        if found and found[-1].startswith("--") and "." in found[-1] and "=" not in found[-1]:
-            found[-1] += f"={word}"
-        else:
-            found.append(word)
-    return found
-
-
 def _overrides(words: list[str]) -> dict[str, Any]:
-    """Dotted options as values by their paths.
-
-    Raises:
-        UserError: for any other word.
-    """
+    """Dotted options as values by their paths."""
     values: dict[str, Any] = {}
-    for word in words:
-        name, has_value, text = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or "." not in name:
-            raise UserError(f"compare has no option {word}; see `tsattn compare --help`")
-        if not has_value:
-            raise UserError(f"{word} needs a value: {word}=VALUE")
-        values[name] = _parsed(word, text)
+    for name, text in as_pairs(words):
+        if not name.startswith("--") or "." not in name:
+            raise UserError(f"compare has no option {name}; see `tsattn compare --help`")
+        if text is None:
+            raise UserError(f"{name} needs a value: {name}=VALUE")
+        values[name.removeprefix("--")] = _parsed(name, text)
     return values
 
 
@@ -124,33 +107,17 @@ def _parsed(what: str, text: str) -> Any:
         raise UserError(f"{what} must be a value, or values with commas between them, not {text!r}") from error
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must lie between 0 and 1, not {text}")
-    return value
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn compare",
-        usage="tsattn compare --config NAME --attention A,B [--seeds N] [options]\n"
-        "       tsattn compare --config NAME --vary PATH=A,B [options]\n"
-        "       tsattn compare RUN RUN [RUN ...]",
-        description=_DESCRIPTION,
-        epilog=_ENDING,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = """tsattn compare --config NAME --attention A,B [--seeds N] [options]
+       tsattn compare --config NAME --vary PATH=A,B [options]
+       tsattn compare RUN RUN [RUN ...]"""
+    parser = SentenceParser(prog="tsattn compare", usage=usage, description=_DESCRIPTION, epilog=_ENDING)
     parser.add_argument("runs", nargs="*", metavar="RUN", help="folders of finished runs, the reference first")
     parser.add_argument("-c", "--config", metavar="NAME", help="a file, or the name of an included configuration")
     parser.add_argument("--attention", metavar="A,B", help="attentions to compare, the reference first: standard,mlr")
     parser.add_argument("--vary", action="append", metavar="PATH=A,B", help="values of another option, instead")
     parser.add_argument("--seeds", type=count, default=3, metavar="N", help="seeds of each model (default: 3)")
-    parser.add_argument("--margin", type=_share, default=0.01, help="differences below it are equal (default: 0.01)")
+    parser.add_argument("--margin", type=share, default=0.01, help="differences below it are equal (default: 0.01)")
     add_running_options(parser, jobs=None)
     parser.add_argument("--folder", metavar="DIR", help="working folder (default: runs/compare/NAME)")
     parser.add_argument("--output", metavar="DIR", help="folder of the figure (default: the working folder, or here)")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
+from typing import Any
 
-from tsattn.cli.sentence_parser import SentenceParser
-from tsattn.cli.words import take_attention
+from tsattn.cli.own_words import SentenceParser, count
+from tsattn.cli.words import as_pairs, take_descriptions
 from tsattn.errors import UserError, one_of
 
 __all__ = ["run"]
@@ -26,45 +26,33 @@ implementation executes on a CPU, zero-padded components included."""
 
 
 def run(words: list[str]) -> int:
-    """Print the costs of an attention as a table; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``cost``.
-    """
-    description, left = take_attention(words)
-    parser = _parser()
-    options = parser.parse_args(left)
-    given = {"attention": description, **vars(options)}
+    """Print the costs of an attention as a table; the exit code is 0, or a `UserError` is raised."""
+    described, pairs = take_descriptions(as_pairs(words))
+    options = _parser().parse_args([word for pair in pairs for word in pair if word is not None])
+    given = {"attention": described or None, **vars(options)}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != "max_length"]
     if missing:
         raise UserError(f"cost needs {' and '.join(missing)}")
-    print(_report(description, options))
+
+    from tsattn.experiments.dotted import with_values
+
+    whole = with_values({"model": {"backbone": {"attention": "standard"}}}, described)
+    print(_report(whole["model"]["backbone"]["attention"], options))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn cost",
-        description=_DESCRIPTION,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = SentenceParser(prog="tsattn cost", description=_DESCRIPTION)
     parser.add_argument("--attention", metavar="DESCRIPTION", default=argparse.SUPPRESS, help=_ATTENTION)
-    parser.add_argument("--d_model", type=_count, metavar="D", help="width of the tokens")
-    parser.add_argument("--num_heads", type=_count, metavar="H", help="number of query heads")
-    parser.add_argument("--tokens", type=_count, metavar="T", help="number of tokens")
-    parser.add_argument("--max_length", type=_count, metavar="T", help="length that blocks divide (default: --tokens)")
+    parser.add_argument("--d_model", type=count, metavar="D", help="width of the tokens")
+    parser.add_argument("--num_heads", type=count, metavar="H", help="number of query heads")
+    parser.add_argument("--tokens", type=count, metavar="T", help="number of tokens")
+    parser.add_argument("--max_length", type=count, metavar="T", help="length that blocks divide (default: --tokens)")
     parser.add_argument(
         "--dtype", type=_dtype, default="float32", help=f"number format of the key cache: {one_of(_DTYPES)}"
     )
     parser.add_argument("--causal", action="store_true", help="hide later tokens")
     return parser
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return int(text)
 
 
 def _dtype(text: str) -> str:
@@ -73,14 +61,14 @@ def _dtype(text: str) -> str:
     return text
 
 
-def _report(description: object, options: argparse.Namespace) -> str:
+def _report(description: Any, options: argparse.Namespace) -> str:
     import torch
 
     from tsattn.attention import build_attention
     from tsattn.attention.cost import closed_form, measured, measured_key_bytes
 
     attention = build_attention(
-        description,  # type: ignore[arg-type]  # whatever was typed; checked there
+        description,
         d_model=options.d_model,
         num_heads=options.num_heads,
         max_length=options.max_length or options.tokens,
@@ -107,7 +95,7 @@ def _report(description: object, options: argparse.Namespace) -> str:
         (f"cached key bytes, {options.dtype}", form.cached_key_bytes(dtype), held),
     ]
     lines = [f"{'one attention layer':36}{'closed form':>20}{'measured':>20}"]
-    for name, expected, seen in rows:
-        cells = ("" if number is None else f"{number:,}" for number in (expected, seen))
+    for name, *both in rows:
+        cells = ("" if number is None else f"{number:,}" for number in both)
         lines.append(f"{name:36}{'{:>20}{:>20}'.format(*cells)}".rstrip())
     return "\n".join([*lines, *([""] if notes else []), *notes])

@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
-from tsattn.cli.conversion_words import OPTIONS, add_words, convert_table
-from tsattn.cli.diagnosed_files import add_options, diagnose_file
+from tsattn.cli.own_words import SentenceParser
+from tsattn.cli.table_words import OPTIONS, add_table_words, convert_table, diagnose_table
 from tsattn.data.public.cards import CARDS, Card, card_of, data_root, fetch, reported
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.sentences import sentence
@@ -31,15 +31,11 @@ _ROOT = "folder of the files (default: $TSATTN_DATA, else data)"
 
 
 def run(words: list[str]) -> int:
-    """List, show, fetch or check data sets, look at a file or convert it; 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``datasets``.
-    """
+    """List, show, fetch or check data sets, look at a file or convert it; 0, or a `UserError` is raised."""
     options, unknown = _parser().parse_known_args(words or ["--help"])
     if unknown:
-        valid = OPTIONS if options.action == "convert" else ("--root",)
-        raise UserError(sentence(f"unrecognized arguments: {' '.join(unknown)}", options=[*valid], data_sets=()))
+        valid = [*OPTIONS.get(options.action, ["--root"]), *(["--overwrite"] if options.action in OPTIONS else [])]
+        raise UserError(sentence(f"unrecognized arguments: {' '.join(unknown)}", options=valid, data_sets=()))
     if options.action is None:
         raise UserError(f"datasets needs an action; valid: {one_of(_ACTIONS)}")
     root = data_root(options.root)
@@ -52,47 +48,41 @@ def run(words: list[str]) -> int:
     elif options.action == "convert":
         print(convert_table(options))
     elif options.action == "diagnose":
-        diagnose_file(options)
+        diagnose_table(options)
     else:
         _check([card_of(name) for name in options.names], root)
     return 0
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(SentenceParser):
     def error(self, message: str) -> NoReturn:
-        """One sentence instead of the usage and an exit."""
+        """Raise one sentence."""
+        action = self.prog.split()[-1]
         if "invalid choice" in message:
             wrong = message.split("invalid choice: ")[1].split(" (choose")[0].strip("'")
-            hint = did_you_mean(wrong, _ACTIONS)
-            raise UserError(f"unknown action {wrong!r}{hint}; valid: {one_of(_ACTIONS)}")
-        if "arguments are required" in message and self.prog.endswith("convert"):
-            raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
-        if message == "the following arguments are required: FILE":
-            raise UserError("diagnose needs a file: datasets diagnose FILE")
+            raise UserError(f"unknown action {wrong!r}{did_you_mean(wrong, _ACTIONS)}; valid: {one_of(_ACTIONS)}")
         if "arguments are required" in message:
-            raise UserError(f"{self.prog.split()[-1]} needs the name of a data set; valid: {one_of(CARDS)}")
-        raise UserError(
-            sentence(
-                message, options=[name for action in self._actions for name in action.option_strings], data_sets=()
-            )
-        )
+            needs = {
+                "convert": "convert needs a table and a folder to write: datasets convert IN OUT",
+                "diagnose": "diagnose needs a file: datasets diagnose FILE",
+            }
+            known = f"{action} needs the name of a data set; valid: {one_of(CARDS)}"
+            raise UserError(needs.get(action, known))
+        super().error(message)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="tsattn datasets", description=_DESCRIPTION, allow_abbrev=False)
+    parser = _Parser(prog="tsattn datasets", description=_DESCRIPTION)
     parser.add_argument("--root", metavar="DIR", help=_ROOT)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     for action, what in _ACTIONS.items():
-        sub = actions.add_parser(action, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False)
+        sub = actions.add_parser(action, help=what, description=f"{what.capitalize()}.")
         if action in ("info", "fetch"):
             sub.add_argument("name", metavar="NAME", help=f"one of {one_of(CARDS)}")
         elif action == "check":
             sub.add_argument("names", metavar="NAME", nargs="*", help=f"any of {one_of(CARDS)} (default: all)")
-        elif action == "convert":
-            add_words(sub)
-            continue
-        elif action == "diagnose":
-            add_options(sub)
+        elif action in OPTIONS:
+            add_table_words(sub, action)
         # left out, it leaves what was given before the action
         sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
     return parser

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.own_words import SentenceParser
+from tsattn.cli.words import session
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 
@@ -18,17 +19,12 @@ torch.export.load, an .onnx file for an ONNX runtime (extra: onnx)."""
 
 
 def run(words: list[str]) -> int:
-    """Export a run; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``export``.
-    """
+    """Export a run; the exit code is 0, or a `UserError` is raised."""
     options = _parser().parse_args(words)
     if options.run is None:
         raise UserError("export needs a trained model: --run DIR, the folder that `fit` has written")
     folder = RunFolder(options.run)
     folder.check_trained()
-    from tsattn.cli.session import session
     from tsattn.experiments.reopened import fitted_in
     from tsattn.forecaster.forecast_files import check_output, write_content
     from tsattn.predictors.exporting import FORMATS, exported, format_of
@@ -53,12 +49,7 @@ def run(words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn export",
-        description=_DESCRIPTION,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = SentenceParser(prog="tsattn export", description=_DESCRIPTION)
     parser.add_argument("--run", metavar="DIR", help="folder of a finished run (its refit, if there is one)")
     parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint, instead of that of the run")
     parser.add_argument("--output", metavar="FILE", help=".pt2 or .onnx file (default: model.pt2 in the run folder)")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import Namespace
-
+from tsattn import experiments
 from tsattn.cli.output import say
-from tsattn.cli.parsing import parse_command
-from tsattn.cli.run_words import check_trained_options
-from tsattn.cli.session import session
+from tsattn.cli.words import Words, session
 from tsattn.errors import UserError
-from tsattn.experiments import LIMITS, Experiment, Hooks, Result, RunFolder, resume, run
-from tsattn.experiments.measuring import labelled, title
-from tsattn.experiments.score_table import score_table, verdict
+from tsattn.experiments import Experiment, Hooks, Result, RunFolder, resume
+from tsattn.experiments.measuring import labelled, score_table, title, verdict
 from tsattn.experiments.warm_start import WarmStart
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
@@ -24,7 +21,7 @@ from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import all_fits
 
-__all__ = ["fit"]
+__all__ = ["run"]
 
 
 def _say(line: str) -> None:
@@ -32,47 +29,36 @@ def _say(line: str) -> None:
         say(line)
 
 
-def fit(words: Sequence[str], typed: Sequence[str]) -> int:
-    """Fit and test; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: after ``fit``, prepared by `tsattn.cli.words.prepare`.
-        typed: the words as they were typed, ``fit`` among them.
-    """
+def run(words: Words) -> int:
+    """Fit and test; the exit code is 0, or a `UserError` is raised."""
     with session():
-        experiment, options = parse_command("fit", words)
-        hooks = Hooks(
-            bar=Progress(None if sys.stdout.isatty() else _say),
-            say=_say,
-            command=["tsattn", *typed],
-            checkpoint=None if options.ckpt_path is None else Path(options.ckpt_path),
-            start=_start(experiment, options),
-        )
-        predictor = build_predictor(experiment.model["backbone"])
-        if not predictor.is_trained and not options.resume:
-            check_trained_options(words, predictor.name)
-        is_longer = any(word.startswith("--trainer.") for word in typed)
-        result = _result(experiment, options, hooks, is_longer)
+        result = _result(words)
         if result.tables:
             try:
-                _say_result(result, detail=options.detail)
+                _say_result(result, detail=words.options.detail)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt(f"the run is finished: its results are in {result.folder}") from stop
     return 0
 
 
-def _result(experiment: Experiment, options: Namespace, hooks: Hooks, is_longer: bool) -> Result:
-    if options.resume:
-        limits = {name: experiment.trainer[name] for name in LIMITS} if is_longer else None
-        return resume(options.resume, limits, refit=options.refit, hooks=hooks)
+def _result(words: Words) -> Result:
+    options, bar, command = words.options, Progress(None if sys.stdout.isatty() else _say), words.typed
+    if options.resume is not None:
+        hooks = Hooks(bar=bar, say=_say, command=command)
+        return resume(options.resume, words.limits, refit=options.refit, hooks=hooks)
+    experiment = words.experiment()
+    predictor = build_predictor(experiment.model["backbone"])
+    if not predictor.is_trained:
+        words.check_trained(predictor.name)
+    checkpoint = None if options.ckpt_path is None else Path(options.ckpt_path)
+    start = None if options.start is None else _start(experiment, options)
+    hooks = Hooks(bar=bar, say=_say, command=command, checkpoint=checkpoint, start=start)
     folder = options.run or (lambda data, predictor: RunFolder.dated("runs", data.name, predictor.name))
-    return run(experiment, folder, refit=options.refit, hooks=hooks)
+    return experiments.run(experiment, folder, refit=options.refit, hooks=hooks)
 
 
-def _start(experiment: Experiment, options: Namespace) -> WarmStart | None:
+def _start(experiment: Experiment, options: Namespace) -> WarmStart:
     """The model of the run that ``--start`` names."""
-    if options.start is None:
-        return None
     for name in ("refit", "ckpt_path"):
         if getattr(options, name):
             raise UserError(f"of --start and --{name} give one: a refit starts from nothing, a checkpoint has weights")
@@ -86,10 +72,10 @@ def _say_result(result: Result, *, detail: bool) -> None:
         _say("\n" + "\n".join(trained))
     if result.refitted is not None:
         _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
-    assert result.errors is not None
     predictor = result.fitted.predictor
+    windows = int(result.tables[predictor.name].scores()["windows"])
     tables = labelled(result.tables, predictor)
-    _say(f"\n{score_table(title(result.data, int(result.errors.scores()['windows'])), tables, detail=detail)}")
+    _say(f"\n{score_table(title(result.data, windows), tables, detail=detail)}")
     seen = predictor.context_length if predictor.context_length == predictor.task.context_length else None
     if sentences := verdict(tables, seen):
         _say("\n" + "\n".join(sentences))

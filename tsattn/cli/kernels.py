@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.own_words import SentenceParser
 from tsattn.errors import UserError, one_of
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ set."""
 
 
 def run(words: list[str]) -> int:
-    """Say which kernels are in use, or why none; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``kernels``.
-    """
+    """Say which kernels are in use, or why none; the exit code is 0, or a `UserError` is raised."""
     options = _parser().parse_args(words)
     from tsattn.ops.native.library import VARIABLE, build_library, find_library
 
@@ -45,12 +41,7 @@ def run(words: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn kernels",
-        description=_DESCRIPTION,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = SentenceParser(prog="tsattn kernels", description=_DESCRIPTION)
     parser.add_argument("--build", action="store_true", help="compile the kernels again on this machine")
     parser.add_argument(
         "--tune", action="store_true", help="measure the fastest chunk sizes on this machine, and keep them"

@@ -6,6 +6,8 @@ import re
 import shlex
 from pathlib import Path
 
+from tsattn.cli.words import as_pairs
+
 __all__ = ["ray_script", "slurm_script"]
 
 
@@ -17,7 +19,7 @@ def slurm_script(words: list[str], folder: Path, workers: int) -> str:
         folder: of the study.
         workers: number of tasks.
     """
-    command = shlex.join(["tsattn", "tune", *_without("--slurm", words)])
+    command = shlex.join(["tsattn", "tune", *_without(("--slurm",), words)])
     name = _job_name(folder.name)
     return f"""\
 #!/bin/bash
@@ -42,7 +44,7 @@ def ray_script(words: list[str], name: str, nodes: int) -> str:
         name: of the job.
         nodes: how many.
     """
-    kept = _without("--ray", _without("--slurm", words))
+    kept = _without(("--ray", "--slurm"), words)
     command = shlex.join(["tsattn", "benchmark", *kept])
     name = _job_name(name)
     return f"""\
@@ -86,15 +88,7 @@ def _job_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-def _without(option: str, words: list[str]) -> list[str]:
-    """Words without an option and its value."""
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip or word.startswith(f"{option}="):
-            skip = False
-        elif word == option:
-            skip = True
-        else:
-            kept.append(word)
-    return kept
+def _without(options: tuple[str, ...], words: list[str]) -> list[str]:
+    """Words without some options and their values."""
+    left = [(name, value) for name, value in as_pairs(words) if name not in options]
+    return [word for pair in left for word in pair if word is not None]

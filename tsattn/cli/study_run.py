@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from optuna import Study
-from optuna.trial import Trial
+from optuna.trial import FrozenTrial, Trial
 
 from tsattn.cli.output import say
-from tsattn.cli.study_folder import write_study
 from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION, Experiment
-from tsattn.experiments.fingerprint import fingerprint
+from tsattn.experiments.experiment import fingerprint
+from tsattn.experiments.run_folder import versions
+from tsattn.experiments.run_sizes import device_type
+from tsattn.saved_folders import write_text, write_whole
 from tsattn.tuning import (
     HeldData,
     Search,
@@ -30,9 +34,12 @@ from tsattn.tuning import (
     run_trial,
     storage_errors,
 )
+from tsattn.tuning.report import figures, front, importances, trial_table
 from tsattn.tuning.study import FILE, reason
 
 __all__ = ["tune"]
+
+_FACTS = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", "selected_by")
 
 
 @storage_errors()
@@ -81,9 +88,7 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
     done = counted(study.get_trials(deepcopy=False))
     say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
     command = ["tsattn", "tune", *words]
-
-    def write() -> None:
-        write_study(base, held, study, search, folder, folds=options.cv, as_it_is=as_it_is, command=command)
+    write = partial(_write, base, held, study, search, folder, options.cv, as_it_is, command)
 
     def objective(trial: Trial) -> list[float]:
         return run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=options.cv)
@@ -107,3 +112,57 @@ def _say_result(study: Study, folder: Path) -> None:
     for path, value in best.params.items():
         say(f"  {path}: {f'{value:.4g}' if isinstance(value, float) else value}")
     say(f"train and test it with `tsattn fit --config {folder / 'best.yaml'}`")
+
+
+def _write(
+    base: Experiment,
+    held: HeldData,
+    study: Study,
+    search: Search,
+    folder: Path,
+    folds: int,
+    as_it_is: dict[str, Any] | None,
+    command: list[str],
+) -> None:
+    """Write the files of the study folder, each all or nothing: several processes may do so at once."""
+    trials = study.get_trials(deepcopy=False)
+    write_text(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
+    best = best_trial(study)
+    if best is None:
+        return
+    configs = {}
+    of_folds = f", the mean of {folds} rolling origins" if folds else ""
+    for trial in {one.number: one for one in [*front(study), best]}.values():
+        score = f"validation {error_word(trial)} {trial.values[0]:.6g}{of_folds}"
+        head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
+        configs[f"trial_{trial.number}.yaml"] = head + search.experiment(base, trial.params).to_yaml()
+    write_text(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
+    if len(search.objectives) > 1:
+        (folder / "front").mkdir(exist_ok=True)
+        for name, text in configs.items():
+            write_text(folder / "front" / name, text)
+        for file in (folder / "front").glob("trial_*.yaml"):
+            if file.name not in configs:  # beaten since
+                file.unlink(missing_ok=True)
+    default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
+    states = [trial.state.name.lower() for trial in trials]
+    summary = {
+        "study": study.study_name,
+        "data": held.of(base).name,
+        "objectives": list(search.objectives),
+        "constraints": dict(search.constraints),
+        "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
+        "trials": {state: states.count(state) for state in sorted(set(states))},
+        "best": {"trial": best.number, "values": best.values, "params": best.params, **_facts(best)},
+        "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
+        "front": [trial.number for trial in front(study)],
+        "importance": importances(study),
+        "versions": versions(command, device_type(base)),
+    }
+    write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    for name, figure in figures(study, search).items():
+        write_whole(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=130))
+
+
+def _facts(trial: FrozenTrial) -> dict[str, Any]:
+    return {name: trial.user_attrs.get(name) for name in _FACTS}

@@ -7,13 +7,12 @@ import os
 import re
 import shlex
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 from tsattn.cli.output import say
-from tsattn.cli.sentence_parser import SentenceParser
+from tsattn.cli.own_words import SentenceParser, at_least, count
 from tsattn.cli.slurm import slurm_script
-from tsattn.cli.words import prepare
+from tsattn.cli.words import Words, as_pairs, session
 from tsattn.errors import UserError, one_of, without_password
 from tsattn.experiments.configs import config_names, find_config
 
@@ -38,31 +37,26 @@ The study folder holds best.yaml, which `fit --config` takes; trials.csv; study.
 
 
 def run(words: list[str]) -> int:
-    """Run or go on with a study; the exit code is 0, or a `UserError` is raised.
-
-    Args:
-        words: the words after ``tune``.
-    """
+    """Run or resume a study; the exit code is 0, or a `UserError` is raised."""
     options, rest = _parser().parse_known_args(words)
     if options.search is None:
         raise UserError(f"tune needs a search space: --search NAME, a file or one of {one_of(config_names(_SEARCHES))}")
     if not rest:
         raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
-    if any(word.partition("=")[0] in _OF_FIT_ALONE for word in rest):
+    if any(name in _OF_FIT_ALONE for name, _ in as_pairs(rest)):
         raise UserError(
             f"tune takes none of {one_of(_OF_FIT_ALONE)}: its results lie in --study, trials start afresh, and "
             "`fit --config best.yaml` trains the best of them"
         )
     if "://" in (options.study or ""):
         raise UserError("--study is a folder; the URL of a database is for --storage")
-    prepared = prepare(["fit", *rest])
+    taken = Words("fit", rest)
     file = find_config(options.search, "search space", _SEARCHES)
     folder = Path(options.study) if options.study else _default_folder(rest, file)
     shown = [without_password(word) for word in words]
-    options.password_typed = shown != words
-    hint = f"; give the password in {STORAGE}, PGPASSWORD or a passfile"
-    options.password_hint = hint if options.password_typed else ""
-    if options.password_typed:
+    hint = ""
+    if shown != words:
+        hint = f"; give the password in {STORAGE}, PGPASSWORD or a passfile"
         print(_SEEN, file=sys.stderr)
     options.storage = options.storage or os.environ.get(STORAGE) or None
     if options.slurm:
@@ -71,19 +65,16 @@ def run(words: list[str]) -> int:
     if options.test and (folder / "test").exists():
         raise UserError(f"{folder / 'test'} exists: the best trial is tested once, and that was done")
 
-    from tsattn.cli.parsing import parse_command
-    from tsattn.cli.session import session
     from tsattn.cli.study_run import tune
     from tsattn.tuning import read_search
 
     search = read_search(file)
     try:
         with session():
-            experiment, _ = parse_command("fit", prepared[1:])
-            tune(experiment, search, folder, options, shown)
+            tune(taken.experiment(), search, folder, options, shown)
         return _test_best(folder) if options.test else 0
     except KeyboardInterrupt as stop:
-        how = f"go on with `{shlex.join(['tsattn', 'tune', *shown])}`{options.password_hint}"
+        how = f"go on with `{shlex.join(['tsattn', 'tune', *shown])}`{hint}"
         raise KeyboardInterrupt(str(stop) or how) from stop
 
 
@@ -91,14 +82,13 @@ def _test_best(folder: Path) -> int:
     """Train and test the best, which the first of several workers does; the exit code."""
     from filelock import FileLock, Timeout
 
-    from tsattn.cli.fit import fit
+    from tsattn.cli import fit
 
     run = folder / "test"
     try:
         with FileLock(folder / ".test.lock", timeout=0):
             if not run.exists():
-                typed = ["fit", "--config", str(folder / "best.yaml"), "--run", str(run)]
-                return fit(prepare(typed)[1:], typed)
+                return fit.run(Words("fit", ["--config", str(folder / "best.yaml"), "--run", str(run)]))
     except Timeout:
         pass
     say(f"another worker tests the best trial, or has done so: {run}")
@@ -111,44 +101,22 @@ def _parser() -> argparse.ArgumentParser:
         usage="tsattn tune --config NAME --search NAME [--trials N] [--timeout TIME] [options of fit]",
         description=_DESCRIPTION,
         epilog=_ENDING,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--search", metavar="NAME", help="search space: a file, or a name under search/")
-    parser.add_argument(
-        "--trials",
-        type=_count,
-        metavar="N",
-        help="finished trials, pruned ones included (default: 40; with --timeout: no limit)",
+    add = parser.add_argument
+    add("--search", metavar="NAME", help="search space: a file, or a name under search/")
+    trials = "finished trials, pruned ones included (default: 40; with --timeout: no limit)"
+    add("--trials", type=count, metavar="N", help=trials)
+    add("--timeout", type=_seconds, metavar="TIME", help="start no trial after 90s, 30m, 2h or 1h30m")
+    add("--study", metavar="DIR", help="study folder, which names the study (default: runs/tune/CONFIG-SEARCH)")
+    storage = (
+        "database, instead of an SQLite file in the study folder "
+        f"(default: ${STORAGE}); put its password into ${STORAGE}, PGPASSWORD or a passfile"
     )
-    parser.add_argument("--timeout", type=_seconds, metavar="TIME", help="start no trial after 90s, 30m, 2h or 1h30m")
-    parser.add_argument(
-        "--study", metavar="DIR", help="study folder, which names the study (default: runs/tune/CONFIG-SEARCH)"
-    )
-    parser.add_argument(
-        "--storage",
-        metavar="URL",
-        help="database, instead of an SQLite file in the study folder "
-        f"(default: ${STORAGE}); put its password into ${STORAGE}, PGPASSWORD or a passfile",
-    )
-    parser.add_argument(
-        "--cv", type=_folds, default=0, metavar="K", help="validate on K rolling origins before the test set"
-    )
-    parser.add_argument("--test", action="store_true", help="train the best trial at the end, and test it once")
-    parser.add_argument("--slurm", type=_count, metavar="N", help="print a SLURM script of N workers and end")
+    add("--storage", metavar="URL", help=storage)
+    add("--cv", type=at_least(2), default=0, metavar="K", help="validate on K rolling origins before the test set")
+    add("--test", action="store_true", help="train the best trial at the end, and test it once")
+    add("--slurm", type=count, metavar="N", help="print a SLURM script of N workers and end")
     return parser
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
-    return int(text)
-
-
-def _folds(text: str) -> int:
-    if not re.fullmatch(r"\d+", text.strip()) or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 2, not {text}")
-    return int(text)
 
 
 def _seconds(text: str) -> float:
@@ -161,7 +129,6 @@ def _seconds(text: str) -> float:
 
 
 def _default_folder(rest: list[str], search: Path) -> Path:
-    """The same for the same command, which goes on with its study."""
-    words = [part for word in rest for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
-    configs = [value for name, value in pairwise(words) if name in ("-c", "--config")]
+    """The same for the same command, which resumes its study."""
+    configs = [value for name, value in as_pairs(rest) if name in ("-c", "--config") and value is not None]
     return Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(search)]))

@@ -1,205 +1,339 @@
-"""Rewriting the words of a command before they are parsed: short names, configurations by name, run folders."""
+"""Words of a command that takes an experiment: its own options, a run folder, and the experiment.
+
+jsonargparse parses the experiment. Three things are done to words before: a run folder brings its configuration, a path
+of a table becomes `--data`, and what is said of backbone and attention is set in the parsed description, by the rules
+of `overrides` in Python. For that, jsonargparse has no type: naming another kind must drop the arguments of the old
+one, and the kind may stand in any configuration that is read.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import contextlib
+import logging
+import os
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tsattn.cli.run_words import Pair, of_a_resumed_run, of_a_start, of_a_trained_run
-from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.cli.command_options import Option, own_options
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config, read_config
+from tsattn.experiments.run_folder import LIMITS, RunFolder
 
-__all__ = ["prepare", "take_attention"]
+if TYPE_CHECKING:
+    from tsattn.experiments import Experiment
 
-_FLAGS = ("--overwrite", "--refit", "--detail")  # which have no value
+__all__ = ["Words", "as_pairs", "numbers", "parse_command", "session", "take_descriptions"]
+
+Pair = tuple[str, str | None]  # a flag and its value
+
+_FLAGS = ("--overwrite", "--refit", "--detail", "--print_config")  # which have no value
 _ONE_PATH = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 _BACKBONE = "--model.backbone"
-_ATTENTION = "--model.backbone.attention"
+_TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow")
+# of the data, what a trained model knows already
+_KNOWN = (
+    *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
+    *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
+)
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+_TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
+# these have a sentence of their own
+_REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
+# of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
 
 
-def prepare(words: list[str]) -> list[str]:
-    """The words of a command in the form that the parser takes.
+@contextlib.contextmanager
+def session() -> Iterator[None]:
+    """Silence Lightning, show warnings as lines, and raise errors as `user_errors` does."""
+    from tsattn.experiments.schema import user_errors
+    from tsattn.training.execution import quiet_lightning
 
-    Every `--name=value` becomes two words. A configuration is found by its bare name. `--attention` stands for
-    `--model.backbone.attention`; flags that reach into the description of backbone or attention are merged with that of
-    the configuration into one complete description. `--run DIR` of a finished run brings its configuration and best
-    checkpoint, `fit --resume DIR` that of an unfinished one, or one that is to be trained longer, and its last;
-    `fit --start DIR` the configuration of a run, unless another is named.
+    os.environ.setdefault("JSONARGPARSE_DEPRECATION_WARNINGS", "off")  # Lightning's, not the user's
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setFormatter(logging.Formatter("warning: %(message)s"))
+    shown.setLevel(logging.WARNING)
+    logging.getLogger("tsattn").addHandler(shown)
+    try:
+        with quiet_lightning(), user_errors():
+            yield
+    finally:
+        logging.getLogger("tsattn").removeHandler(shown)
+
+
+def parse_command(command: str, words: list[str]) -> tuple[Experiment, Namespace]:
+    """The experiment that the words after a command describe, and its other options."""
+    taken = Words(command, words)
+    return taken.experiment(), taken.options
+
+
+class Words:
+    """Words after a command, taken apart; nothing heavy is imported before `experiment`.
+
+    Args:
+        command: its name.
+        words: after it.
+
+    Attributes:
+        typed: the whole command.
+        options: those of the command.
+        pairs: those of the experiment, with their values.
+        limits: of the Trainer, that a resumed run is given.
 
     Raises:
-        UserError: if a configuration or run folder is not there, a flag would do nothing beside the folder, or a
-            description cannot be merged.
+        UserError: if a configuration or run folder is not there, or a flag would do nothing.
     """
-    command, *rest = words
-    pairs = _pairs(rest)
-    for name, value in pairs:
-        if name in _FLAGS and value is not None:
-            raise UserError(f"{name} takes no value, not {value}: give it, or leave it out")
-    for name in _ONE_PATH:  # of which the parser would take the last, without a word
-        given = [*dict.fromkeys(value for flag, value in pairs if flag == name and value is not None)]
-        if len(given) > 1:
-            raise UserError(f"{name} is given {len(given)} times, as {one_of(given)}; give it once")
-    wants_help = any(name in ("-h", "--help") or name.endswith(".help") for name, _ in pairs)
-    if command != "fit" and not wants_help:
-        _check_one_device(command, pairs)
-        folders = [value for name, value in pairs if name == "--run"]
-        if folders:
-            pairs = of_a_trained_run(command, pairs, folders[-1])
-        elif all(name != "--ckpt_path" for name, _ in pairs):
-            raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
-    if command == "fit" and any(name == "--resume" for name, _ in pairs) and not wants_help:
-        pairs = of_a_resumed_run(pairs)
-    if command == "fit" and any(name == "--start" for name, _ in pairs) and not wants_help:
-        pairs = of_a_start(pairs)
-    if command == "fit" and not pairs:
-        raise UserError(
-            f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}; "
-            "or a table of your own: --data CSVDataModule --data.path FILE"
-        )
-    pairs = _with_scenarios(pairs)
-    plain, configs, overrides = [], [], []
-    for name, value in pairs:
-        if name in ("-c", "--config") and value is not None:
-            configs.append(find_config(value))
-            read_config(configs[-1])
-            value = str(configs[-1])
-        elif _names(name, "--attention"):
-            name = _ATTENTION + name.removeprefix("--attention")
-        if _names(name, _BACKBONE):
-            overrides.append(_override(name, value))
-        else:
-            plain += [name] if value is None else [name, value]
-    if overrides:
-        merged = _merge(_configured_backbone(configs), overrides, _BACKBONE)
-        plain += [_BACKBONE, merged if isinstance(merged, str) else json.dumps(merged)]
-    return [command, *plain]
 
-
-def _with_scenarios(pairs: list[Pair]) -> list[Pair]:
-    """With all files of `--future` as one list, in their order."""
-    files = [value for name, value in pairs if name == "--future"]
-    if not files or None in files:
-        return pairs
-    return [*(pair for pair in pairs if pair[0] != "--future"), ("--future", json.dumps(files))]
-
-
-def _check_one_device(command: str, pairs: list[Pair]) -> None:
-    """Refuse several devices where each window must count once; those of the training do not matter there."""
-    for name, value in pairs:
-        if name in ("--trainer.devices", "--trainer.num_nodes") and value not in ("1", "auto", "[0]"):
+    def __init__(self, command: str, words: list[str]) -> None:
+        self.command, self._own = command, own_options(command)
+        self.typed = ["tsattn", command, *words]
+        self.limits: dict[str, Any] = {}
+        typed = as_pairs(words)
+        self._check(typed)
+        values = [(name, value) for name, value in typed if name in self._own]
+        self.options = _parsed(self._own, values)
+        self.pairs = [pair for pair in typed if pair[0] not in self._own]
+        wants_help = any(name.endswith(".help") for name, _ in typed)
+        if command == "fit" and not typed:
             raise UserError(
-                f"{command} runs on one device, so that no window counts twice: {name} must be 1, not {value}"
+                f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}; "
+                "or a table of your own: --data CSVDataModule --data.path FILE"
             )
+        if command == "fit" and self.options.resume is not None:
+            self._resume()
+        elif command == "fit" and self.options.start is not None:
+            self._start()
+        elif command != "fit" and not wants_help:
+            self._check_one_device()
+            if self.options.run is not None:
+                self._reopen({name for name, _ in typed})
+            elif self.options.ckpt_path is None:
+                raise UserError(f"{command} needs a trained model: --run DIR, the folder that `fit` has written")
+        self.pairs = [self._with_place(pair) for pair in self.pairs]
+
+    def _check(self, pairs: list[Pair]) -> None:
+        for name, value in pairs:
+            if name in _FLAGS and value is not None:
+                raise UserError(f"{name} takes no value, not {value}: give it, or leave it out")
+        for name in _ONE_PATH:
+            given = [*dict.fromkeys(value for flag, value in pairs if flag == name and value is not None)]
+            if len(given) > 1:
+                raise UserError(f"{name} is given {len(given)} times, as {one_of(given)}; give it once")
+        if self.command == "fit" and ("--resume", None) in pairs:
+            raise self._not_to_resume()
+
+    def _with_place(self, pair: Pair) -> Pair:
+        """Find a configuration by its name."""
+        name, value = pair
+        if name not in ("-c", "--config") or value is None:
+            return pair
+        path = find_config(value)
+        read_config(path)
+        return name, str(path)
+
+    def _check_one_device(self) -> None:
+        """Refuse several devices where each window must count once; those of the training do not matter there."""
+        for name, value in self.pairs:
+            if name in ("--trainer.devices", "--trainer.num_nodes") and value not in ("1", "auto", "[0]"):
+                raise UserError(
+                    f"{self.command} runs on one device, so that no window counts twice: {name} must be 1, not {value}"
+                )
+
+    def _reopen(self, typed: set[str]) -> None:
+        """Put the configuration of a finished run first, and take its checkpoint: to forecast, that of a refit."""
+        run = RunFolder(self.options.run)
+        run.check_trained()
+        has_input = "--input" in typed
+        # which rows a window of a part begins at is decided by the split
+        is_beyond = self.command == "predict" or (self.command == "attention" and "--window" not in typed)
+        idle = _KNOWN + (("resident_gb", *_SPLIT) if is_beyond else ())
+        idle += ("path", "root", "folder", "verify") if has_input else ()
+        data = read_config(run.config).get("data")
+        arguments = (data.get("init_args") or {}) if isinstance(data, dict) else {}
+        own = [name for name in self._own if name not in ("--run", "--ckpt_path")]
+        valid = [*own, "--ckpt_path", *(f"--data.{name}" for name in arguments if name not in idle)]
+        listed = one_of([*valid, *(f"--trainer.{name}" for name in _TRAINER)])
+        for name, _ in self.pairs:
+            if name in ("-c", "--config"):
+                raise UserError(
+                    f"{self.command} --run takes the configuration of the run; valid beside it are {listed}"
+                )
+            if _does_nothing(name, idle) or (has_input and name in ("--data", "--data.class_path")):
+                also = " and --input" if has_input and name.startswith("--data") else ""
+                raise UserError(
+                    f"{name} would do nothing beside --run{also}: a trained model stays as it is; valid are {listed}"
+                )
+        self.pairs = [("--config", str(run.config)), *self.pairs]
+        self.options.ckpt_path = self.options.ckpt_path or str(run.forecasting_checkpoint() if is_beyond else run.best)
+
+    def _resume(self) -> None:
+        """Resume a run as it was: limits of the Trainer are all that may be given."""
+        names = [f"--trainer.{name}" for name in LIMITS]
+        self.limits = {name.removeprefix("--trainer."): value for name, value in self.pairs if name in names}
+        others = {name for name in self._own if getattr(self.options, name[2:]) not in (None, False)}
+        if any(name not in names for name, _ in self.pairs) or not others <= {"--resume", "--refit", "--detail"}:
+            raise self._not_to_resume()
+        run = RunFolder(self.options.resume)
+        run.check_resumable(longer=bool(self.limits) or (self.options.refit and not run.refit.exists()))
+        self.pairs = [("--config", str(run.config)), *self.pairs]
+
+    def _not_to_resume(self) -> UserError:
+        names = one_of(f"--trainer.{name}" for name in LIMITS)
+        return UserError(
+            f"fit --resume DIR goes on with a run as it was, and takes no other option than {names}, "
+            "to train it longer, and --refit"
+        )
+
+    def _start(self) -> None:
+        """Put the configuration of the run that a training starts from first, unless another is named."""
+        run = RunFolder(self.options.start)
+        run.check_trained()
+        if all(name not in ("-c", "--config") for name, _ in self.pairs):
+            self.pairs = [("--config", str(run.config)), *self.pairs]
+
+    def check_trained(self, predictor: str) -> None:
+        """Refuse options of a training that were typed for a predictor that is not trained; those of a file may stay.
+
+        Raises:
+            UserError: naming the option, and those that do something.
+        """
+        for name, _ in self.pairs:
+            root, _, option = name.removeprefix("--").partition(".")
+            option = option.partition(".")[0].removesuffix("+")
+            trainer = (*_TRAINER, *_REFUSED, "fast_dev_run")
+            idle = (root == "model" and option not in _FITTED) or (root == "trainer" and option not in trainer)
+            if option and idle:
+                valid = [*(f"--model.{one}" for one in _FITTED), *(f"--trainer.{one}" for one in _TRAINER)]
+                raise UserError(f"{name} would do nothing: {predictor} is not trained; valid are {one_of(valid)}")
+
+    def experiment(self) -> Experiment:
+        """Parse the experiment.
+
+        Raises:
+            UserError: for a word that is not valid; the message lists what is.
+            SystemExit: if the words ask to print the configuration.
+        """
+        from tsattn.experiments import Experiment
+        from tsattn.experiments.dotted import with_values
+        from tsattn.experiments.schema import parsed_words, plain
+
+        descriptions, pairs = take_descriptions(self.pairs)
+        words, prints = list[str](), False
+        for name, value in pairs:
+            if name == "--print_config":
+                prints = True
+            elif not name.startswith("-") and self.command == "fit" and _is_table(name):
+                words += ["--data", _class_of(name), "--data.path", name]
+            else:
+                words += [name] if value is None else [name, value]
+        parts = parsed_words(words, f"tsattn {self.command}", ("--attention", *self._own))
+        if descriptions:
+            parts.model.backbone = with_values(plain(parts), descriptions)["model"]["backbone"]
+        if prints:
+            print(yaml.safe_dump(plain(parts), sort_keys=False), end="")
+            raise SystemExit(0)
+        return Experiment.of_parts(parts)
+
+    def input_files(self, experiment: Experiment) -> list[str | None]:
+        """The file of the data, and that of ``--input``, where there are such."""
+        return [(experiment.data.get("init_args") or {}).get("path"), getattr(self.options, "input", None)]
 
 
-def take_attention(words: list[str]) -> tuple[Any, list[str]]:
-    """The description that `--attention` and `--attention.ARGUMENT` spell, and the words that are left.
-
-    Returns:
-        the description, unchecked, or None where there is no such flag; the words without those flags.
-
-    Raises:
-        UserError: if a flag lacks its value, or an argument is set of what has none.
-    """
-    overrides, left = [], []
-    for name, value in _pairs(words):
-        if _names(name, "--attention"):
-            overrides.append(_override(name, value))
-        else:
-            left += [name] if value is None else [name, value]
-    return (_merge("standard", overrides, "--attention") if overrides else None), left
-
-
-def _pairs(words: list[str]) -> list[Pair]:
+def as_pairs(words: Iterable[str]) -> list[Pair]:
     """Flags with their values; a word without a flag stands alone."""
     pairs: list[Pair] = []
     for word in words:
-        if word.startswith("-") and not _is_number(word):
+        if word.startswith("-") and not re.fullmatch(r"-[\d.].*|-inf|-nan", word):
             name, equals, value = word.partition("=")
-            # the parser takes the form of a printed configuration only after an equals sign
-            joined = name == "--print_config"
-            pairs.append((word, None) if joined else (name, value if equals else None))
-        elif pairs and pairs[-1][1] is None and _takes_value(pairs[-1][0]):
+            pairs.append((name, value if equals else None))
+        elif pairs and pairs[-1][1] is None and pairs[-1][0].startswith("-") and pairs[-1][0] != "--print_config":
             pairs[-1] = (pairs[-1][0], word)
         else:
             pairs.append((word, None))
     return pairs
 
 
-def _takes_value(name: str) -> bool:
-    return name.startswith("-") and name not in ("-h", "--help") and "print_config" not in name
+def numbers(name: str, given: str | None) -> str | list[int] | None:
+    """A word such as ``all`` as it is, and ``0,2`` as numbers.
 
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def _configured_backbone(configs: list[Path]) -> object:
-    """The description of the backbone in the last configuration that has one."""
-    backbone: object = DEFAULT_BACKBONE
-    for path in configs:
-        model = read_config(path).get("model")
-        backbone = (model.get("backbone") if isinstance(model, Mapping) else None) or backbone
-    return backbone
-
-
-def _names(flag: str, root: str) -> bool:
-    """Whether a flag names a description or reaches into it."""
-    return flag == root or flag.startswith(f"{root}.")
-
-
-def _override(flag: str, value: str | None) -> tuple[str, Any]:
-    if value is None:
-        raise UserError(f"{flag} needs a value")
-    return flag, _value(value)
-
-
-def _merge(description: object, overrides: list[tuple[str, Any]], root: str) -> object:
-    """The description with the flags applied in order; naming a kind starts a description afresh.
-
-    Arguments that stand before the first kind are of it. Flags of the attention come last, wherever they stand: they
-    must outlive another kind of backbone.
+    Raises:
+        UserError: for anything else.
     """
-    own, attention = ([one for one in overrides if _names(one[0], _ATTENTION) is its] for its in (False, True))
-    for name, value in [*_kind_first(own, root), *_kind_first(attention, _ATTENTION)]:
-        path = name.removeprefix(root).split(".")[1:]
-        description = _set(description, path, value, root)
-    return description
+    if given is None or given.isalpha():
+        return given
+    if not re.fullmatch(r"\d+(,\d+)*", given.replace(" ", "").strip("[]")):
+        raise UserError(f"{name} must be all, or numbers as 0,2, not {given}")
+    return [int(number) for number in given.strip("[]").split(",")]
 
 
-def _kind_first(overrides: list[tuple[str, Any]], root: str) -> list[tuple[str, Any]]:
-    first = next((at for at, (flag, _) in enumerate(overrides) if flag == root or flag.endswith(".kind")), 0)
-    return [*overrides[first : first + 1], *overrides[:first], *overrides[first + 1 :]]
+def _parsed(own: dict[str, Option], pairs: list[Pair]) -> Namespace:
+    """The options of a command; `--future` may be given several times."""
+    found = Namespace()
+    for name, option in own.items():
+        default = yaml.safe_load(option.default) if option.default else None
+        setattr(found, name[2:], default if option.value else False)
+    for name, value in pairs:
+        parsed = own[name].parsed(value)
+        earlier = getattr(found, name[2:]) or []
+        setattr(found, name[2:], [*earlier, parsed] if name == "--future" else parsed)
+    return found
 
 
-def _set(description: object, path: list[str], value: Any, name: str) -> object:
-    if not path:
-        return value
-    if path == ["kind"]:
-        return {"kind": value}
-    if isinstance(description, str):
-        description = {"kind": description}
-    if not isinstance(description, Mapping):
-        raise UserError(f"{name} is {description!r}, so {name}.{path[0]} cannot be set alone; give all of {name}")
-    if name == _BACKBONE and path[0] == "attention":
-        attention = description.get("attention") or "standard"
-        return {**description, "attention": _set(attention, path[1:], value, _ATTENTION)}
-    if len(path) > 1:
-        raise UserError(f"unknown argument {name}.{'.'.join(path)}; {name}.{path[0]} is one value, set it whole")
-    return {**description, path[0]: value}
+def _is_table(word: str) -> bool:
+    return word.endswith(_TABLES) or Path(word).is_dir()
 
 
-def _value(text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
+def _class_of(path: str) -> str:
+    """The DataModule that reads a table: a folder that `datasets convert` has written is known by its records."""
+    from tsattn.data.mapped import is_panel_folder
+
+    return "MappedDataModule" if is_panel_folder(Path(path)) else "CSVDataModule"
+
+
+def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
+    """Take what is said of backbone and attention, by dotted paths, from the other flags.
+
+    Arguments may stand before the kind that they are of; naming a kind once more starts afresh.
+
+    Raises:
+        UserError: for a flag without a value, or one that reaches into a value.
+    """
+    found: dict[str, Any] = {}
+    left, named = [], set()
+    for name, value in pairs:
+        path = name.replace("--attention", f"{_BACKBONE}.attention").removeprefix("--")
+        if not f"{path}.".startswith(f"{_BACKBONE}.".removeprefix("--")):
+            left.append((name, value))
+            continue
+        if value is None:
+            raise UserError(f"{name} needs a value")
+        *_, argument = path.removeprefix("model.backbone").removeprefix(".attention").partition(".")
+        if "." in argument:
+            raise UserError(f"unknown argument {name}; {name.rpartition('.')[0]} is one value, set it whole")
+        root = path.removesuffix(".kind")
+        if argument in ("", "kind"):
+            if root in named:
+                found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}
+            named.add(root)
+        try:
+            found[path] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            found[path] = value
+    return found, left
+
+
+def _does_nothing(name: str, idle: Iterable[str]) -> bool:
+    """Whether a flag changes neither which data a trained model is given nor how it computes."""
+    root, _, rest = name.removeprefix("--").partition(".")
+    part = rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
+    if root == "data":
+        return part in idle
+    if root == "trainer":
+        return part not in (*_TRAINER, *_REFUSED)
+    return root in ("model", "attention", "seed_everything")

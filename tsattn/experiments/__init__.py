@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
     from tsattn.experiments.result import Result
-    from tsattn.experiments.resuming import resume
     from tsattn.experiments.run_folder import LIMITS, RunFolder
-    from tsattn.experiments.running import Hooks, run
+    from tsattn.experiments.running import Hooks, resume, run
 
 _HOMES = {
     "LIMITS": "run_folder",
@@ -22,7 +21,7 @@ _HOMES = {
     "Hooks": "running",
     "Result": "result",
     "RunFolder": "run_folder",
-    "resume": "resuming",
+    "resume": "running",
     "run": "running",
 }
 

@@ -1,4 +1,4 @@
-"""The calibration of a run: which windows it has, and what is noted of it."""
+"""The calibration of a run: its windows, and what is noted of it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,7 @@ class CalibratedRun:
 
     @classmethod
     def of(cls, data: ForecastDataModule, calibrate: bool | float, output: Output) -> Self:
-        """The parts of data that are set up.
-
-        Args:
-            data: of the run.
-            calibrate: the option of the experiment.
-            output: of the model.
+        """Part data that are set up, by the option of the experiment and the output of the model.
 
         Raises:
             UserError: for too few validation windows, before anything is fitted.
@@ -58,13 +53,7 @@ class CalibratedRun:
     def calibrated(
         self, fitted: FittedPredictor, execution: Execution, say: Callable[[str], None]
     ) -> tuple[FittedPredictor, dict[str, Any]]:
-        """The predictor with its scores, and what is known of them; as it is where nothing is calibrated.
-
-        Args:
-            fitted: the predictor.
-            execution: where to compute.
-            say: takes a line about it.
-        """
+        """The predictor with its scores, and facts about them; as it is where nothing is calibrated."""
         if self.data is None:
             return fitted, {}
         scores = conformal_scores(fitted.predictor, self.data, execution)

@@ -22,7 +22,7 @@ def config_names(pattern: str = "*.yaml") -> list[str]:
 
 
 def find_config(name: str | Path, what: str = "configuration", pattern: str = "*.yaml") -> Path:
-    """The file of this name, or one of those that come with tsattn.
+    """The file of this name, or an included one.
 
     Raises:
         UserError: if there is none; the message lists those that match the pattern.
@@ -53,14 +53,11 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def check_sections(content: Mapping[str, Any], source: str = "") -> None:
-    """Refuse a description whose keys are not those of an experiment, or that does not hold options under them.
+    """Refuse a description whose keys are not those of an experiment, or that holds no options under them.
 
     Args:
         content: plain data by the keys of the YAML.
         source: the beginning of the message.
-
-    Raises:
-        UserError: naming the key and what is valid.
     """
     if not isinstance(content, Mapping):
         what = f"{source}an experiment is a mapping of {one_of(SECTIONS)}, not {shown(repr(content))}"
@@ -76,12 +73,15 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
         raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
     if isinstance(data, Mapping) and data and not {"class_path", "init_args"} & set(data):
         raise UserError(f"{source}data must name a class as class_path, with the arguments of that under init_args")
-    if isinstance(data, Mapping) and "class_path" in data:
-        for name in data:
-            if name not in ("class_path", "init_args", "dict_kwargs"):
-                raise UserError(
-                    f"{source}data has no key {name!r} beside class_path; arguments of the class belong under init_args"
-                )
+    others = (
+        {*data} - {"class_path", "init_args", "dict_kwargs"}
+        if isinstance(data, Mapping) and "class_path" in data
+        else ()
+    )
+    for name in others:
+        raise UserError(
+            f"{source}data has no key {name!r} beside class_path; arguments of the class belong under init_args"
+        )
 
 
 def _folders() -> list[Path]:

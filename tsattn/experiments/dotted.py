@@ -14,33 +14,29 @@ from tsattn.predictors import complete_predictor
 __all__ = ["complete", "full_path", "get_at", "paths", "with_values"]
 
 BACKBONE = "model.backbone"
-_ATTENTION = f"{BACKBONE}.attention"
 _DATA = "data.init_args."
 _PREDICTOR = re.compile(rf"{re.escape(BACKBONE)}(\.members\.\d+)?")  # a description of a predictor
+_NONE = object()
 
 
 def full_path(path: str) -> str:
     """The path in the YAML of what may be written as on the command line: ``attention.ranks``, ``data.batch_size``."""
     if path == "attention" or path.startswith("attention."):
-        return _ATTENTION + path.removeprefix("attention")
+        return f"{BACKBONE}.{path}"
     if path.startswith("data.") and not path.startswith(_DATA) and path != "data.class_path":
         return _DATA + path.removeprefix("data.")
     return path
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy with every argument of the predictor written out, so that each has its path and two can be compared.
-
-    Raises:
-        UserError: for a wrong kind or argument; the message lists the valid ones.
-    """
+    """Copy with every argument of the predictor written out, so that each has its path and two can be compared."""
     copied = copy.deepcopy(dict(config))
     copied["model"]["backbone"] = complete_predictor(copied["model"]["backbone"])
     return copied
 
 
 def paths(config: Any, prefix: str = "") -> Iterator[str]:
-    """The dotted paths of all values, those of mappings included."""
+    """The dotted paths of all values, mappings included."""
     if isinstance(config, Mapping):
         for name, value in config.items():
             yield f"{prefix}{name}"
@@ -49,19 +45,11 @@ def paths(config: Any, prefix: str = "") -> Iterator[str]:
         yield from paths({str(i): value for i, value in enumerate(config) if isinstance(value, Mapping)}, prefix)
 
 
-_NONE = object()
-
-
 def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
-    """The value at a path.
-
-    Args:
-        config: plain data.
-        path: dotted.
-        default: given where there is none.
+    """The value at a dotted path of plain data, or the default.
 
     Raises:
-        KeyError: if there is none, and no default.
+        KeyError: if there is neither.
     """
     for name in path.split("."):
         if isinstance(config, list) and name.isdecimal() and int(name) < len(config):
@@ -76,7 +64,7 @@ def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
 
 
 def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a configuration with other values at some paths.
+    """Copy a configuration with other values at some paths.
 
     Another ``kind`` starts its description afresh, as on the command line, so that no argument of the old kind stays;
     the kind that is there already changes nothing. Short paths come first, and kinds before their arguments, whatever
@@ -86,12 +74,7 @@ def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
         UserError: if a path leads through a value that has no parts.
     """
     changed = copy.deepcopy(dict(config))
-
-    def rank(path: str) -> tuple[int, bool]:
-        names = path.split(".")
-        return len(names), names[-1] != "kind"
-
-    for path in sorted(values, key=rank):
+    for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
         _set(changed, path, copy.deepcopy(values[path]))
     return changed
 
@@ -113,7 +96,6 @@ def _set(config: dict[str, Any], path: str, value: Any) -> None:
 def _part(at: Any, name: str, above: str) -> Any:
     """A part that has parts itself; what is missing is begun, as its default in the description of a predictor."""
     path = f"{above}.{name}".lstrip(".")
-    is_in_predictor = f"{path}.".startswith(f"{BACKBONE}.")
     key: Any = _place(at, name, path) if isinstance(at, list) else name
     if isinstance(at, dict) and name not in at:
         if path == BACKBONE:
@@ -123,7 +105,7 @@ def _part(at: Any, name: str, above: str) -> Any:
         else:
             at[name] = {}
     part = at[key]
-    if isinstance(part, str) and is_in_predictor:  # a kind's bare name
+    if isinstance(part, str) and f"{path}.".startswith(f"{BACKBONE}."):  # a kind's bare name
         part = at[key] = {"kind": part}
     if not isinstance(part, dict | list):
         raise UserError(f"{path} is {part!r}, so nothing inside it can be set")

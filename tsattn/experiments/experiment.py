@@ -6,32 +6,35 @@ import copy
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+import pandas as pd
 import yaml
+from jsonargparse import Namespace
 
 from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule
+from tsattn.data.grid import counts
 from tsattn.errors import UserError
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config
 from tsattn.experiments.dotted import full_path, with_values
-from tsattn.experiments.fingerprint import fingerprint
-from tsattn.experiments.schema import completed, instantiated
+from tsattn.experiments.schema import instantiated, parsed, plain
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
 from tsattn.training.length import Optimization
 from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_options import chosen_precision
 
-__all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "as_before"]
+__all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "fingerprint"]
 
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
 
-_NONE = object()
+_CHUNK = 1 << 26  # bytes
 _FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
 
 # of the Trainer, what says where and how it computes or writes, not what comes out
@@ -40,17 +43,15 @@ NOT_IN_KEY = (
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
     *("enable_autolog_hparams", "model_registry"),
 )
-# arguments that came after records had been kept, with what those were trained by: so their keys stay
-_CAME_LATER = {
+OF_DATA = (
+    *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform"),
+)
+# left out of keys and of drawn seeds at these values, so that the keys of committed records hold
+_UNSAID = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
     **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0},
 }
-# the same of the arguments of a network, wherever its description stands
-_CAME_LATER_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
-OF_DATA = (
-    *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows"),
-    "transform",
-)
+_UNSAID_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
 
 
 @dataclass(frozen=True)
@@ -66,16 +67,18 @@ class Experiment:
         trainer: the arguments of Lightning's Trainer.
         seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
             that the description decides, wherever its files lie.
+        parts: what the parser made of it.
     """
 
     data: Mapping[str, Any]
     model: Mapping[str, Any]
     trainer: Mapping[str, Any]
     seed: int | None
+    parts: Namespace = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
-        """The experiment of a description that may leave out what has a default.
+        """Complete a description, which may leave out what has a default.
 
         Args:
             content: plain data by the keys of the YAML.
@@ -84,27 +87,39 @@ class Experiment:
             UserError: for a key or value that is not valid; the message lists what is.
         """
         check_sections(content)
-        seed = content.get("seed_everything")
-        if not isinstance(seed, bool) and seed is not None and not 0 <= seed < 2**32:  # what numpy takes
+        return cls.of_parts(parsed(content))
+
+    @classmethod
+    def of_parts(cls, parts: Namespace) -> Self:
+        """Check parsed parts together.
+
+        Raises:
+            UserError: for a value that is not valid.
+        """
+        whole = plain(parts)
+        seed = whole["seed_everything"]
+        if not isinstance(seed, bool) and not 0 <= seed < 2**32:  # what numpy takes
             raise UserError(f"--seed_everything must be from 0 to {2**32 - 1}, or true or false, not {seed}")
-        whole = completed(content)
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
         Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
         calibration_share(whole["model"]["calibrate"])
         files = whole["data"].get("init_args") or {}
         given = {name: files[name] for name in _FILES if files.get(name)}
-        seed = whole["seed_everything"]
         if seed is True:  # wherever the files lie
             files.update(dict.fromkeys(given))
-            described = json.dumps(as_before(whole))
-            seed = int.from_bytes(hashlib.sha256(described.encode()).digest()[:4], "big")
+            said = {**whole, **_said(whole["data"], whole["model"])}
+            seed = int.from_bytes(hashlib.sha256(json.dumps(said).encode()).digest()[:4], "big")
         # the description is read from anywhere
-        files.update({name: str(Path(path).expanduser().absolute()) for name, path in given.items()})
-        return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed)
+        places = {name: str(Path(path).expanduser().absolute()) for name, path in given.items()}
+        files.update(places)
+        parts = copy.deepcopy(parts)
+        for name, path in places.items():
+            parts[f"data.init_args.{name}"] = path
+        return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed, parts)
 
     @classmethod
     def read(cls, name: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
-        """The experiment in a YAML file, which is found by its bare name if it comes with tsattn.
+        """Read a YAML file, which is found by its bare name if it is included in tsattn.
 
         Args:
             name: of the file.
@@ -116,7 +131,7 @@ class Experiment:
         return cls.of(with_values(read_config(find_config(name)), _full(overrides)))
 
     def with_values(self, overrides: Mapping[str, Any] | None) -> Self:
-        """The same with other values.
+        """Return the experiment with other values.
 
         Args:
             overrides: values by their dotted paths, written as on the command line: ``trainer.max_steps``,
@@ -140,17 +155,19 @@ class Experiment:
         return text
 
     def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
-        """The DataModule, and the arguments of the Trainer with what they name made.
+        """Make the DataModule, and the arguments of the Trainer with what they name.
 
         Raises:
             UserError: for what a class refuses.
         """
-        parts = instantiated(self.to_dict())
-        return parts.data, dict(vars(parts.trainer))
+        made = instantiated(self.parts)
+        return made.data, dict(vars(made.trainer))
 
     def with_precision(self, precision: Any) -> Self:
-        """The same in the precision that a training has chosen, so that what goes on with it has it too."""
-        return replace(self, trainer={**self.trainer, "precision": precision})
+        """Return the experiment in the precision that a training has chosen, so that resuming it has it too."""
+        parts = copy.deepcopy(self.parts)
+        parts.trainer.precision = precision
+        return replace(self, trainer={**self.trainer, "precision": precision}, parts=parts)
 
     @property
     def selection(self) -> str:
@@ -182,53 +199,74 @@ class Experiment:
 
         Args:
             data: set up.
-            data_fingerprint: theirs, where it is known (`tsattn.experiments.fingerprint`).
+            data_fingerprint: theirs, if it is known (`fingerprint`).
         """
         trainer = {name: value for name, value in self.trainer.items() if name not in NOT_IN_KEY}
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
         trainer["precision"] = chosen_precision(self.trainer)
-        of_data = _known_before({name: getattr(data, name) for name in OF_DATA})
-        splits = [astuple(split) for split in data.splits]
+        of_data = _without({name: getattr(data, name) for name in OF_DATA}, _UNSAID)
         content = {
             "version": RESULTS_VERSION,
-            "model": {**_known_before(self.model), "backbone": _network_before(self.model["backbone"])},
+            "model": _said(self.data, self.model)["model"],
             "trainer": trainer,
             "seed": self.seed,
             "data": {**of_data, **{name: getattr(data, name) for name in data.in_key}},
-            "splits": splits,
+            "splits": [astuple(split) for split in data.splits],
             "fingerprint": data_fingerprint or fingerprint(data),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def as_before(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What an experiment says as plain data, without options that came later and are as everything was before them.
+def fingerprint(data: ForecastDataModule) -> str:
+    """Hash the series: values, names and time stamps after reading, not the bytes or the place of a file.
 
-    So two that were written down by different versions can be compared.
+    Args:
+        data: set up.
     """
-    data, model = content["data"], content["model"]
+    panel = data.panel
+    assert panel is not None
+    is_dated = isinstance(panel.time, pd.DatetimeIndex)
+    parts = [panel.ids, panel.channels, panel.past_names, panel.future_names, panel.static_names]
+    kind = [panel.frequency, str(panel.time.tz) if isinstance(panel.time, pd.DatetimeIndex) else None, is_dated]
+    more = [panel.covariate_categories] if panel.covariate_categories else []
+    names = [*map(list, parts), panel.static_categories, *kind, *more]
+    found = hashlib.blake2b(json.dumps(names, default=str).encode(), digest_size=32)
+    rows = panel.values, panel.past_covariates, panel.future_covariates
+    for array in (panel.time, panel.starts, *rows, panel.static, panel.weights):
+        if array is None:
+            continue
+        is_float = array.dtype.kind == "f"
+        step = max(1, _CHUNK // (8 * max(1, int(np.prod(array.shape[1:])))))
+        found.update(f"{'<f8' if is_float else '<i8'}{array.shape}".encode())
+        for start in range(0, len(array), step):
+            part: Any = array[start : start + step]
+            if isinstance(part, pd.Index):  # the unit of the time stamps is a matter of the reader
+                part = counts(part)
+            elif is_float:  # one missing value is as good as another, and so are the two zeros; so is the precision
+                part = np.where(np.isnan(part), np.nan, part).astype(np.float64) + 0.0
+            found.update(part.tobytes())
+    return found.hexdigest()
+
+
+def _said(data: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """Data and model without what is as `_UNSAID` has it."""
+    backbone = _network_without(model["backbone"])
     return {
-        **content,
-        "data": {**data, "init_args": _known_before(data["init_args"])},
-        "model": {**_known_before(model), "backbone": _network_before(model["backbone"])},
+        "data": {**data, "init_args": _without(data.get("init_args") or {}, _UNSAID)},
+        "model": {**_without(model, _UNSAID), "backbone": backbone},
     }
 
 
-def _known_before(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments without those of `_CAME_LATER` that are as they were before."""
-    return {name: value for name, value in arguments.items() if _CAME_LATER.get(name, _NONE) != value}
+def _without(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in values or values[name] != value}
 
 
-def _network_before(description: Any) -> Any:
-    """A description, and those in it, without arguments of `_CAME_LATER_IN_NETWORKS` that are as they were before."""
+def _network_without(description: Any) -> Any:
     if isinstance(description, Mapping):
-        return {
-            name: _network_before(value)
-            for name, value in description.items()
-            if _CAME_LATER_IN_NETWORKS.get(name, _NONE) != value
-        }
-    return [*map(_network_before, description)] if isinstance(description, list) else description
+        kept = _without(description, _UNSAID_IN_NETWORKS)
+        return {name: _network_without(value) for name, value in kept.items()}
+    return [*map(_network_without, description)] if isinstance(description, list) else description
 
 
 def _full(overrides: Mapping[str, Any] | None) -> dict[str, Any]:

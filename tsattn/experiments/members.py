@@ -25,13 +25,8 @@ _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", 
 def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
     """The experiments that fit the members of an ensemble alone, bit for bit as in it, by their names.
 
-    There is none of what is not trained, which costs little, and none where no seed is given.
-
-    Args:
-        experiment: of an ensemble, or of anything else, which has no members.
-
-    Raises:
-        UserError: for a description that is not valid.
+    There is none of what is not trained, which costs little, none where no seed is given, and none of a single
+    predictor.
     """
     ensemble = build_predictor(experiment.model["backbone"])
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
@@ -62,30 +57,22 @@ def earlier_fits(
     folder_of: Callable[[Experiment], Path | None],
     say: Callable[[str], None],
 ) -> Callable[[str, nn.Module], dict[str, Any] | None]:
-    """What `Training.fitted` asks: takes the fit of a member from the folder of a finished run, if there is one.
-
-    Args:
-        experiment: of the ensemble.
-        data: set up.
-        folder_of: gives the folder of a finished run of an experiment, or None.
-        say: takes a line about what was taken.
-    """
+    """What `Training.fitted` asks: takes the fit of a member from the folder of a finished run, if there is one."""
     known: dict[str, Experiment] = {}
 
     def fitted(member: str, predictor: nn.Module) -> dict[str, Any] | None:
         if not known:
             known.update(member_experiments(experiment))
-        alone = known.get(member)
-        path = None if alone is None else folder_of(alone)
-        if alone is None or path is None:
+        path = folder_of(known[member]) if member in known else None
+        if path is None:
             return None
         assert isinstance(predictor, Predictor)
         folder = RunFolder(path)
         folder.check_trained()
-        before = load_predictor(folder.best, alone.model["backbone"], alone.output)
-        task, own = before.predictor.task, predictor.task
-        is_same_task = own == task or (own is not None and task is not None and own.agrees_with(task))
-        if not is_same_task or repr(before.scaler) != repr(data.scaler):
+        before = load_predictor(folder.best, known[member].model["backbone"], known[member].output)
+        task = before.predictor.task
+        is_same = predictor.task == task or predictor.task.agrees_with(task)
+        if not is_same or repr(before.scaler) != repr(data.scaler):
             raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
         predictor.load_state_dict(before.predictor.state_dict(), assign=True)
         facts = json.loads(folder.metrics.read_text())

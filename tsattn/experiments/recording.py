@@ -3,126 +3,155 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.experiments.experiment import Experiment
+from tsattn.experiments.experiment import Experiment, fingerprint
+from tsattn.experiments.measuring import calibrated_on
+from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder, versions
+from tsattn.figures import plot_test_forecasts
+from tsattn.figures.plain_names import forecast_title, model_words
 from tsattn.ops.native.record import kernels_in_use
-from tsattn.saved_folders import write_text
+from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
+from tsattn.saved_folders import write_text, write_whole
+from tsattn.training import Execution
 from tsattn.training.execution import is_first_process
 from tsattn.training.task_network import load_checkpoint
+from tsattn.training.train import chosen_lengths
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "Unrecorded"]
 
 
-class Recording:
-    """What a run writes into its folder while it goes on.
+class Unrecorded:
+    """A run that writes no files."""
 
-    Args:
-        folder: of the run.
-        experiment: what is run.
-        command: that asked for it.
-        goes_on: whether the folder is that of a run that goes on.
-        refits: whether the run ends with a fit to all rows, which is noted for those who go on with it.
-        tests: whether it ends with a test, which is noted, too, where it does not.
-        starts: whether it starts from the weights of another, which is noted.
+    path: Path | None = None
+    errors: Path | None = None
+    open_files: Callable[[str, str, int | None], RunFolder] | None = None
+
+    def held(self, can_resume: bool) -> contextlib.AbstractContextManager[None]:
+        """See `Recording.held`."""
+        return contextlib.nullcontext()
+
+    def check_data(self, data: ForecastDataModule) -> None:
+        """Take any data."""
+
+    def keep_fit(self, fitted: FittedPredictor | None, seconds: float) -> None:
+        """Keep nothing."""
+
+    def calibrate(self, fitted: FittedPredictor) -> None:
+        """Keep nothing."""
+
+    def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
+        """Write nothing."""
+
+
+@dataclass
+class Recording(Unrecorded):
+    """A run that writes into a folder.
 
     Attributes:
-        folder: as `open` has made it.
+        folder: of the run; a new one may get another name once it is made.
+        experiment: what is run.
+        command: that asked for it.
+        say: takes lines about the folder.
+        goes_on: whether the folder is that of a resumed run.
+        notes: that a new folder gets, for those who resume the run.
     """
 
-    def __init__(
-        self,
-        folder: RunFolder,
-        experiment: Experiment,
-        command: list[str],
-        *,
-        goes_on: bool = False,
-        refits: bool = False,
-        tests: bool = True,
-        starts: bool = False,
-    ) -> None:
-        self.folder = folder
-        self.experiment = experiment
-        self.command = command
-        self.goes_on = goes_on
-        self.refits = refits
-        self.tests = tests
-        self.starts = starts
-        self._is_open = False
-        self._fingerprint: str | None = None
+    folder: RunFolder
+    experiment: Experiment
+    command: list[str]
+    say: Callable[[str], None]
+    goes_on: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
+    _is_open: bool = field(default=False, init=False)
 
-    def check_data(self, fingerprint: str) -> None:
-        """Refuse to go on with other data than the run was begun with; note those of a new one.
+    @property
+    def path(self) -> Path:  # type: ignore[override]
+        """Of the folder."""
+        return self.folder.path
 
-        Args:
-            fingerprint: of the data, see `tsattn.experiments.fingerprint`.
+    @property
+    def errors(self) -> Path:  # type: ignore[override]
+        """The file for the test errors."""
+        return self.folder.errors
+
+    def check_data(self, data: ForecastDataModule) -> None:
+        """Refuse to resume with other data than the run was begun with; note those of a new one.
 
         Raises:
             UserError: if they have changed since.
         """
+        found = fingerprint(data)
         before = self.folder.noted("fingerprint") if self.goes_on else None
-        if before is not None and before != fingerprint:
+        if before is not None and before != found:
             raise UserError(
-                f"the data are not those that the run {self.folder.path} was begun with: give it the same ones again, "
+                f"the data are not those that the run {self.path} was begun with: give it the same ones again, "
                 "or start a new run"
             )
-        self._fingerprint = fingerprint
+        self.notes = {"fingerprint": found, **self.notes}
 
-    def open(self, device: str, steps: int | None = None, member: str = "") -> bool:
-        """Make the folder, if it is not there yet, or go on in it; whether this call did.
+    def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
+        """Open the folder for the training of a member, or of the whole (empty), and return its part.
 
         Args:
+            member: of an ensemble.
             device: what is computed on.
-            steps: of the whole training; None where they are not known, or there are none.
-            member: the name of the part of an ensemble that these are of; empty for the whole.
+            steps: of the whole training; None where they are not known.
 
         Raises:
-            UserError: if it cannot be made or written, or the run that goes on is beyond its end already.
+            UserError: if it cannot be made or written, or a resumed run is beyond its end already.
         """
+        last = self.folder.of_member(member).last
+        step = int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
+        kernels = {"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}
+        self._open(device, kernels, steps, step, f" after step {step}{f' of {member}' if member else ''}")
+        return self.folder.of_member(member)
+
+    def keep_fit(self, fitted: FittedPredictor | None, seconds: float) -> None:
+        """Note the seconds of a fit, and write a predictor that its training has not written."""
+        self._open("cpu", {}, None, 0, "")
+        self.folder.note("fit_seconds", round(seconds, 3))
+        if fitted is not None:
+            save_predictor(self.folder.best, fitted, global_step=0)
+
+    def _open(self, device: str, more: Mapping[str, Any], steps: int | None, step: int, after: str) -> None:
+        """Make the folder unless it is there, or resume the run in it."""
         if self._is_open:
-            return False
-        if not is_first_process():
-            self._is_open = True
-            return False
-        if self.goes_on:
-            self._go_on(steps, member)
-            self._is_open = True
-            return True
-        self.folder = self.folder.create()
-        self._is_open = True  # from here on the folder is that of this process
-        notes = {
-            "fingerprint": self._fingerprint,
-            **({"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}),
-            **({} if self.tests else {"test": False}),
-            **({"refit": True} if self.refits else {}),
-            **({"started": True} if self.starts else {}),
-        }
-        self.folder.write_json(self.folder.versions, {**versions(self.command, device), **notes})
-        write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
-        return True
+            return
+        if is_first_process() and self.goes_on:
+            self._go_on(steps, step)
+            self.say(f"going on with {self.path}{after}")
+        elif is_first_process():
+            self.folder = self.folder.create()
+            self._is_open = True  # from here on the folder is that of this process
+            known = {**versions(self.command, device), **self.notes, **more}
+            self.folder.write_json(self.folder.versions, known)
+            write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
+            self.say(f"run folder: {self.path}")
+        self._is_open = True
 
-    def step(self, member: str = "") -> int:
-        """The optimizer step that the training of a member, or of the whole, goes on after; 0 for a new one."""
-        last = self.part(member).last
-        return int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
-
-    def _go_on(self, steps: int | None, member: str) -> None:
-        """Make a run that has come to its end, or has another end now, one whose results are to come."""
-        run, before = self.folder, Experiment.read(self.folder.config).to_dict()
-        is_longer = before["trainer"] != self.experiment.to_dict()["trainer"]
+    def _go_on(self, steps: int | None, step: int) -> None:
+        """Make a finished run, or one with another end now, one whose results are to come."""
+        run = self.folder
+        is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
+        if is_longer and steps is not None and steps <= step:
+            raise UserError(
+                f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in "
+                "all: --trainer.max_steps must be above that"
+            )
         if is_longer or run.metrics.exists():
-            step = self.step(member)
-            if is_longer and steps is not None and steps <= step:
-                raise UserError(
-                    f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in "
-                    "all: --trainer.max_steps must be above that"
-                )
             run.extend(self.experiment.to_yaml(), step, self.command)
         run.begin()
-        if self.refits:
+        if self.notes.get("refit"):
             run.note("refit", True)
 
     @contextlib.contextmanager
@@ -146,11 +175,11 @@ class Recording:
                 raise
             raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
         except Exception as error:
-            if self._is_open and is_first_process() and not self.folder.is_held:
-                raise self._removed() from error
-            if self._is_open and not self.goes_on and is_first_process():
+            if self._is_open and is_first_process():
+                if not self.folder.is_held:
+                    raise self._removed() from error
                 explains = isinstance(error, UserError) and self.folder.has_curve
-                if not (self.folder.has_checkpoint or explains):
+                if not (self.goes_on or explains or self.folder.all_checkpoints()):
                     self.folder.remove()
             raise
         finally:
@@ -166,20 +195,52 @@ class Recording:
             return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
         return f"go on with `tsattn fit --resume {folder.path}`"
 
-    def write(self, metrics: dict[str, Any]) -> None:
-        """Write the results, last of all: a folder with them is finished.
+    def _removed(self) -> UserError:
+        return UserError(f"the run folder {self.path} was removed while the run went on; start the run again")
+
+    def calibrate(self, fitted: FittedPredictor) -> None:
+        """Keep the scores that calibrate a predictor, if it has any."""
+        if fitted.conformal is not None:
+            calibrate_checkpoint(self.folder.best, fitted.conformal)
+
+    def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
+        """Write the results, the metrics last of all: a folder with them is finished.
+
+        Args:
+            result: of the run.
+            execution: where to compute forecasts.
+            draws: whether to draw some.
 
         Raises:
             UserError: if the folder was removed meanwhile.
         """
+        task = result.fitted.predictor.task
+        metrics = {
+            "key": result.key,
+            "data": task.data,
+            "context_length": result.fitted.predictor.context_length,
+            "prediction_length": task.prediction_length,
+            **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
+            "test": {name: _finite(table.scores()) for name, table in result.tables.items()},
+            **result.fit,
+            "seed": result.experiment.seed,
+        }
+        if result.refitted is not None:
+            save_predictor(self.folder.refit, result.refitted, global_step=result.fit.get("best_step", 0))
+            lengths = chosen_lengths(result.fit)  # by member of an ensemble; nothing of what is not trained
+            metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
+        if result.tables and draws:
+            title = forecast_title(task, task.prediction_length, model_words(result.fitted.predictor))
+            predictor = calibrated_on(result.fitted, result.data)
+            windows = 2 if task.num_channels == 1 else 1
+            figure = plot_test_forecasts(predictor, result.data, title, predictor.on(execution), windows)
+            write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))
         if not self.folder.is_held:
             raise self._removed()
         self.folder.seal()
         self.folder.write_json(self.folder.metrics, metrics)
 
-    def _removed(self) -> UserError:
-        return UserError(f"the run folder {self.folder.path} was removed while the run went on; start the run again")
 
-    def part(self, name: str) -> RunFolder:
-        """The folder for a part of an ensemble; the whole folder for no name."""
-        return self.folder.of_member(name) if name else self.folder
+def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """None where a score is not defined: JSON has no word for that."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}

@@ -1,4 +1,4 @@
-"""A run that is finished, opened again: to measure it, or to forecast with it."""
+"""A finished run, opened again: to measure it, or to forecast with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -49,7 +48,13 @@ def reopened(
     """
     with user_errors():
         data, trainer = experiment.made()
-        execution = Execution(TrainerOptions.of(_of_this_machine(trainer), is_new=False))
+        accelerator = trainer["accelerator"]
+        if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
+            logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
+            accelerator = "auto"
+        # one device of this machine, wherever the training was
+        here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
+        execution = Execution(TrainerOptions.of(here, is_new=False))
         fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
         data.task, data.scaler = fitted.predictor.task, fitted.scaler
         if input is not None:
@@ -65,25 +70,16 @@ def reopened(
     return fitted, data, execution
 
 
-def _of_this_machine(trainer: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a Trainer for one device of this machine, wherever the training was."""
-    accelerator = trainer["accelerator"]
-    if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
-        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
-        accelerator = "auto"
-    return {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
-
-
 @dataclass(frozen=True)
 class Remeasured:
-    """What a fitted predictor is worth on a part of the data.
+    """Scores of a fitted predictor on a part of the data.
 
     Attributes:
         predictor: as it was fitted.
         data: set up.
         tables: of the errors of the predictor, which comes first, and of the baselines, by name.
-        groups: their scores by group, see `tsattn.evaluation.scores_by`; None where that was not asked for.
-        residuals: of the predictor; None where they were not asked for.
+        groups: their scores by group, see `tsattn.evaluation.scores_by`; None if that was not asked for.
+        residuals: of the predictor; None if they were not asked for.
     """
 
     predictor: Predictor
@@ -96,12 +92,12 @@ class Remeasured:
 def measure_again(
     experiment: Experiment, checkpoint: str | Path, part: str, by: str | None = None, *, residuals: bool = False
 ) -> Remeasured:
-    """The errors of a fitted predictor and of the baselines on a part of the data.
+    """Measure a fitted predictor and the baselines on ``val`` or ``test``.
 
     Args:
         experiment: of the run.
         checkpoint: of the predictor.
-        part: ``val`` or ``test``.
+        part: of the data.
         by: what else there are scores by, ``series``, ``step`` or ``origin``.
         residuals: whether to keep residuals, and totals by step, for a figure.
 
@@ -117,13 +113,12 @@ def measure_again(
     recorder = ResidualRecorder(data.panel) if residuals else None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) if by in ("series", "origin") else None  # for rows that are too many for memory
-        path = None if folder is None else folder / "0.parquet"
         tables = tables_beside_baselines(
             calibrated_on(fitted, data),
             data,
             part,
             execution,
-            path,
+            None if folder is None else folder / "0.parquet",
             folder=folder,
             by_step=residuals or by == "step",
             watch=recorder,
@@ -133,11 +128,7 @@ def measure_again(
 
 
 def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
-    """The predictor in the folder of a run, which must be that of its configuration.
-
-    Args:
-        run: the folder.
-        checkpoint: of the predictor; by default the one that forecasts.
+    """The predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts.
 
     Raises:
         UserError: for a folder without a configuration, or a checkpoint that cannot be read or is of another model.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from tsattn.descriptions import imported
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment
 from tsattn.predictors.fitted import FittedPredictor
@@ -59,8 +58,3 @@ class Result:
     def __repr__(self) -> str:
         scores = self.scores[["mse_scaled", "mae_scaled"]] if self.tables else "not tested"
         return f"Result of {self.fitted.predictor.name} in {self.folder}:\n{scores}"
-
-    def forecaster(self) -> Any:
-        """A `tsattn.Forecaster` with this predictor, which knows the series that it was fitted to."""
-        # it is made of runs and lies above them: known here by its path alone, as what is registered from above
-        return imported("tsattn.forecaster.forecaster_of")(self)

@@ -21,13 +21,13 @@ from tsattn.saved_folders import CHECKSUMS, check_checksums, write_checksums, wr
 __all__ = ["EARLIER_SECONDS", "FORMAT", "LIMITS", "RunFolder", "versions"]
 
 FORMAT = 2
-"""Of the folder, in its versions. Format 1, without a number, had no errors, and older names of scores."""
+"""Of the folder, in its versions."""
 
 LIMITS = ("max_steps", "max_epochs", "max_time")
-"""Of the Trainer, how long it trains: what a run that goes on may be given anew."""
+"""Of the Trainer, how long it trains: what a resumed run may be given anew."""
 
 EARLIER_SECONDS = "earlier_seconds"
-"""The note of the seconds of a fit before its last process: up to the checkpoint that this went on with."""
+"""The note of the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 
 _MEMBERS = "members"  # the folder of those of the parts of an ensemble
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
@@ -50,9 +50,9 @@ class RunFolder:
         checkpoints: folder of the checkpoints.
         best: the checkpoint with the lowest validation error.
         last: the last checkpoint.
-        refit: the predictor that was fitted once more to all rows, where that was asked for.
+        refit: the predictor refitted on all rows, if that was asked for.
         errors: the test errors, a row for each series, origin and channel, Parquet.
-        checksums: sha256 of the checkpoints of a run that came to its end.
+        checksums: sha256 of the checkpoints of a finished run.
     """
 
     def __init__(self, path: str | Path, renamed: bool = False) -> None:
@@ -73,10 +73,14 @@ class RunFolder:
         self.errors = self.path / "errors.parquet"
         self.checksums = self.path / CHECKSUMS
 
-    @property
-    def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint in it yet, of the whole or of a member."""
-        return any(self._all_checkpoints())
+    @classmethod
+    def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
+        """A new folder `root/data/name/time`; a number tells runs of one second apart when they are made."""
+        return cls(Path(root) / data / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), renamed=True)
+
+    def of_member(self, name: str) -> RunFolder:
+        """The folder for a part of an ensemble, inside this one; this one for no name."""
+        return RunFolder(self.path / _MEMBERS / name) if name else self
 
     @property
     def has_curve(self) -> bool:
@@ -84,25 +88,36 @@ class RunFolder:
         return self.curve.exists() or any(self.path.glob(f"{_MEMBERS}/*/{self.curve.name}"))
 
     @property
-    def is_to_be_refitted(self) -> bool:
-        """Whether the run ends with a fit to all rows, as `note_refit` has noted."""
-        return bool(self.noted("refit"))
-
-    @property
     def is_finished(self) -> bool:
         """Whether all results are there; those of the test are written before a refit."""
-        return self.metrics.exists() and (self.refit.exists() or not self.is_to_be_refitted)
+        return self.metrics.exists() and (self.refit.exists() or not self.noted("refit"))
+
+    @property
+    def fit_seconds(self) -> float:
+        """Seconds of the fit, including earlier processes that were noted; 0 if nothing was."""
+        return sum(float(self.noted(name) or 0.0) for name in ("fit_seconds", EARLIER_SECONDS))
+
+    def all_checkpoints(self) -> list[Path]:
+        """Those that are there, of the whole and of members."""
+        own = [file for file in (self.best, self.last, self.refit) if file.exists()]
+        return own + sorted(self.path.glob(f"{_MEMBERS}/*/{self.checkpoints.name}/*.ckpt"))
+
+    def forecasting_checkpoint(self) -> Path:
+        """The predictor that forecasts are made with: the refitted one, if there is one."""
+        self._check_whole()
+        return self.refit if self.refit.exists() else self.best
+
+    # notes
 
     def note(self, name: str, value: Any) -> None:
-        """Note, beside the versions, what who goes on with the run must know."""
+        """Note, beside the versions, what a resumed run must know."""
         self.write_json(self.versions, {**self._read_versions(), name: value})
 
     def noted(self, name: str) -> Any:
-        """What was noted; None if nothing was."""
+        """Return what was noted; None if nothing was."""
         return self._read_versions().get(name)
 
     def _read_versions(self) -> dict[str, Any]:
-        """What is in `versions`; nothing if it is not there."""
         if not self.versions.exists():
             return {}
         try:
@@ -113,57 +128,43 @@ class RunFolder:
             raise UserError(f"{self.versions} is damaged: it holds no JSON object; put back a copy of it, or remove it")
         return known
 
-    @property
-    def fit_seconds(self) -> float:
-        """Seconds of the fit, those of earlier processes among them that were noted; 0 where nothing was."""
-        return sum(float(self.noted(name) or 0.0) for name in ("fit_seconds", EARLIER_SECONDS))
+    def write_json(self, file: Path, content: dict[str, Any]) -> None:
+        """Write plain data, all or nothing."""
+        write_text(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
-    def of_member(self, name: str) -> RunFolder:
-        """The folder for a part of an ensemble, inside this one."""
-        return RunFolder(self.path / _MEMBERS / name)
-
-    def _all_checkpoints(self) -> list[Path]:
-        own = [file for file in (self.best, self.last, self.refit) if file.exists()]
-        return own + sorted(self.path.glob(f"{_MEMBERS}/*/{self.checkpoints.name}/*.ckpt"))
-
-    @classmethod
-    def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
-        """A new folder `root/data/name/time`; runs of one second are told apart by a number when they are made."""
-        return cls(Path(root) / data / name / datetime.now().strftime("%Y-%m-%d_%H-%M-%S"), renamed=True)
+    # from its beginning to its end
 
     def create(self) -> RunFolder:
-        """Make the folder, for this process alone; it is the one that was named, or the one renamed.
+        """Make the folder, for this process alone, and return the one that was made.
 
         Raises:
             UserError: if it exists already, or cannot be made.
         """
-        for number in itertools.count(1):
-            run = RunFolder(self.path if number == 1 else self.path.with_name(f"{self.path.name}_{number}"))
+        run = self
+        for number in itertools.count(2):
             try:
-                self._make_parent()
-                run.path.mkdir()  # whoever makes it has it
+                run._make()
+                break
             except FileExistsError as error:
-                if self.renamed:
-                    continue
-                raise UserError(
-                    f"the run folder {self.path} exists already; nothing is overwritten, name another"
-                ) from error
+                if not self.renamed:
+                    raise self._taken() from error
+                run = RunFolder(self.path.with_name(f"{self.path.name}_{number}"))
             except OSError as error:
                 raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
-            try:
-                run.checkpoints.mkdir()
-                run.hold()
-            except BaseException:
-                shutil.rmtree(run.path, ignore_errors=True)
-                raise
-            return run
-        raise AssertionError("numbers do not end")
+        try:
+            run.checkpoints.mkdir()
+            run.hold()
+        except BaseException:
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        return run
 
-    def _make_parent(self) -> None:
+    def _make(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:  # a file stands in its place
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
+        self.path.mkdir()  # whoever makes it has it
 
     def hold(self) -> None:
         """Keep other processes from training here, until `release` or the end of this process, however it ends.
@@ -194,44 +195,16 @@ class RunFolder:
             self._lock.release()
 
     def begin(self) -> None:
-        """Forget what an earlier end has written: it is written anew."""
+        """Remove what an earlier end has written: it is written again."""
         for file in (self.checksums, self.errors, self.refit, *self.path.glob("*.partial")):
             file.unlink(missing_ok=True)
 
-    def remove(self) -> None:
-        """Remove the folder and all that is in it, if it is still the one that this process has locked."""
-        if self.is_held:
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    def seal(self) -> None:
-        """Write the checksums of all checkpoints, which `check_trained` compares."""
-        write_checksums(self.path, self._all_checkpoints())
-
-    def check_new(self) -> None:
-        """Refuse a folder that exists."""
-        if self.path.exists() and not self.renamed:
-            raise UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
-
-    def check_resumable(self, longer: bool = False) -> None:
-        """Refuse a folder that no `fit` has begun, or whose `fit` came to its end unless it is to be trained longer."""
-        if not self.path.is_dir():
-            raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has begun")
-        if not self.config.exists():
-            raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
-        if self.is_finished and not longer:
-            raise UserError(
-                f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
-                "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
-            )
-        self._check_format()
-        check_checksums(self.path)
-
     def extend(self, config: str, step: int, command: list[str]) -> None:
-        """Make a run one that is to be trained longer, whose results are to come; the former ones keep a name.
+        """Begin to train a run longer; its former results keep a name.
 
         Args:
             config: its configuration, with the new limits.
-            step: the step that it goes on after.
+            step: the step that it resumes after.
             command: that asked for it.
         """
         write_text(self.config, config)
@@ -239,37 +212,60 @@ class RunFolder:
             former = self.path / f"metrics_step_{step}.json"
             numbered = (former.with_stem(f"{former.stem}_{number}") for number in itertools.count(2))
             self.metrics.replace(next(file for file in itertools.chain([former], numbered) if not file.exists()))
-        known = self._read_versions()
         again = {"step": step, "command": [without_password(word) for word in command]}
-        self.write_json(self.versions, {**known, "extensions": [*known.get("extensions", []), again]})
+        self.note("extensions", [*(self.noted("extensions") or []), again])
+
+    def seal(self) -> None:
+        """Write the checksums of all checkpoints, which `check_trained` compares."""
+        write_checksums(self.path, self.all_checkpoints())
+
+    def remove(self) -> None:
+        """Remove the folder and all that is in it, if it is still the one that this process has locked."""
+        if self.is_held:
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    # checks
+
+    def check_new(self) -> None:
+        """Refuse a folder that exists."""
+        if self.path.exists() and not self.renamed:
+            raise self._taken()
+
+    def _taken(self) -> UserError:
+        return UserError(f"the run folder {self.path} exists already; nothing is overwritten, name another")
+
+    def check_resumable(self, longer: bool = False) -> None:
+        """Refuse a folder that no `fit` has begun, or whose `fit` is finished unless it is to be trained longer."""
+        self._check_there("begun")
+        if not self.config.exists():
+            raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
+        if self.is_finished and not longer:
+            raise UserError(
+                f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
+                "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
+            )
+        self._check_whole()
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""
-        if not self.path.is_dir():
-            raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has written")
+        self._check_there("written")
         for file in (self.config, self.best):
             if not file.exists():
                 raise UserError(
                     f"{self.path} is not the folder of a trained model: it has no {file.relative_to(self.path)}"
                 )
-        self._check_format()
-        check_checksums(self.path)
+        self._check_whole()
 
-    def forecasting_checkpoint(self) -> Path:
-        """The predictor that forecasts are made with: the one that was fitted to all rows, if there is one."""
-        self._check_format()
-        check_checksums(self.path)
-        return self.refit if self.refit.exists() else self.best
+    def _check_there(self, how: str) -> None:
+        if not self.path.is_dir():
+            raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has {how}")
 
-    def _check_format(self) -> None:
-        """Refuse a folder that a newer version has written."""
+    def _check_whole(self) -> None:
+        """Refuse a folder of a newer version, or with damaged checkpoints."""
         found = self._read_versions().get("format", 1)
         if found not in range(1, FORMAT + 1):
             raise UserError(f"{self.path} is of format {found}; this version of tsattn reads formats up to {FORMAT}")
-
-    def write_json(self, file: Path, content: dict[str, Any]) -> None:
-        """Write plain data, all or nothing."""
-        write_text(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        check_checksums(self.path)
 
 
 def versions(command: list[str], device: str) -> dict[str, Any]:

@@ -38,8 +38,7 @@ def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
     """Flops of a forward pass of one window on a CPU; the random generator is left as it was.
 
     Raises:
-        UserError: where they cannot be counted: for an attention that runs on an accelerator only, or what is computed
-            in another process.
+        UserError: for an attention that runs on an accelerator only, or what is computed in another process.
     """
     if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
         raise UserError("the flops of another library's model cannot be counted")
@@ -58,11 +57,7 @@ def device_type(experiment: Experiment) -> str:
 
 @contextlib.contextmanager
 def peak_memory(device: str) -> Iterator[Callable[[], int]]:
-    """What gives the most bytes held since here: on a CUDA device where that computes, else by the process.
-
-    Args:
-        device: the type of what computes, see `device_type`.
-    """
+    """Give the most bytes held since here: on a ``cuda`` device (see `device_type`), else by the process."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         yield torch.cuda.max_memory_allocated

@@ -1,4 +1,4 @@
-"""What an experiment may say, and what its words mean: the one parser of YAML, the command line and Python."""
+"""What an experiment may say: one parser, of jsonargparse, for YAML, the command line and Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import json
 import os
 import re
 import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import date, timedelta
@@ -18,22 +17,30 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import yaml
-from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_loader  # type: ignore[attr-defined]
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
-from typing_extensions import override
 
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule, WindowOptions
 from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, find_user_error, shown
-from tsattn.experiments.configs import SECTIONS
+from tsattn.experiments.configs import SECTIONS, find_config, read_config
 from tsattn.experiments.sentences import sentence, under_key
 from tsattn.training import ForecastingModule
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
-__all__ = ["ExperimentParser", "add_experiment", "completed", "instantiated", "plain", "user_errors"]
+__all__ = [
+    "ExperimentParser",
+    "add_experiment",
+    "experiment_parser",
+    "instantiated",
+    "parsed",
+    "parsed_words",
+    "plain",
+    "user_errors",
+]
 
 _LIMITED = {
     "limit_train_batches": "training batches of an epoch, a number or a share",
@@ -41,38 +48,26 @@ _LIMITED = {
 }
 _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, eight times as fast where libyaml is there
 _MISSING = re.compile(r"Requirement '|No module named|pip install")
 _LOCK = threading.RLock()  # a parser has a state while it parses
 _NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
 _load = get_loader("yaml")
-
-
-def _load_word(text: Any) -> Any:
-    """What a word of the command line or a file of YAML says; ``#`` alone is text, where YAML has an empty comment."""
-    return text if text == "#" else _load(text)
-
-
-set_loader("yaml", _load_word, exceptions=(yaml.YAMLError,))
+# `#` alone is text, where YAML has an empty comment
+set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions=(yaml.YAMLError,))
 
 
 class ExperimentParser(ArgumentParser):
-    """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
+    """Raises a `UserError` of one sentence where argparse would print its usage and exit.
 
-    @override
-    def dump(self, namespace: Namespace, *args: Any, **options: Any) -> str:
-        """An experiment alone, as a configuration holds it, without the options of a command beside it."""
-        beside = {*vars(namespace)} - {*SECTIONS}
-        if not beside or not {*SECTIONS} <= {*vars(namespace)}:  # parts are dumped, too
-            return str(super().dump(namespace, *args, **options))
-        kept = namespace.clone()
-        for name in beside:
-            kept.pop(name)
-        return str(super().dump(kept, *args, **{**options, "skip_validation": True}))
+    Attributes:
+        more: options that stand beside those of the parser, which a message may mean.
+    """
+
+    more: tuple[str, ...] = ("--attention",)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """One sentence that names the argument and says what is valid."""
+        """Name the argument in one sentence, and say what is valid."""
         found = find_user_error(ex)
         if found is None:  # the parser hides an error of a user's module
             for path in re.findall(
@@ -87,13 +82,23 @@ class ExperimentParser(ArgumentParser):
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in _arguments(cls)]
             options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
-            options.append("--attention")  # which stands for that of the backbone
+            options += self.more
         raise UserError(sentence(message, options=options, data_sets=sorted(known), prog=self.prog)) from ex
+
+
+class _NamedConfig(ActionConfigFile):
+    """Reads a configuration that may be given by its name."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+        path = find_config(values)
+        read_config(path)  # its sections, checked
+        super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
 
 
 def add_experiment(parser: ArgumentParser) -> None:
     """Let a parser take the four parts of an experiment."""
-    _import_data_sets()
+    for path in DATA_MODULES.values():  # the parser finds classes by name among those that were imported
+        imported(path)
     parser.add_argument("--seed_everything", type=bool | int, default=1, help="random seed")
     parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
     parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
@@ -107,66 +112,69 @@ def add_experiment(parser: ArgumentParser) -> None:
     parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_DEFAULTS.items()})
 
 
-def completed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A description with all defaults filled in.
+@lru_cache(maxsize=1)
+def experiment_parser() -> ExperimentParser:
+    """The parser of all descriptions."""
+    parser = ExperimentParser(prog="tsattn", exit_on_error=True, allow_abbrev=False)
+    parser.add_argument(
+        "-c", "--config", action=_NamedConfig, help="configuration: a file, or the name of an included one"
+    )
+    add_experiment(parser)
+    return parser
+
+
+def parsed(content: Mapping[str, Any]) -> Namespace:
+    """Parse plain data, and fill in all defaults.
 
     Raises:
         UserError: for a key or value that is not valid; the message lists what is.
     """
     with _LOCK, user_errors():
-        return copy.deepcopy(_known(_completed, content))
+        found = experiment_parser().parse_object(json.loads(json.dumps(content, default=_plain_value)))
+    return _sections(found)
 
 
-def instantiated(content: Mapping[str, Any]) -> Namespace:
-    """The parts of an experiment with all classes made: the DataModule, and what the arguments of the Trainer name.
+def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespace:
+    """Parse the words of a command line.
+
+    Args:
+        words: options of an experiment.
+        prog: the command, for messages.
+        more: its other options, for messages.
 
     Raises:
-        UserError: for a key or value that is not valid, and for what a class refuses.
+        UserError: as `parsed`.
+    """
+    parser = experiment_parser()
+    with _LOCK, user_errors():
+        parser.prog, parser.more = prog, more
+        try:
+            return _sections(parser.parse_args(words))
+        finally:
+            parser.prog, parser.more = "tsattn", ExperimentParser.more
+
+
+def instantiated(parts: Namespace) -> Namespace:
+    """Make the DataModule, and what the arguments of the Trainer name.
+
+    Raises:
+        UserError: for what a class refuses.
     """
     with _LOCK, user_errors():
-        given = _sections(copy.deepcopy(_known(_parsed, content)))
-        made: Namespace = _parser().instantiate(given)
+        made: Namespace = experiment_parser().instantiate(copy.deepcopy(parts))
     return made
 
 
-def plain(parsed: Namespace) -> dict[str, Any]:
-    """Parsed parts as plain data, which `completed` takes."""
+def plain(parts: Namespace) -> dict[str, Any]:
+    """Parsed parts as plain data."""
     with _LOCK:
-        text = _parser().dump(_sections(parsed), skip_unset=False)
-    content: dict[str, Any] = yaml.load(text, _LOADER)
+        text = experiment_parser().dump(parts, format="json", skip_unset=False, skip_validation=True)
+    content: dict[str, Any] = json.loads(text)
     return content
 
 
-def _sections(parsed: Namespace) -> Namespace:
-    return Namespace(**{name: parsed[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
-
-
-@lru_cache(maxsize=64)
-def _completed(text: str, data_classes: tuple[weakref.ref[type[Any]], ...]) -> dict[str, Any]:
-    return plain(_parsed(text, data_classes))
-
-
-@lru_cache(maxsize=64)
-def _parsed(text: str, data_classes: tuple[weakref.ref[type[Any]], ...]) -> Namespace:
-    """What a description says.
-
-    Args:
-        text: the description as JSON.
-        data_classes: all that its name could mean; one that is defined anew, as in a notebook, is another one.
-    """
-    parsed: Namespace = _parser().parse_object(json.loads(text))
-    return parsed
-
-
-def _known(function: Any, content: Mapping[str, Any]) -> Any:
-    """What a function makes of a description: a fit asks for the same several times, and parsing it is slow."""
-    text = json.dumps(content, default=_plain_value)
-    if '"class_path"' in json.dumps({**json.loads(text), "data": None}):
-        # of the Trainer's arguments; such classes may have changed since
-        _completed.cache_clear()
-        _parsed.cache_clear()
-    # not to be kept alive by what is remembered, where a name might then mean two
-    return function(text, tuple(weakref.ref(cls) for cls in _subclasses(ForecastDataModule)))
+def _sections(found: Namespace) -> Namespace:
+    return Namespace(**{name: found[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
 
 
 def _plain_value(value: object) -> object:
@@ -185,17 +193,15 @@ def _plain_value(value: object) -> object:
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """What a user can mend, raised as `UserError`, whatever the libraries make of it."""
+    """Raise what a user can mend as `UserError`, whatever the libraries make of it."""
     try:
         yield
-    except UserError:  # with what it came of
+    except UserError:  # with its cause
         raise
     except MisconfigurationException as error:
         raise UserError(" ".join(str(error).split())) from error
     except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
         found = find_user_error(error)
-        if found is error:
-            raise
         if found is not None:
             raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
         reason = _class_problem(error)
@@ -209,11 +215,7 @@ def user_errors() -> Iterator[None]:
 
 
 def _class_problem(error: BaseException) -> str | None:
-    """Why a class of the configuration, or what it needs, cannot be made; None for an error that says nothing of that.
-
-    Args:
-        error: what came of making it, raised from what it came from.
-    """
+    """Why a class of the configuration, or what it needs, cannot be made; None for an error of something else."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ImportError):
         cause = cause.__cause__ or cause.__context__
@@ -226,22 +228,8 @@ def _class_problem(error: BaseException) -> str | None:
     )
     if not found or not reason:
         return None
-    said = reason[1] or reason[2]
-    is_missing = _MISSING.search(said) is not None  # where several classes were tried, what came of each is text alone
-    return f"{name} {'needs a package that is not installed' if is_missing else 'cannot be made'}: {said}"
-
-
-@lru_cache(maxsize=1)
-def _parser() -> ExperimentParser:
-    parser = ExperimentParser(prog="tsattn", exit_on_error=True)
-    add_experiment(parser)
-    return parser
-
-
-def _import_data_sets() -> None:
-    """The parser finds classes by their names among those that were imported."""
-    for path in DATA_MODULES.values():
-        imported(path)
+    said = reason[1] or reason[2]  # where several classes were tried, there is text alone
+    return f"{name} {'needs a package that is not installed' if _MISSING.search(said) else 'cannot be made'}: {said}"
 
 
 def _of_another_class(text: str, known: Mapping[str, type]) -> str:
@@ -250,23 +238,19 @@ def _of_another_class(text: str, known: Mapping[str, type]) -> str:
     if found is None or found[2] in _NOT_TYPED:
         return text
     required = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]]
+    shared = {*ForecastDataModule.__mro__}
     owners = required or [
         name
         for name, cls in known.items()
-        if any(
-            found[2] in {*_arguments(one)} - {*_arguments(ForecastDataModule)}
-            for one in {*cls.__mro__} - {*ForecastDataModule.__mro__}
-        )
+        if any(found[2] in {*_arguments(one)} - {*_arguments(ForecastDataModule)} for one in {*cls.__mro__} - shared)
     ]
     return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
 
 
 def _arguments(cls: type[Any]) -> list[str]:
     """The arguments of a data set, those that it hands on included."""
-    return [
-        *signature(cls).parameters,
-        *(one.name for one in fields(getattr(cls, "options", WindowOptions)) if one.init),
-    ]
+    own = getattr(cls, "options", WindowOptions)
+    return [*signature(cls).parameters, *(one.name for one in fields(own) if one.init)]
 
 
 def _subclasses(cls: type[Any]) -> list[type[Any]]:

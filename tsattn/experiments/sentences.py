@@ -1,4 +1,7 @@
-"""One sentence for each way in which the parser refuses its input."""
+"""One sentence for each way in which a parser refuses its input.
+
+Parsers say what they refuse as text alone, so it is read by regular expressions.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,8 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str], 
     """The parser's message as one sentence that names the argument and says what is valid.
 
     Args:
-        message: what the parser says, of any number of lines.
-        options: the options of the parser, ``--data.root`` and so on.
+        message: of the parser.
+        options: of the parser, ``--data.root`` and so on.
         data_sets: the names of the DataModules that ``--data`` takes.
         prog: the command as it is typed, ``tsattn fit``.
     """
@@ -45,35 +48,33 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str], 
     if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
         return _unknown(f"--{found[1]}.{found[2]}", names, prog)
     if found := re.search(r"arguments are required: (\w+)", message):
-        if found[1] in ("data", "source"):  # no class of data, or that of all of them
-            public = "--data PublicDataModule --data.name NAME"
-            return f"`--data` names no class; give `--config NAME`, `{_OWN_FILE} FILE` or `{public}`"
-        return f"{_flag(found[1], names)} is missing"
+        if found[1] not in ("data", "source"):
+            return f"{_flag(found[1], names)} is missing"
+        public = "--data PublicDataModule --data.name NAME"
+        return f"`--data` names no class; give `--config NAME`, `{_OWN_FILE} FILE` or `{public}`"
     if found := re.search(r"argument (?:-\w/)?(--[\w.-]+)\S*: expected", message):
         return f"{found[1]} needs a value"
     if found := re.search(r"argument (--\S+): invalid (\w+) value: '(.*)'", message):
         return f"{found[1]} must be {_KINDS.get(found[2], found[2])}, not {found[3]}"
     key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
     value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
+    given = f"not {value[1].strip()}" if value else "not what was given"
     if key and key[1] == "data":
         if found := re.search(r"Multiple subclasses with name (\S+)\. .*?: (.*)\.", message):
             return f"--data {found[1]} names more than one class; give the import path of one: {found[2]}"
-        return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {_not(value)}"
-    if key and value:
-        expected = message.split("Given value type")[0]
-        choices = [
-            name.strip("'") for some in re.findall(r"Literal\[([^\]]*)\]", expected) for name in some.split(", ")
-        ]
-        if choices:
-            number = ", or a whole number" if "<class 'int'>" in expected else ""
-            return f"{_flag(key[1], names)} must be one of {one_of(dict.fromkeys(choices))}{number}, {_not(value)}"
-        if found := re.search(r"Expected a dot import path string: (\S+)", message):
-            flag = _flag(key[1], names)
-            return f"{flag} names no class: {found[1]}; valid is one of Lightning's by its name, or an import path"
-        types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
-        kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
-        return f"{_flag(key[1], names)} must be {kinds}, {_not(value)}"
-    return " ".join(message.split())[:400]
+        return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {given}"
+    if not key or not value:
+        return " ".join(message.split())[:400]
+    flag, expected = _flag(key[1], names), message.split("Given value type")[0]
+    choices = [name.strip("'") for some in re.findall(r"Literal\[([^\]]*)\]", expected) for name in some.split(", ")]
+    if choices:
+        number = ", or a whole number" if "<class 'int'>" in expected else ""
+        return f"{flag} must be one of {one_of(dict.fromkeys(choices))}{number}, {given}"
+    if found := re.search(r"Expected a dot import path string: (\S+)", message):
+        return f"{flag} names no class: {found[1]}; valid is one of Lightning's by its name, or an import path"
+    types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
+    kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
+    return f"{flag} must be {kinds}, {given}"
 
 
 def _unknown(name: str, names: list[str], prog: str) -> str:
@@ -86,11 +87,9 @@ def _unknown(name: str, names: list[str], prog: str) -> str:
     group = name.rpartition(".")[0]
     # of a command with a hundred options, those of the group, if they are few
     near = [option for option in names if group and option.rpartition(".")[0] == group]
-    is_command = any("." in option for option in names)
-    if is_command and len(names) >= 20:
+    valid = one_of(names)
+    if len(names) >= 20 and any("." in option for option in names):
         valid = one_of(near) if 0 < len(near) < 20 else "all those that `--help-all` lists"
-    else:
-        valid = one_of(names)
     # a whole group is not what somebody meant who has named an option of it
     hint = did_you_mean(name, (option for option in names if not name.startswith(f"{option}.")))
     return f"unknown argument {name}{hint}; valid: {valid}"
@@ -104,11 +103,11 @@ def _flag(key: str, names: Iterable[str]) -> str:
 
 
 def under_key(text: str, message: str) -> str:
-    """What the parser of a class says of its arguments, as they are called on the command line.
+    """Name an argument as on the command line in what the parser of a class says of it.
 
     Args:
         text: the sentence about an argument of the class.
-        message: what the parser of the command makes of it, which names the key of the class, such as ``data``.
+        message: of the parser of the command, which names the key of the class, such as ``data``.
     """
     key = re.search(r'Parser key "([\w.]+)"', message)
     if key is not None and text.startswith("--") and not text.startswith(f"--{key[1]}"):
@@ -119,7 +118,3 @@ def under_key(text: str, message: str) -> str:
     named, is_end = name.rstrip(";"), name.endswith(";")
     rest = re.sub(r"(?<![\w.-])--(?=\w)", f"--{key[1]}.", rest)
     return f"unknown argument --{key[1]}.{named}{';' if is_end else ''} {rest}"
-
-
-def _not(value: re.Match[str] | None) -> str:
-    return f"not {value[1].strip()}" if value else "not what was given"

@@ -22,12 +22,12 @@ __all__ = ["WarmStart"]
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A network that was fitted, whose weights are those that another training starts from; its optimizer is new.
+    """A fitted network, whose weights another training starts from; its optimizer is new.
 
     Attributes:
         fitted: the network and its scaler.
-        rescale: whether series and covariates are scaled anew, by the rows that are trained on now; else by the
-            statistics that are there, to which those of new series are added.
+        rescale: whether to scale series and covariates by the rows that are trained on now; else the scales of the
+            network stay, and those of new series are added.
 
     Raises:
         UserError: for a predictor that is no network, or of which nothing is trained.
@@ -72,13 +72,12 @@ class WarmStart:
         data.task, data.scaler = self.fitted.predictor.task, self.fitted.scaler
         data.prepare_data()
         data.setup("predict")  # read and split, not scaled
-        panel, splits = data.panel, data.splits
-        assert panel is not None
-        trained = np.array([split.train_end for split in splits])
+        assert data.panel is not None
         if self.rescale:
-            data.scaler = fit_scaler(panel, splits, data.scaling, data.transform)
+            data.scaler = fit_scaler(data.panel, data.splits, data.scaling, data.transform)
         else:
-            data.scaler = with_new_series(self.fitted.scaler, panel, trained)
+            trained = np.array([split.train_end for split in data.splits])
+            data.scaler = with_new_series(self.fitted.scaler, data.panel, trained)
         data.setup("fit")
 
     def key_after(self, key: str) -> str:

@@ -1,7 +1,9 @@
 """Forecast data frames."""
 
-from tsattn.forecaster.forecaster import Forecaster
+from tsattn.data import DataOptions
+from tsattn.forecaster.forecaster import Forecaster, load
 from tsattn.forecaster.frames import future_frame
-from tsattn.forecaster.load_folder import forecaster_of, load
+from tsattn.forecaster.options import TrainingOptions
+from tsattn.forecaster.ray_dataset import predict_dataset
 
-__all__ = ["Forecaster", "forecaster_of", "future_frame", "load"]
+__all__ = ["DataOptions", "Forecaster", "TrainingOptions", "future_frame", "load", "predict_dataset"]

@@ -1,4 +1,4 @@
-"""What the attention of a fitted predictor looks at before it forecasts: of a panel, or of the data of a run."""
+"""Windows that the attention of a fitted predictor looks at: the end of a series, or one of the data of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pandas as pd
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FutureWindows, Panel, Series, scaled_series
 from tsattn.errors import UserError, is_whole_number, number_of, one_of, shown
-from tsattn.figures.plain_names import model_words
 from tsattn.predictors.attention_layers import AttentionLayer
 from tsattn.predictors.fitted import FittedPredictor
 
@@ -18,33 +17,28 @@ __all__ = ["attention_frame", "data_window", "last_window", "window_title"]
 
 
 def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: Series | None = None) -> Batch:
-    """The window of a series whose horizon lies beyond its end, as the predictor sees it.
+    """Return the window of a series (by default the first) whose horizon lies beyond its end.
 
     Args:
-        fitted: a predictor and its scaler.
-        panel: the series, as its task needs them.
-        id: of the series; the first by default.
-        series: the same series, scaled, where they are at hand.
+        fitted: predictor and scaler.
+        panel: series as its task needs them.
+        id: id of the series, or its text.
+        series: the same series, scaled, if they are at hand.
 
     Raises:
-        UserError: for an id that is not there, or a future covariate that does not reach over the horizon.
+        UserError: for an unknown id, or a future covariate that does not reach over the horizon.
     """
-    task = fitted.predictor.task
-    number = series_number(panel, id)
-    task = replace(task, context_length=fitted.predictor.context_length)
+    found = [number for number, own in enumerate(panel.ids) if id is None or own == id or str(own) == str(id)]
+    if not found:
+        also = ", ..." if len(panel.ids) > 20 else ""
+        raise UserError(f"there is no series {shown(id)}; valid: {one_of(map(str, panel.ids[:20]))}{also}")
+    task = replace(fitted.predictor.task, context_length=fitted.predictor.context_length)
     series = scaled_series(panel, fitted.scaler) if series is None else series
-    windows = FutureWindows(panel, series, task, fitted.scaler, warns_of_short=False)
-    return windows[number]
+    return FutureWindows(panel, series, task, fitted.scaler, warns_of_short=False)[found[0]]
 
 
 def data_window(fitted: FittedPredictor, data: ForecastDataModule, part: str, window: int) -> Batch:
-    """A window of a part of the data, by its number in the order of series and time.
-
-    Args:
-        fitted: a predictor and its scaler.
-        data: set up.
-        part: ``val`` or ``test``.
-        window: its number from 0, or from the last one, -1.
+    """Return a window of the ``val`` or ``test`` part of data, by its number from 0, or from -1 for the last.
 
     Raises:
         UserError: for a window that is not there.
@@ -59,23 +53,10 @@ def data_window(fitted: FittedPredictor, data: ForecastDataModule, part: str, wi
     return windows[window % count]
 
 
-def series_number(panel: Panel, id: Any) -> int:
-    """The place of a series, by its id or the text of that.
-
-    Raises:
-        UserError: for an id that is not there.
-    """
-    if id is None:
-        return 0
-    found = [number for number, own in enumerate(panel.ids) if own == id or str(own) == str(id)]
-    if not found:
-        also = ", ..." if len(panel.ids) > 20 else ""
-        raise UserError(f"there is no series {shown(id)}; valid: {one_of(map(str, panel.ids[:20]))}{also}")
-    return found[0]
-
-
 def window_title(fitted: FittedPredictor, panel: Panel, batch: Batch, layers: list[AttentionLayer]) -> str:
-    """The predictor, the series and channel, and the last step of the context of a window."""
+    """Return the predictor, the series and channel, and the last step of the context of a window."""
+    from tsattn.figures.plain_names import model_words
+
     task = fitted.predictor.task
     assert batch.time is not None
     names = [] if panel.is_wide or batch.series_id is None else [str(panel.ids[int(batch.series_id[0])])]
@@ -88,12 +69,7 @@ def window_title(fitted: FittedPredictor, panel: Panel, batch: Batch, layers: li
 
 
 def attention_frame(layers: list[AttentionLayer]) -> pd.DataFrame:
-    """The frames of all layers, end to end, see `AttentionLayer.frame`.
-
-    Queries and keys of several kinds, as the time stamps of patches and the token of a whole window, become text.
-    """
+    """Return the frames of all layers, end to end; queries and keys of several kinds become text."""
     frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
-    for name in ("query", "key"):
-        if frame[name].dtype == object:
-            frame[name] = frame[name].astype(str)
-    return frame
+    mixed = [name for name in ("query", "key") if frame[name].dtype == object]
+    return frame.astype(dict.fromkeys(mixed, str))

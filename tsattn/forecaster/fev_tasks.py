@@ -16,9 +16,7 @@ import pandas as pd
 
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, one_of
-from tsattn.forecaster.arguments import described
 from tsattn.forecaster.forecaster import Forecaster
-from tsattn.predictors import build_predictor
 from tsattn.task import MEDIAN
 
 if TYPE_CHECKING:
@@ -35,28 +33,21 @@ logger = logging.getLogger("tsattn")
 def fev_forecaster(
     task: fev.Task, backbone: Description = DEFAULT_BACKBONE, *, covariates: bool = True, **arguments: Any
 ) -> Forecaster:
-    """A `Forecaster` for a task, which decides its horizon, frequency, columns and quantiles.
+    """Return a `Forecaster` with the horizon, frequency, columns and quantiles of a task.
 
     Args:
-        task: its data are loaded, for what is in its columns.
-        backbone: what forecasts; it forecasts the quantiles of the task and the median where it can, else points.
-        covariates: whether to use the covariates and static columns of the task. Covariates that are no numbers are
-            left out, which is logged.
-        **arguments: those of `Forecaster`, in place of what the task decides, too.
-
-    Raises:
-        UserError: for an argument that is not valid.
+        task: the task; its data are loaded, to see what is in its columns.
+        backbone: predictor. It forecasts the quantiles of the task and the median if it can, else points.
+        covariates: use the covariates (those that are no numbers are logged) and static columns of the task.
+        **arguments: arguments of `Forecaster`, which replace those of the task.
     """
     features = task.load_full_dataset().features
     decided: dict[str, Any] = {
-        "prediction_length": task.horizon,
-        "frequency": task.freq,
-        "id_column": task.id_column,
-        "time_column": task.timestamp_column,
-        "target": list(task.target_columns),
-        "quantiles": None,
+        **{"prediction_length": task.horizon, "frequency": task.freq, "quantiles": None},
+        **{"id_column": task.id_column, "time_column": task.timestamp_column, "target": list(task.target_columns)},
     }
-    if task.quantile_levels and build_predictor(described(backbone, arguments.get("attention"))).emits_quantiles:
+    model = Forecaster(backbone, arguments.get("attention")).predictor
+    if task.quantile_levels and model.emits_quantiles:
         decided["quantiles"] = sorted({*task.quantile_levels, MEDIAN})
     if covariates:
         roles = {"past_covariates": task.past_dynamic_columns, "future_covariates": task.known_dynamic_columns}
@@ -70,21 +61,15 @@ def fev_forecaster(
 
 
 def forecast_fev_task(forecaster: Forecaster, task: fev.Task, *, refit: bool = False) -> list[datasets.DatasetDict]:
-    """Forecasts of all evaluation windows of a task, as its ``evaluation_summary`` takes them.
+    """Forecast all evaluation windows of a task, as its ``evaluation_summary`` takes them.
 
-    A forecaster that is not fitted is fitted to what comes before the first cutoff, so that no window is trained on;
-    one that is fitted forecasts as it is. What needs no fit forecasts at once.
-
-    A predictor of points gives its point for each quantile that the task asks for.
+    A forecaster that is not fitted is fitted to the rows before the first cutoff, so that no window is trained on. A
+    predictor of points gives its point for each quantile of the task.
 
     Args:
-        forecaster: with the columns of the task, see `fev_forecaster`; it is left fitted.
-        task: its data are loaded.
-        refit: whether to fit anew before each window, to all that comes before its cutoff.
-
-    Returns:
-        one for each window: by target column, a row for each series, with ``predictions`` and a column for each
-        quantile level.
+        forecaster: forecaster with the columns of the task, see `fev_forecaster`; it is left fitted.
+        task: the task; its data are loaded.
+        refit: fit again before each window, to all rows before its cutoff.
 
     Raises:
         UserError: for another target or quantile than the forecaster forecasts, or data that it cannot use.
@@ -92,75 +77,64 @@ def forecast_fev_task(forecaster: Forecaster, task: fev.Task, *, refit: bool = F
     targets, levels = list(task.target_columns), forecaster.arguments["quantiles"]
     if list(forecaster.arguments["target"] or ()) != targets:
         raise UserError(f"the task forecasts {one_of(targets)}: give the forecaster target={targets}")
-    lacking = [level for level in task.quantile_levels if levels and level not in levels]
-    if lacking:
-        raise UserError(
-            f"the task asks for the quantile {lacking[0]}, and the forecaster has {one_of(map(str, levels))} alone"
-        )
+    if lacking := [level for level in task.quantile_levels if levels and level not in levels]:
+        known = one_of(map(str, levels))
+        raise UserError(f"the task asks for the quantile {lacking[0]}, and the forecaster has {known} alone")
     return [_window_forecast(forecaster, task, window, refit=refit) for window in task.iter_windows()]
 
 
 def _window_forecast(
     forecaster: Forecaster, task: fev.Task, window: fev.EvaluationWindow, *, refit: bool
 ) -> datasets.DatasetDict:
-    """The forecasts of a window."""
     import datasets
     import fev
 
+    given, ids = forecaster.arguments, task.id_column
     past, future, static = fev.convert_input_data(window, adapter="pandas")
-    past, future = (_as_numbers(frame, forecaster) for frame in (past, future))
-    used = list(forecaster.arguments["static"])
-    if used:
-        static = static[[task.id_column, *used]].astype(dict.fromkeys(used, str))
-        past = past.merge(static, on=task.id_column)
+    covariates = {*given["past_covariates"], *given["future_covariates"]}
+    past, future = (
+        frame.astype({name: float for name in covariates if name in frame and frame[name].dtype == bool})
+        for frame in (past, future)
+    )
+    if used := list(given["static"]):
+        past = past.merge(static[[ids, *used]].astype(dict.fromkeys(used, str)), on=ids)
     if forecaster.predictor.needs_fit and (refit or forecaster.fitted is None):
         forecaster.fit(past)
     frame = pd.concat(_predicted(forecaster, task, past, future), ignore_index=True)
-    keys = pd.MultiIndex.from_frame(future[[task.id_column, task.timestamp_column]])
-    rows = len(future) // task.horizon
-    columns = {}
+    keys = pd.MultiIndex.from_frame(future[[ids, task.timestamp_column]])
+    rows, columns = len(future) // task.horizon, {}
     for target in task.target_columns:
         part = frame if "target_name" not in frame else frame[frame["target_name"] == target]
-        found = part.set_index([task.id_column, task.timestamp_column]).reindex(keys)
+        found = part.set_index([ids, task.timestamp_column]).reindex(keys)
         if found["predictions"].isna().any():
             name, stamp = keys[int(found["predictions"].isna().argmax())]
             raise UserError(
                 f"series {name} cannot be forecast at {stamp}: it has no target before, or other time stamps than "
                 f"those of frequency {task.freq!r}"
             )
-        named = {"predictions": "predictions", **{str(level): str(level) for level in task.quantile_levels}}
         made = {
-            name: found[column if column in found else "predictions"].to_numpy(np.float64).reshape(rows, -1)
-            for name, column in named.items()
+            name: found[name if name in found else "predictions"].to_numpy(np.float64).reshape(rows, -1)
+            for name in ("predictions", *map(str, task.quantile_levels))
         }
         columns[target] = datasets.Dataset.from_dict(made)
     return datasets.DatasetDict(columns)
 
 
-def _as_numbers(frame: pd.DataFrame, forecaster: Forecaster) -> pd.DataFrame:
-    """The frame with truth values as numbers, where they are covariates."""
-    covariates = {*forecaster.arguments["past_covariates"], *forecaster.arguments["future_covariates"]}
-    return frame.astype({name: float for name in covariates if name in frame and frame[name].dtype == bool})
-
-
 def _predicted(
     forecaster: Forecaster, task: fev.Task, past: pd.DataFrame, future: pd.DataFrame
 ) -> Iterator[pd.DataFrame]:
-    """Forecasts over the horizons of all series, and before them where the last targets are missing.
+    """Yield forecasts over the horizons of all series, and before them where the last targets are missing.
 
     With future covariates a forecast starts after the last row with a target, so that series are forecast together that
     end with as many rows without one.
     """
-    known = list(forecaster.arguments["future_covariates"])
+    known, ids = list(forecaster.arguments["future_covariates"]), task.id_column
     if not known:
         yield forecaster.predict(past, horizon=task.horizon)
         return
-    ids = task.id_column
     seen = past[list(task.target_columns)].notna().any(axis=1)
     after = past.groupby(ids, sort=False).cumcount(ascending=False)
     lacking = after[seen].groupby(past.loc[seen, ids], sort=False).min()  # rows after the last one with a target
-    future = future[[ids, task.timestamp_column, *known]]
     for count, names in lacking.groupby(lacking).groups.items():
-        some = past[past[ids].isin(names)]
-        ahead = future[future[ids].isin(names)]
-        yield forecaster.predict(some, horizon=task.horizon + int(str(count)), future=ahead)
+        ahead = future.loc[future[ids].isin(names), [ids, task.timestamp_column, *known]]
+        yield forecaster.predict(past[past[ids].isin(names)], horizon=task.horizon + int(str(count)), future=ahead)

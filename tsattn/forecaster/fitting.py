@@ -1,45 +1,41 @@
-"""Fitting a Forecaster: anew, from its own weights, or on from a checkpoint; and who watches a training."""
+"""Fits of a Forecaster: from scratch, from its own weights, or resumed from a checkpoint."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
-
 from tsattn.checks import folder_path, positive_number, whole_number
-from tsattn.data import Panel
+from tsattn.data import Panel, PanelDataModule
 from tsattn.errors import UserError, one_of, shown
-from tsattn.experiments import Experiment, Hooks
+from tsattn.experiments import Experiment, Hooks, Result, run
+from tsattn.experiments.calibrating import CalibratedRun
 from tsattn.experiments.warm_start import WarmStart
-from tsattn.predictors import Predictor
+from tsattn.forecaster.options import SPLIT, ForecasterOptions
+from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.predictors.network import NetworkPredictor
+from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
-from tsattn.training.loggers import LOGGERS, check_packages
+from tsattn.training.loggers import check_packages
 from tsattn.training.task_network import load_checkpoint, read_content
-from tsattn.training.trainer_options import listed
 
-__all__ = ["NEW", "Start", "check_watching", "described_watching", "fine_tuning", "hooks_of", "plain_watching"]
+__all__ = ["CONTEXTS", "Start", "built_for", "fine_tuning", "fitted_aside", "run_on"]
 
-_WATCHING = {"callbacks": Callback, "logger": Logger}
+CONTEXTS = (24, 48, 96, 192, 336, 512)
+"""Context lengths that are tried. A ridge takes seconds; a network that starts from it gains where the ridge does."""
+
+_ALPHAS = (1.0, 10.0, 100.0, 1000.0)
+_MOST = 4  # contexts in the training rows of a usual series: fewer tell too little of what a long context is worth
 _TUNED = 0.1  # of the learning rate of a first training
 
 
 @dataclass(frozen=True)
 class Start:
-    """What a fit starts from; by default from nothing.
-
-    Attributes:
-        warm: the network that it starts from.
-        checkpoint: the file that it goes on from.
-        task: that of either; None where it starts from nothing.
-    """
+    """Start of a fit: from scratch, from the weights of a network, or from a checkpoint; the task is that of either."""
 
     warm: WarmStart | None = None
     checkpoint: Path | None = None
@@ -49,25 +45,13 @@ class Start:
     def of(
         cls, fitted: FittedPredictor | None, checkpoint: Any, *, warm_start: bool, rescale: bool, refit: bool
     ) -> Start:
-        """What the arguments of `Forecaster.fit` say.
-
-        Args:
-            fitted: the predictor of the last fit.
-            checkpoint: a path, or None.
-            warm_start: whether to start from `fitted`.
-            rescale: whether it is scaled anew.
-            refit: whether it is fitted once more.
-
-        Raises:
-            UserError: for arguments that exclude each other, or a file that is no checkpoint.
-        """
+        """Read the arguments of `Forecaster.fit`; `fitted` is the predictor of the last fit."""
         if rescale and not warm_start:
             raise UserError("rescale says how a warm start scales: give warm_start=True with it")
         if checkpoint is not None:
             if warm_start:
-                raise UserError(
-                    "of warm_start and checkpoint give one: a checkpoint holds the weights that it starts from"
-                )
+                why = "a checkpoint holds the weights that it starts from"
+                raise UserError(f"of warm_start and checkpoint give one: {why}")
             path = folder_path(checkpoint)
             return cls(checkpoint=path, task=read_content(load_checkpoint(path)).task)
         if not warm_start:
@@ -78,121 +62,116 @@ class Start:
             raise UserError("a refit starts from nothing: of warm_start and refit give one")
         return cls(warm=WarmStart(fitted, rescale), task=fitted.predictor.task)
 
-    def check(self, panel: Panel) -> None:
-        """Refuse series of other channels.
 
-        Raises:
-            UserError: naming those that are lacking and those that are new.
-        """
-        if self.task is None:
-            return
-        known, given = self.task.channels, panel.channels
-        lacking, new = ([name for name in one if name not in other] for one, other in ((known, given), (given, known)))
-        if lacking or new:
-            both = (("lacks", lacking), ("adds", new))
-            differs = " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both if names)
-            raise UserError(
-                f"the frame {differs}: what is trained further keeps its channels, {one_of(map(shown, known))}"
-            )
+def run_on(
+    options: ForecasterOptions,
+    panel: Panel,
+    folder: Path | None = None,
+    start: Start | None = None,
+    *,
+    refit: bool = False,
+    copies: bool = False,
+) -> Result:
+    """Run the experiment of a Forecaster on series, and test it if its split has a test part.
+
+    With `copies`, callbacks are copied and loggers left out, for a model that is trained aside.
+
+    Raises:
+        UserError: as `tsattn.run`, and for series of other channels than the fit starts from.
+    """
+    start, experiment = start or Start(), options.experiment
+    if start.task is not None:
+        _check_channels(panel, start.task)
+        experiment = experiment.with_values({"data.context_length": start.task.context_length})
+    elif options.chooses_context:
+        experiment = _with_chosen_context(experiment, panel)
+    data = _data(experiment, panel)
+    hooks = _hooks(options, experiment, start, folder, copies=copies)
+    return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
 
 
-NEW = Start()
+def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool = False) -> FittedPredictor:
+    """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
+    training = replace(options.training, progress=False, checkpoints=None, save_top_k=1)
+    aside = replace(options, data=replace(options.data, **dict.fromkeys(SPLIT)), training=training)
+    if options.predictor.needs_fit or calibrates:
+        return run_on(aside, panel, copies=True).fitted
+    return built_for(aside.experiment, panel)
 
 
-def fine_tuning(arguments: Mapping[str, Any], max_steps: int | None, learning_rate: float | None) -> dict[str, Any]:
-    """The arguments of a Forecaster for a further training, by default at a tenth of its learning rate."""
-    rate = _TUNED * arguments["learning_rate"] if learning_rate is None else learning_rate
+def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
+    """Return a predictor that needs no fit for these series, which may be short."""
+    task, scaler = _data(experiment, panel).describe()
+    predictor = build_predictor(experiment.model["backbone"])
+    predictor.build(task, experiment.output)
+    return FittedPredictor(predictor.eval(), scaler)
+
+
+def fine_tuning(options: ForecasterOptions, max_steps: int | None, learning_rate: float | None) -> ForecasterOptions:
+    """Return the options of a further training, by default at a tenth of the learning rate."""
+    rate = _TUNED * options.training.learning_rate if learning_rate is None else learning_rate
     steps = None if max_steps is None else whole_number("max_steps", max_steps)
     rate = positive_number("learning_rate", rate)
-    return {**arguments, "max_steps": steps, "learning_rate": rate, "checkpoints": None}  # those of the fit stay
+    kept: dict[str, Any] = {} if options.training.checkpoints is None else {"checkpoints": None, "save_top_k": 1}
+    # checkpoints of the fit stay as they are
+    return replace(options, training=replace(options.training, max_steps=steps, learning_rate=rate, **kept))
 
 
-def check_watching(given: Mapping[str, Any], predictor: Predictor) -> dict[str, Any]:
-    """Callbacks, loggers and checkpoints of a Forecaster as they are kept: the first two as lists.
+def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
+    data, _ = experiment.made()
+    assert isinstance(data, PanelDataModule)
+    data.give(panel)
+    return data
 
-    Raises:
-        UserError: for what is neither, or is given twice.
+
+def _check_channels(panel: Panel, task: Task) -> None:
+    known, given = task.channels, panel.channels
+    both = {
+        "lacks": [name for name in known if name not in given],
+        "adds": [name for name in given if name not in known],
+    }
+    differs = " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names)
+    if differs:
+        raise UserError(f"the frame {differs}: what is trained further keeps its channels, {one_of(map(shown, known))}")
+
+
+def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
+    """Return the experiment with the context whose ridge has the lowest squared error on the validation windows.
+
+    The penalty of each ridge is chosen with it. Contexts above a quarter of the median of training rows are not tried,
+    nor those that leave no whole window to train on. Series without validation rows have the shortest.
     """
-    found: dict[str, Any] = {}
-    for name, cls in _WATCHING.items():
-        value = given[name]
-        found[name] = one_by_one = [value] if isinstance(value, str | Mapping) else listed(value)
-        for one in one_by_one:
-            if not isinstance(one, str | Mapping | cls):
-                raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
-        if one_by_one and name in (given["trainer"] or {}):
-            raise UserError(f"{name} is given twice: beside trainer and in it")
-    _check_logger_names(found["logger"])
-    top = whole_number("save_top_k", given["save_top_k"], least=-1)
-    folder = None if given["checkpoints"] is None else str(folder_path(given["checkpoints"]))
-    if (folder is not None or top != 1) and not isinstance(predictor, NetworkPredictor):
-        raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
-    return {**found, "checkpoints": folder, "save_top_k": top}
+    shortest = experiment.with_values({"data.context_length": CONTEXTS[0]})
+    data = _data(shortest, panel)
+    data.setup("fit")
+    ends = [split.train_end for split in data.splits]
+    rows, longest = median(ends), max(ends) - data.prediction_length
+    possible = [length for length in CONTEXTS if length <= min(rows / _MOST, longest)]
+    if len(possible) < 2 or "val" not in data.parts:
+        return shortest
+    parts = CalibratedRun.of(data, shortest.model["calibrate"], shortest.output)
+    best = least(validation_errors(parts.fit_data, possible, _ALPHAS, lambda line: None))
+    return experiment.with_values({"data.context_length": best["context_length"]})
 
 
-def described_watching(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Of callbacks and loggers those that are plain data, as arguments of the Trainer."""
-    plain = {name: _split(arguments[name])[0] for name in _WATCHING}
-    return {name: some for name, some in plain.items() if some}
-
-
-def _check_logger_names(given: Iterable[Any]) -> None:
-    """Refuse unknown names of loggers.
-
-    Raises:
-        UserError: listing the valid ones.
-    """
-    for one in given:
-        if isinstance(one, str) and one not in LOGGERS:
-            raise UserError(f"logger must be one of {one_of(LOGGERS)}, or a Lightning logger, not {shown(repr(one))}")
-
-
-def plain_watching(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The arguments without what is no plain data, and what that is: callbacks and loggers that are made already."""
-    parts = {name: _split(arguments[name]) for name in _WATCHING}
-    made = [type(one).__name__ for _, others in parts.values() for one in others]
-    return {**arguments, **{name: plain for name, (plain, _) in parts.items()}}, made
-
-
-def hooks_of(
-    arguments: Mapping[str, Any], experiment: Experiment, start: Start, folder: Path | None, *, copies: bool = False
+def _hooks(
+    options: ForecasterOptions, experiment: Experiment, start: Start, folder: Path | None, *, copies: bool
 ) -> Hooks:
-    """Who takes part in the fit of a Forecaster.
-
-    Args:
-        arguments: of the Forecaster.
-        experiment: that is run.
-        start: what it starts from.
-        folder: of the run, if it has one.
-        copies: for a fit beside that of the Forecaster itself, which sees copies of callbacks, and keeps nothing.
-
-    Raises:
-        UserError: for checkpoints without a folder, or in one that has others.
-    """
-    metric = f"val_{experiment.selection}"
-    callbacks, loggers = (_split(arguments[name])[1] for name in _WATCHING)
-    bar = Progress() if arguments["progress"] else None
+    training, metric = options.training, f"val_{experiment.selection}"
+    callbacks, loggers = training.objects("callbacks"), training.objects("logger")
+    bar = Progress() if training.progress else None
     if copies:
         return Hooks(callbacks=copy.deepcopy(callbacks), bar=bar)
     check_packages(loggers)
-    kept, top = arguments["checkpoints"], arguments["save_top_k"]
-    if kept is not None:
-        path = Path(kept)
-        others = path.is_dir() and any(path.glob("*.ckpt"))
+    if training.checkpoints is not None:
+        path = Path(training.checkpoints)
         goes_on = start.checkpoint is not None and start.checkpoint.resolve().parent == path.resolve()
-        if others and not goes_on:
+        if path.is_dir() and any(path.glob("*.ckpt")) and not goes_on:
             raise UserError(f"{path} has checkpoints already: name another folder, or go on from one with checkpoint=")
-        callbacks = [*callbacks, BestCheckpoint(path, metric, top)]
-    elif top != 1:
+        callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k)]
+    elif training.save_top_k != 1:
         if folder is None:
             raise UserError("save_top_k needs a folder for the checkpoints: give checkpoints=, or fit(..., folder=)")
-        callbacks = [*callbacks, BestCheckpoint(folder / "checkpoints", metric, top, keeps_last=False)]
+        kept = BestCheckpoint(folder / "checkpoints", metric, training.save_top_k, keeps_last=False)
+        callbacks = [*callbacks, kept]
     return Hooks(callbacks=callbacks, loggers=loggers, bar=bar, checkpoint=start.checkpoint, start=start.warm)
-
-
-def _split(given: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """What is plain data, and what is made already."""
-    some = list(given)
-    return [one for one in some if isinstance(one, str | Mapping)], [
-        one for one in some if not isinstance(one, str | Mapping)
-    ]

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from tsattn.errors import UserError
+from tsattn.saved_folders import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["FIGURES", "WRITERS", "check_output", "write_content", "write_figure", "write_frame"]
 
 FIGURES = (".png", ".pdf", ".svg")
-
-WRITERS = {
-    ".csv": lambda frame, path: frame.to_csv(path, index=False),
-    ".parquet": lambda frame, path: frame.to_parquet(path, index=False),
+WRITERS: dict[str, Callable[[pd.DataFrame, IO[bytes]], Any]] = {
+    ".csv": lambda frame, file: frame.to_csv(file, index=False),
+    ".parquet": lambda frame, file: frame.to_parquet(file, index=False),
 }
 
 
@@ -33,14 +35,11 @@ def check_output(
     """Refuse a path that cannot be written to, before any work is done.
 
     Args:
-        path: of the file.
-        overwrite: whether one that is there may be replaced.
-        endings: that it may have.
-        option: that names it.
+        path: file to write.
+        overwrite: whether an existing file may be replaced.
+        endings: valid endings.
+        option: option that names the file, for messages.
         inputs: files that are read, which are never replaced.
-
-    Raises:
-        UserError: saying why not.
     """
     if path.suffix not in endings:
         raise UserError(f"{path} must end in {' or '.join(endings)}")
@@ -52,60 +51,36 @@ def check_output(
         raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
     if not path.parent.is_dir():
         raise UserError(f"the folder {path.parent} of {path.name} is not there")
-    with _unwritten(path):  # what may be written is known to the system alone
-        partial = _partial(path)
-        partial.touch()
-        partial.unlink()
+    with _unwritten(path):  # only the system knows what may be written
+        trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        trial.touch()
+        trial.unlink()
 
 
 def write_frame(frame: pd.DataFrame, path: Path, overwrite: bool = False) -> None:
-    """Write to `.csv` or `.parquet`, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written, or is there now and may not be replaced.
-    """
-    _write(path, overwrite, lambda partial: WRITERS[path.suffix](frame, partial))
+    """Write to ``.csv`` or ``.parquet``, all or nothing; a file that exists by now stays without `overwrite`."""
+    _write(path, overwrite, lambda file: WRITERS[path.suffix](frame, file))
 
 
 def write_figure(figure: Figure, path: Path, overwrite: bool = False) -> None:
-    """Write in the format that the ending of the path names, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written, or is there now and may not be replaced.
-    """
-    _write(path, overwrite, lambda partial: figure.savefig(partial, dpi=130, format=path.suffix[1:]))
+    """Write in the format of the path's ending; see `write_frame`."""
+    _write(path, overwrite, lambda file: figure.savefig(file, dpi=130, format=path.suffix[1:]))
 
 
 def write_content(content: bytes, path: Path, overwrite: bool = False) -> None:
-    """Write a whole file, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written, or is there now and may not be replaced.
-    """
-    _write(path, overwrite, lambda partial: partial.write_bytes(content))
+    """Write bytes; see `write_frame`."""
+    _write(path, overwrite, lambda file: file.write(content))
 
 
-def _write(path: Path, overwrite: bool, write: Callable[[Path], Any]) -> None:
-    with _unwritten(path):
-        partial = _partial(path)
-        try:
-            write(partial)
-            if path.exists() and not overwrite:
-                raise UserError(f"{path} was made by another process meanwhile; name another file, or add --overwrite")
-            partial.replace(path)
-        finally:
-            with contextlib.suppress(OSError):  # of a read-only disk, where it is not
-                partial.unlink(missing_ok=True)
-
-
-def _partial(path: Path) -> Path:
-    """A name beside a file that nobody else uses."""
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
+def _write(path: Path, overwrite: bool, write: Callable[[IO[bytes]], Any]) -> None:
+    with _unwritten(path), atomic_write(path) as file:
+        write(file)
+        if path.exists() and not overwrite:
+            raise UserError(f"{path} was made by another process meanwhile; name another file, or add --overwrite")
 
 
 @contextlib.contextmanager
 def _unwritten(path: Path) -> Iterator[None]:
-    """Name the file that cannot be written."""
     try:
         yield
     except UserError:

@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import inspect
+import itertools
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
-from tsattn.checks import folder_path
-from tsattn.data.reader import TableReader
+from tsattn.batch import Batch
+from tsattn.checks import ACCELERATORS, folder_path, has_accelerator, whole_number
+from tsattn.data import DataOptions, Panel
+from tsattn.data.continued import with_future
+from tsattn.data.matching import match_task, warn_of_unknown_zone
+from tsattn.data.quiet import quiet
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.experiments import Result
+from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.evaluation.error_table import check_by
+from tsattn.experiments import Experiment, Result, RunFolder
 from tsattn.forecaster import model_folder
-from tsattn.forecaster.arguments import (
-    AUTO,
-    checked,
-    described,
-    differing,
-    experiment_of,
-    saved_arguments,
-    summary,
-    with_arguments,
-)
+from tsattn.forecaster.attention_views import last_window, window_title
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.fitting import Start, fine_tuning
-from tsattn.forecaster.forecasting import Forecasting
-from tsattn.forecaster.frame_kinds import FrameKind
-from tsattn.forecaster.network_views import NetworkViews
-from tsattn.forecaster.panel_runs import run_on
-from tsattn.forecaster.predicting import Predicting
-from tsattn.forecaster.sample_paths import StepCopula, has_marginals
-from tsattn.optim import BETAS
-from tsattn.predictors import build_predictor
-from tsattn.predictors.fitted import FittedPredictor
+from tsattn.forecaster.fitting import Start, built_for, fine_tuning, fitted_aside, run_on
+from tsattn.forecaster.forecast_files import check_output, write_content
+from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, plain_forecast, scenarios_of
+from tsattn.forecaster.options import ForecasterOptions, TrainingOptions
+from tsattn.forecaster.sample_paths import PathSampler, StepCopula
+from tsattn.forecaster.scores import UnseenWindows, residual_figure, score_panel
+from tsattn.predictors import Predictor
+from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
+from tsattn.predictors.exporting import FORMATS, exported, format_of
+from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
+from tsattn.saved_folders import restore_folder
 from tsattn.scaler import Scaler
-from tsattn.task import Task
+from tsattn.task import MEDIAN, Output, Task
 from tsattn.training import Execution, TrainerOptions
 
-__all__ = ["Forecaster"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Forecaster", "load"]
+
+logger = logging.getLogger("tsattn")
+
+_By: TypeAlias = Literal["series", "step", "origin"]
 
 
-class Forecaster(Forecasting, NetworkViews):
+class Forecaster:
     """Forecasting model for data frames: fit it, predict, evaluate, plot and save.
 
     ```python
@@ -64,7 +77,6 @@ class Forecaster(Forecasting, NetworkViews):
     Time is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index. Series may differ
     in length. Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another
     time zone, or text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted.
-
     Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
@@ -87,7 +99,7 @@ class Forecaster(Forecasting, NetworkViews):
         transform: of the target: ``log``, ``log1p``, ``box_cox``, or ``{kind: box_cox, lambda: 0.5}``. Forecasts stay
             positive and quantiles stay exact; a point forecast by ``mse`` becomes about the median.
 
-    Args: Columns and files
+    Args: Data
         id_column: column, or columns, of the series id. Found if named ``unique_id`` or ``item_id``.
         time_column: column of time stamps. Found if named ``ds``, ``timestamp`` or ``date``.
         target: columns to forecast. Found if named ``y`` or ``target`` in a long frame; all others in a wide one.
@@ -95,56 +107,20 @@ class Forecaster(Forecasting, NetworkViews):
         future_covariates: columns also known for the future.
         static: columns of categories, constant within a series.
         frequency: pandas frequency, offset or timedelta; a whole number if time counts steps. None infers it.
-        max_filled: largest share of missing time stamps in a series.
-        date_format: format of dates in text (``%d/%m/%y``). None takes ISO 8601, or the one format that fits all.
-        separator: character between cells of a CSV file.
-        decimal: decimal character of a CSV file.
-        encoding: encoding of a CSV file.
-        comment: first character of lines to skip in a CSV file.
-        skip_rows: lines before the header of a CSV file.
-
-    Args: Split and weights
-        train_fraction: share of each series for training, its first rows. By default the last tenth is for validation,
-            and no rows are for testing. With an argument of this group, test rows come last and are never trained on.
-        val_fraction: share for validation, the next rows. The rest is for testing.
-        val_rows: instead of shares, rows for validation, before the last `test_rows`. 0 alone trains on all rows.
-        test_rows: last rows of each series, for testing.
-        val_from: instead of shares, first time stamp for validation.
-        test_from: first time stamp for testing.
-        weight_column: column of row weights in the training loss, at least 0. Weight 0 hides a target from training;
-            contexts, scales and scores still see it.
-        series_weights: weights by series id, or by column of a wide frame. Other series have weight 1.
-        row_weights: periods as ``(first, last, weight)``, both ends included; past anomalies, for example. Weights of a
-            row multiply.
+        val_rows: rows of each series for validation, before the last `test_rows`. By default the last tenth is for
+            validation, and no rows are for testing. 0 alone trains on all rows.
+        test_rows: last rows of each series, for testing; they are never trained on.
+        data: all other options of `tsattn.data.DataOptions`, or a dictionary of them: splits by share or date, weights,
+            text of files, batch sizes. ``eval_batch_size`` is 256 by default.
 
     Args: Training
         max_steps: optimizer steps. By default about 20 epochs, between 400 and 1000 steps, with early stopping.
         learning_rate: peak learning rate of AdamW.
-        weight_decay: weight decay of AdamW (matrices only).
-        warmup_steps: steps over which the learning rate rises. By default a tenth of all, at most 100.
-        schedule: learning rate after that: ``cosine`` falls to zero, ``constant`` stays.
-        betas: decay rates of AdamW's running means.
-        patience: validations without improvement before training stops. By default 7, or none if you set `max_steps`.
-        min_delta: smallest decrease of the validation error that counts.
         loss: ``mse``, ``mae``, ``huber`` or ``frequency`` for points, ``pinball`` for quantiles.
-        selection: validation error that chooses the weights: ``mse``, ``mae`` or ``crps``. By default as the loss.
-        mup: follow the muP rules, so that one learning rate serves every width.
-        batch_size: windows in a training batch.
-        val_windows: validation windows scored each time: a number, ``all``, or ``auto`` (less than a quarter of the
-            training time).
         seed: random seed of weights, order and dropout.
-
-    Args: Hardware, logs and checkpoints
-        eval_batch_size: windows in a batch of forecasts; lower it to save memory.
         accelerator: ``auto``, ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-        activation_checkpointing: compute activations twice to save memory.
-        compile_mode: mode of torch.compile in training; None does not compile.
-        progress: show a progress bar.
-        logger: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list of these.
-        callbacks: Lightning callbacks, or descriptions: ``{class_path: ..., init_args: {...}}``.
-        checkpoints: folder for ``step_100.ckpt``, ... and ``last.ckpt``. Resume by ``fit(frame, checkpoint=...)``.
-        save_top_k: number of best checkpoints to keep; -1 keeps all.
-        trainer: other arguments of Lightning's Trainer, by name.
+        training: all other options of `TrainingOptions`, or a dictionary of them: optimizer, early stopping, progress
+            bar, loggers, callbacks, checkpoints, arguments of Lightning's Trainer.
 
     Attributes:
         arguments: all arguments as plain data.
@@ -156,7 +132,7 @@ class Forecaster(Forecasting, NetworkViews):
         series: series of the last `fit`, or only their ends after `load`; None before, and for the model of a run.
 
     Raises:
-        UserError: if an argument is out of its range.
+        UserError: if an argument is out of its range, or given twice.
     """
 
     def __init__(
@@ -168,6 +144,9 @@ class Forecaster(Forecasting, NetworkViews):
         prediction_length: int = 96,
         quantiles: Sequence[float] | Literal["auto"] | None = "auto",
         distribution: str | None = None,
+        calibrate: bool | float = False,
+        scaling: str = "series",
+        transform: Description | None = None,
         id_column: str | Sequence[str] | None = None,
         time_column: str | None = None,
         target: str | Sequence[str] | None = None,
@@ -175,79 +154,46 @@ class Forecaster(Forecasting, NetworkViews):
         future_covariates: Sequence[str] = (),
         static: Sequence[str] = (),
         frequency: str | int | timedelta | BaseOffset | None = None,
-        max_filled: float = 0.5,
-        date_format: str | None = None,
-        separator: str = ",",
-        decimal: str = ".",
-        encoding: str = "utf-8",
-        comment: str = "",
-        skip_rows: int = 0,
-        scaling: str = "series",
-        transform: Description | None = None,
-        train_fraction: float | None = None,
-        val_fraction: float | None = None,
         val_rows: int | None = None,
         test_rows: int | None = None,
-        val_from: str | None = None,
-        test_from: str | None = None,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.01,
-        warmup_steps: int | None = None,
-        schedule: str = "cosine",
-        betas: Sequence[float] = BETAS,
-        patience: int | None = None,
-        min_delta: float = 0.0,
-        loss: str | None = None,
-        mup: bool = False,
-        activation_checkpointing: bool = False,
-        compile_mode: str | None = None,
-        selection: str | None = None,
+        data: DataOptions | Mapping[str, Any] | None = None,
         max_steps: int | None = None,
-        batch_size: int = 32,
-        eval_batch_size: int = 256,
-        val_windows: int | Literal["auto", "all"] = "auto",
+        learning_rate: float = 1e-3,
+        loss: str | None = None,
         seed: int = 1,
         accelerator: str = "auto",
-        progress: bool = False,
-        logger: Any = None,
-        callbacks: Any = None,
-        checkpoints: str | Path | None = None,
-        save_top_k: int = 1,
-        trainer: Mapping[str, Any] | None = None,
-        weight_column: str | None = None,
-        series_weights: Mapping[Any, float] | None = None,
-        row_weights: Sequence[tuple[Any, Any, float]] | None = None,
-        calibrate: bool | float = False,
+        training: TrainingOptions | Mapping[str, Any] | None = None,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name != "self"}
-        self._given = given
-        self.reader = TableReader.of(given)
-        self.predictor = build_predictor(described(backbone, attention))
-        read = {"frequency": self.reader.frequency, **self.reader.plain(), **self.reader.plain_weights()}
-        self.arguments = checked({**given, **read}, self.predictor)
-        if self.arguments["context_length"] != AUTO:
-            self.predictor = self.predictor.with_context(self.arguments["context_length"])
-        self.experiment = experiment_of(self.arguments, self.predictor)
+        self._given = {name: value for name, value in locals().items() if name != "self"}
+        self._options = ForecasterOptions.of(self._given)
+        self.arguments = self._options.arguments
+        self.predictor: Predictor = self._options.predictor
+        self.experiment: Experiment = self._options.experiment
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
         self.copula: StepCopula | None = None
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all arguments as given; scikit-learn's `clone` calls this.
+    @classmethod
+    def of(cls, result: Result) -> Forecaster:
+        """Return a forecaster with the predictor of a run, which knows the series that it was fitted to."""
+        fitted = result.refitted or result.fitted
+        names = inspect.signature(Forecaster).parameters
+        forecaster = cls(**model_folder.run_arguments(fitted, result.experiment.to_dict(), names))
+        forecaster.fitted, forecaster.result = fitted, result
+        forecaster.series = FittedSeries.of(result)
+        return forecaster
 
-        Args:
-            deep: no effect, as no argument is an estimator.
-        """
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all arguments as given; scikit-learn's `clone` calls this. `deep` has no effect."""
         return dict(self._given)
 
     def set_params(self, **arguments: Any) -> Forecaster:
-        """Replace arguments and return self, not fitted.
-
-        Raises:
-            UserError: if a name or value is not valid; nothing changes then.
-        """
-        self.__dict__ = vars(type(self)(**with_arguments(self._given, arguments)))
+        """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
+        for name in arguments.keys() - self._given.keys():
+            hint, valid = did_you_mean(name, self._given), one_of(self._given)
+            raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
+        self.__dict__ = vars(type(self)(**{**self._given, **arguments}))
         return self
 
     def __repr__(self) -> str:
@@ -255,25 +201,18 @@ class Forecaster(Forecasting, NetworkViews):
         if self.series is not None:
             panel = self.series.panel
             fitted += f" on {len(panel.channels if panel.is_wide else panel.ids)} series"
-        return f"Forecaster({summary(self.arguments, self.predictor)}{differing(type(self), self._given)}, {fitted})"
+        defaults = {name: one.default for name, one in inspect.signature(type(self)).parameters.items()}
+        return f"Forecaster({self._options.summary(defaults)}, {fitted})"
 
     @property
     def task(self) -> Task:
-        """Task that the predictor was fitted for.
-
-        Raises:
-            UserError: before `fit`.
-        """
-        return self._now.task
+        """Task that the predictor was fitted for; a `UserError` before `fit`."""
+        return self._known.predictor.task
 
     @property
     def scaler(self) -> Scaler:
-        """Scaler of the fitted series.
-
-        Raises:
-            UserError: before `fit`.
-        """
-        return self._now.known.scaler
+        """Scaler of the fitted series; a `UserError` before `fit`."""
+        return self._known.scaler
 
     def fit(
         self,
@@ -292,17 +231,15 @@ class Forecaster(Forecasting, NetworkViews):
             folder: new folder for the run: configuration, training curve, checkpoints and results. Read it by `load` or
                 ``tsattn predict --run FOLDER --input FILE``; it does not hold the series. None writes no files.
             refit: train again on all rows, for the number of steps that validation chose.
-            warm_start: start from the present weights and keep the scales, with a new optimizer. The frame needs equal
-                channels; `predict` then forecasts its series.
+            warm_start: start from the present weights and keep the scales, with a new optimizer and equal channels.
             rescale: compute new scales in a warm start.
             checkpoint: file to resume from, of `checkpoints` or of a run folder, on an equal frame, up to `max_steps`.
-                Only later weights can be the best.
 
         Raises:
             UserError: if the frame cannot be used (the message names series and row), or all series are too short.
         """
         start = Start.of(self.fitted, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
-        return self._fit(self.arguments, frame, folder, start, refit)
+        return self._fit(self._options, frame, folder, start, refit)
 
     def fine_tune(
         self,
@@ -321,77 +258,459 @@ class Forecaster(Forecasting, NetworkViews):
             learning_rate: peak learning rate; by default a tenth of the present one.
             folder: as in `fit`.
             rescale: as in `fit`.
-
-        Raises:
-            UserError: as in `fit`.
         """
         start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
-        return self._fit(fine_tuning(self.arguments, max_steps, learning_rate), frame, folder, start)
-
-    def predict_dataset(
-        self, dataset: Any, *, horizon: int | None = None, level: Any = None, blocks: int | None = None
-    ) -> Any:
-        """Forecast a Ray dataset on its cluster; return a lazy dataset with the columns of `predict`.
-
-        Args:
-            dataset: ``ray.data.Dataset`` of long rows, or of wide rows, which are one series. Ray gathers the rows of
-                each series in one block.
-            horizon: steps to forecast; `prediction_length` by default.
-            level: as in `predict`.
-            blocks: number of blocks of series, each in the memory of one worker; four per processor by default.
-
-        Raises:
-            UserError: before `fit`, if the dataset has another type, or without Ray.
-        """
-        # they are made of forecasters
-        from tsattn.forecaster.ray_forecasts import forecast_dataset
-
-        if self.predictor.needs_fit:
-            _ = self._now.known  # which refuses what is not fitted
-        return forecast_dataset(self, dataset, horizon=horizon, level=level, blocks=blocks)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model into a new folder: weights as safetensors, everything else as JSON.
-
-        The folder includes the end of each series, so that `predict` works after `load`. The model of a run has no
-        series: it always needs a frame. If `sample` was not called yet, `save` forecasts up to 1000 validation windows
-        to include the dependence between steps.
-
-        Raises:
-            UserError: if the folder exists and `overwrite` is false, or cannot be written.
-        """
-        path, fitted = folder_path(folder), self._now.known
-        predictor, series = fitted.predictor, self.series
-        if series is not None:
-            season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
-            series = series.last_rows(max(predictor.context_length, season), (*predictor.seasons, season))
-        arguments = saved_arguments(self.arguments)
-        copula = self._step_copula() if has_marginals(predictor) else None
-        saved = model_folder.SavedModel(arguments, fitted, series, copula)
-        model_folder.write(path, saved, overwrite=overwrite)
+        return self._fit(fine_tuning(self._options, max_steps, learning_rate), frame, folder, start)
 
     def _fit(
-        self, arguments: dict[str, Any], frame: Any, folder: str | Path | None, start: Start, refit: bool = False
+        self, options: ForecasterOptions, frame: Any, folder: str | Path | None, start: Start, refit: bool = False
     ) -> Forecaster:
         where = None if folder is None else folder_path(folder)
         earlier = None if start.warm is None else self.series
-        reader = self.reader
+        reader = options.data.reader
         if start.task is not None:
             zone_of = no_times_of(start.task) if earlier is None else earlier.panel.time
             reader = replace(reader, categorical=(*start.task.categories_by_covariate,), zone_of=zone_of)
         panel = reader.read(frame)
-        experiment = experiment_of(arguments, self.predictor)
-        self.result = run_on(experiment, panel, arguments, where, start, refit=refit)
+        self.result = run_on(options, panel, where, start, refit=refit)
         self.fitted, self.copula = self.result.refitted or self.result.fitted, None
         series = replace(FittedSeries.of(self.result), kind=FrameKind.of(frame, panel))
         self.series = series if start.warm is None else series.with_earlier(earlier)
         return self
 
+    def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None) -> Any:
+        """Forecast each series from its end.
+
+        The forecast starts after the last row of a series, even if its target is missing. With future covariates it
+        starts after the last row that has a target.
+
+        Args:
+            frame: history to forecast from, also of new series; by default the fitted series.
+            horizon: steps to forecast; `prediction_length` by default. A longer one feeds forecasts back as context,
+                with a warning.
+            future: frame of ids, time stamps and future covariates, unless rows after the last target have them. Series
+                that are not in `frame` are ignored and logged. A list or mapping of frames gives scenarios.
+            level: intervals in percent, such as ``[80, 95]``, of a forecaster with `calibrate`. Their bounds replace
+                other quantiles: columns ``0.1`` and ``0.9`` for 80.
+
+        Returns:
+            Frame of the kind given (pandas, polars, pyarrow) with a row for each series and step, sorted by id. Columns
+            are id and time as in the frame, ``predictions`` in original units, each quantile by its level, and
+            ``scenario``. A wide frame gives ``unique_id``, in the order of its columns; time without a name is ``ds``.
+
+        Raises:
+            UserError: if the frame cannot be used, future covariates are missing or stop early, or there are too few
+                validation windows for a level.
+        """
+        kind, frames = self._forecasts(frame, horizon, future, level)
+        return kind.give(pd.concat([*frames], ignore_index=True))
+
+    def predict_batches(
+        self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
+    ) -> Iterator[Any]:
+        """Yield the frames of `predict` for ``eval_batch_size`` series at a time, to save memory."""
+        kind, frames = self._forecasts(frame, horizon, future, level)
+        return map(kind.give, frames)
+
+    def sample(
+        self,
+        frame: Any = None,
+        num_samples: int = 100,
+        *,
+        horizon: int | None = None,
+        future: Any = None,
+        seed: int = 0,
+    ) -> Any:
+        """Draw sample paths: possible futures of each series.
+
+        Each step follows the quantiles of `predict`, with normal tails. Steps of a path are correlated as errors were
+        in the validation windows (see `tsattn.forecaster.sample_paths`). The model of a run takes windows of the given
+        rows and logs that. Chronos-T5 draws its own paths. Series and channels are independent of each other.
+
+        Args:
+            frame: as in `predict`, like `future`.
+            num_samples: paths for each series.
+            horizon: as in `predict`; a longer one continues each path from itself.
+            seed: random seed of the paths.
+
+        Returns:
+            A row for each series, path and step: id, time, ``sample`` from 0, and ``y`` in original units.
+
+        Raises:
+            UserError: as in `predict`; also for a point forecast, or rows without a single window.
+        """
+        paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
+        steps = self._horizon(horizon)
+        with quiet(frame is None):
+            panel, fitted = self._panel_of(frame, "the frame", future)
+        drawn = self._sampler(fitted).frame(self._step_copula(), panel, steps, paths, seed)
+        return self._kind_of(frame, panel).give(drawn)
+
+    def cross_validate(
+        self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
+    ) -> Any:
+        """Forecast from rolling origins in the past, next to the actual values.
+
+        No model sees a row after its cutoff; the last cutoff is `prediction_length` rows before the end. This trains
+        new models, whose validation rows are the last tenth before an origin, and leaves the forecaster unchanged. A
+        series too short for the first cutoff is new to a model without `refit`. Future covariates missing after a
+        cutoff are imputed and masked.
+
+        Args:
+            frame: series to forecast.
+            windows: origins of each series.
+            step: rows between origins; `prediction_length` by default.
+            refit: train at each origin, on all rows before it. By default one model, trained on the rows before the
+                first origin, forecasts from all.
+            level: as in `predict`.
+
+        Returns:
+            Columns of `predict`, ``cutoff`` (last time stamp seen) and ``y`` (actual value, or NaN).
+
+        Raises:
+            UserError: if no series is long enough.
+        """
+        T, windows = self._horizon(None), whole_number("windows", windows)
+        step = T if step is None else whole_number("step", step)
+        panel = self._options.data.reader.read(frame, "the frame")
+        ends = panel.lengths[:, None] - T - step * np.arange(windows - 1, -1, -1)  # (S, windows)
+        if (ends[:, 0] < 1).all():
+            raise UserError(
+                f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
+                f"{T + step * (windows - 1) + 1} are needed"
+            )
+        calibrates = level is not None and bool(self._given["calibrate"])
+        parts, fitted = [], None
+        for window in range(windows):
+            numbers = np.flatnonzero(ends[:, window] >= 1)
+            if len(numbers) < len(panel):
+                counts = window + 1, windows, len(numbers), len(panel)
+                logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
+            whole = panel.take(numbers)
+            # what a covariate lacks after an origin is imputed, as in the windows of a training: these rows have come
+            seen = replace(whole.until(ends[numbers, window]), fills_ahead=True)
+            with quiet(window > 0):  # the first has the shortest series
+                if fitted is None or refit or not self.predictor.needs_fit:
+                    fitted = fitted_aside(self._options, seen, calibrates=calibrates)
+                made = pd.concat([*self._frames(seen, T, fitted, level)], ignore_index=True)
+            rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
+            truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
+            made.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(T * len(whole.channels)))
+            parts.append(made.assign(y=truth.ravel()))
+        return FrameKind.of(frame, panel).give(pd.concat(parts, ignore_index=True))
+
+    def evaluate(
+        self, frame: Any, *, step: int = 1, by: _By | None = None, level: Any = None, detail: bool = False
+    ) -> pd.DataFrame:
+        """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
+
+        Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
+        fitted one needs no history. Of a new series, the first `context_length` rows are context. The model of a run
+        warns that the frame may contain its training rows. All quantiles of the two baselines equal their point.
+
+        Args:
+            frame: the series.
+            step: rows between the windows; 1 scores every window.
+            by: rows for each ``series`` (column of a wide frame), each ``step`` of the horizon, from 1, or each
+                ``origin``, the last time stamp before a horizon. Together they have the error of the whole.
+            level: see `predict`: the intervals whose coverage is measured.
+            detail: add RMSE, sMAPE, WAPE and WQL.
+
+        Returns:
+            A row a forecaster (with `by`: and group), with ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with
+            quantiles, ``CRPS`` and ``cover 80`` (share of actual values inside the 80 % interval). Scores are means
+            over series or channels. ``MASE left out`` counts targets without MASE, if there are any.
+
+        Raises:
+            UserError: if there is nothing to score.
+        """
+        step = whole_number("step", step)
+        if by is not None:
+            check_by(by)
+        fitted, unseen = self._unseen(frame, step, level)
+        return score_panel(fitted, unseen, self._batch_size, self._execution, by, detail=detail)
+
+    def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
+        """Plot forecasts with their intervals, after the history.
+
+        Args:
+            forecast: frame of `predict`, or of `cross_validate` (one forecast for each cutoff).
+            ids: series to draw, one or several; by default the first six.
+            history: past values, by default the fitted series. Rows over the horizon are drawn as actual values.
+
+        Raises:
+            UserError: if an id has no forecast or history, or the frame is no forecast.
+        """
+        from tsattn.figures import plot_forecast
+        from tsattn.figures.plain_names import model_words
+
+        with quiet():
+            panel, fitted = self._panel_of(history, "the history")
+        task, output, forecast = fitted.predictor.task, fitted.predictor.output, plain_forecast(forecast)
+        names = [str(name) for name in forecast.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name))]
+        if fitted.conformal is not None and str(MEDIAN) in names:  # levels that were asked for
+            output = Output(tuple(sorted(map(float, names))))
+        return plot_forecast(forecast, panel, task, output, ids, model=model_words(fitted.predictor))
+
+    def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
+        """Plot residuals (actual minus forecast) on the rows that `evaluate` scores.
+
+        Five panels: residuals over time, histogram, normal quantiles, autocorrelation, and the error by step compared
+        with seasonal naive and persistence.
+
+        Args:
+            frame: series, as in `evaluate`.
+            ids: series to use, one or several; a single one is drawn in original units. By default all, scaled.
+            ahead: step of the horizon whose residuals are drawn, from 1.
+            step: rows between windows.
+
+        Raises:
+            UserError: if there is nothing to score, an id is unknown, or `ahead` is beyond the horizon.
+        """
+        ahead, step = whole_number("ahead", ahead), whole_number("step", step)
+        fitted, unseen = self._unseen(frame, step)
+        return residual_figure(fitted, unseen, ids, ahead, self._batch_size, self._execution)
+
+    def attention_weights(
+        self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None
+    ) -> list[AttentionLayer]:
+        """Return the attention weights of each layer, for the context that `predict` forecasts a series from.
+
+        Args:
+            frame: history, by default the fitted series. Cut it to see an earlier context.
+            id: series id; the first by default.
+            channel: channel, if attention sees each by itself; the first by default.
+            future: future covariates, as in `predict`.
+
+        Returns:
+            Layers, of all members of an ensemble, each with arrays ``weights (H, N, S)`` and ``levels``, the meaning of
+            queries and keys, and a method `frame`. Weights are computed on the CPU in full precision.
+
+        Raises:
+            UserError: if the predictor has no attention, the series or channel is unknown, or the frame cannot be used.
+        """
+        return self._attention(frame, id, channel, future)[0]
+
+    def plot_attention(
+        self,
+        frame: Any = None,
+        *,
+        id: Any = None,
+        channel: str | None = None,
+        layers: str | Sequence[int] = "all",
+        heads: str | Sequence[int] = "all",
+        levels: str | Sequence[int] | None = None,
+        future: Any = None,
+    ) -> Figure:
+        """Plot `attention_weights` as heat maps by layer and head, with the borders of windows or blocks.
+
+        Args:
+            frame: as in `attention_weights`, like `id`, `channel` and `future`.
+            layers: ``all``, or numbers from 0.
+            heads: ``all``, ``mean`` over the heads of a layer, or numbers from 0.
+            levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
+        """
+        from tsattn.figures.layer_maps import plot_layers
+
+        found, panel, fitted, batch = self._attention(frame, id, channel, future)
+        title = window_title(fitted, panel, batch, found)
+        return plot_layers(found, chosen=layers, heads=heads, levels=levels, title=title)
+
+    def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
+        """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
+
+        Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L,
+        C)`` in original units, with NaN for missing values, and what the model needs else: series numbers, covariates,
+        categories, time stamps. The file lists them as ``tsattn.json``. Our kernels are in neither format, so attention
+        with windows or blocks is written out.
+
+        Args:
+            path: file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX (extra `onnx`).
+            format: ``torch`` or ``onnx``; by default by the ending.
+            overwrite: replace an existing file.
+
+        Raises:
+            UserError: if the model cannot be exported, with the reason, or the file cannot be written.
+        """
+        file = folder_path(path, "file")
+        form = format_of(file.suffix, format)
+        fitted = self._known
+        check_output(file, overwrite, endings=FORMATS)
+        content, facts = exported(fitted, form)
+        write_content(content, file, overwrite)
+        return facts
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model into a new folder: weights as safetensors, everything else as JSON.
+
+        The folder includes the end of each series, so that `predict` works after `load`; the model of a run has none.
+        Before a first `sample`, `save` forecasts up to 1000 validation windows to include the dependence of steps.
+
+        Raises:
+            UserError: if the folder exists and `overwrite` is false, or cannot be written.
+        """
+        path, fitted = folder_path(folder), self._known
+        predictor, series = fitted.predictor, self.series
+        if series is not None:
+            season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
+            series = series.last_rows(max(predictor.context_length, season), (*predictor.seasons, season))
+        training, watching = self._options.training, ("callbacks", "logger")
+        if made := [type(one).__name__ for name in watching for one in training.objects(name)]:
+            logger.warning("callbacks and loggers that are objects are not saved: %s", one_of(made))
+        plain = {**self.arguments["training"], **{name: training.described(name) for name in watching}}
+        copula = self._step_copula() if self._sampler(fitted).has_marginals else None
+        saved = model_folder.SavedModel({**self.arguments, "training": plain}, fitted, series, copula)
+        model_folder.write(path, saved, overwrite=overwrite)
+
     @property
-    def _now(self) -> Predicting:
-        parts = self.reader, self.experiment, self.predictor, self.fitted, self.series
-        return Predicting(*parts, lambda: self._execution)
+    def _known(self) -> FittedPredictor:
+        if self.fitted is None:
+            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
+        return self.fitted
+
+    @property
+    def _batch_size(self) -> int:
+        return self._options.data.eval_batch_size
 
     @cached_property
     def _execution(self) -> Execution:
         return Execution(TrainerOptions.of(self.experiment.made()[1], is_new=False))
+
+    def _horizon(self, horizon: int | None) -> int:
+        return self._options.data.prediction_length if horizon is None else whole_number("horizon", horizon)
+
+    def _panel_of(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
+        """Read a frame as a panel for the predictor that forecasts it; None stands for the fitted series."""
+        reader, needs_fit = self._options.data.reader, self.fitted is not None or self.predictor.needs_fit
+        if frame is not None and not needs_fit:
+            panel = reader.read(frame, source, future=future)
+            return panel, built_for(self.experiment, panel)
+        if not needs_fit:
+            given = "history" if source == "the history" else "a frame"
+            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give {given}")
+        fitted, task = self._known, self.task
+        if frame is not None:
+            reader = reader.for_task(task).unweighted()
+            if self.series is not None:  # the very zone of these, also where no name leads back to it
+                reader = replace(reader, zone_of=self.series.panel.time)
+            panel = reader.read(frame, source, future=future)
+            source = str(frame) if isinstance(frame, str | Path) else source
+            if self.series is None:
+                warn_of_unknown_zone(panel, task, source)
+            return match_task(panel, task, source), fitted
+        if self.series is None:
+            raise UserError("this model came without the series that it was fitted on: give a frame")
+        if future is None:
+            return self.series.panel, fitted
+        last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
+        return with_future(last, future, reader.text), fitted
+
+    def _kind_of(self, frame: Any, panel: Panel) -> FrameKind:
+        return FrameKind.of(frame, panel) if frame is not None or self.series is None else self.series.kind
+
+    def _forecasts(
+        self, frame: Any, horizon: int | None, future: Any, level: Any
+    ) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
+        """Return forecasts, made when they are asked for, and the kind of frame to give them in."""
+        steps, scenarios, made = self._horizon(horizon), scenarios_of(future), list[Iterator[pd.DataFrame]]()
+        for name, one in ({None: future} if scenarios is None else scenarios).items():
+            is_known = frame is None or bool(made)  # the frame is the same each time
+            with quiet() if is_known else contextlib.nullcontext():
+                panel, fitted = self._panel_of(frame, "the frame", one)
+                frames = self._frames(panel, steps, fitted, level)
+            made.append(frames if scenarios is None else in_scenario(frames, name))
+        if (warning := beyond_training(fitted.predictor, steps)) is not None:
+            warnings.warn(warning, stacklevel=3)
+        return self._kind_of(frame, panel), itertools.chain.from_iterable(made)
+
+    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
+        panel = match_task(panel, fitted.predictor.task, "the frame")
+        fitted = self._with_levels(fitted, panel, level)
+        return forecast_frames(fitted, panel, horizon, self._batch_size, self._execution)
+
+    def _with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
+        if level is not None and fitted.conformal is None and self._given["calibrate"]:
+            raise UserError("intervals of any level are calibrated by a fit: call fit(frame) first")
+        return with_levels(fitted, panel.ids, level)
+
+    def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
+        """Return the model for a frame, and the windows that may be scored."""
+        panel, fitted = self._panel_of(frame, "the frame")
+        if self.fitted is not None and (self.series is None or not self.series.is_complete):
+            warnings.warn(
+                "this model does not know which rows it was trained on: rows of the frame may be among them",
+                stacklevel=3,
+            )
+        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
+        return self._with_levels(fitted, unseen.panel, level), unseen
+
+    def _sampler(self, fitted: FittedPredictor) -> PathSampler:
+        return PathSampler(fitted, self._execution, self._batch_size)
+
+    def _step_copula(self) -> StepCopula | None:
+        """Return the dependence between steps; None if the rows of the forecast must give it."""
+        if self.copula is None and self.result is not None:
+            self.copula = self._sampler(self.result.fitted).copula_of(self.result)
+        return self.copula
+
+    def _attention(
+        self, frame: Any, id: Any, channel: str | None, future: Any
+    ) -> tuple[list[AttentionLayer], Panel, FittedPredictor, Batch]:
+        with quiet(frame is None):
+            panel, fitted = self._panel_of(frame, "the frame", future)
+            batch = last_window(fitted, panel, id)
+        return attention_layers(fitted.predictor, batch, channel), panel, fitted, batch
+
+
+def load(folder: str | Path) -> Forecaster:
+    """Load a forecaster that `Forecaster.save` has written, on any machine, or the model of a run folder.
+
+    The model of a run knows no series: `predict` and `evaluate` need a frame, and `evaluate` cannot tell which rows
+    were trained on. After a refit, the refitted model is loaded. An accelerator that is not on this machine becomes
+    ``auto``, which is logged.
+
+    Raises:
+        UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
+    """
+    path = folder_path(folder)
+    restore_folder(path, model_folder.CONTENT)
+    if not path.is_dir():
+        what = "is a file, not a folder" if path.exists() else "is not there"
+        raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
+    read = model_folder.read_run if RunFolder(path).best.exists() else model_folder.read
+    saved = read(path, [*inspect.signature(Forecaster).parameters])
+    arguments = dict(saved.arguments)
+    accelerator = arguments.get("accelerator", "auto")
+    if accelerator in ACCELERATORS and not has_accelerator(accelerator):
+        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", path, accelerator)
+        arguments["accelerator"] = "auto"
+    try:
+        forecaster = Forecaster(**arguments)
+    except UserError:
+        raise
+    except Exception as error:  # the folder may have been edited
+        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
+    _check_agrees(forecaster, saved, path)
+    forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
+    return forecaster
+
+
+def _check_agrees(forecaster: Forecaster, saved: model_folder.SavedModel, path: Path) -> None:
+    """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
+    fitted, given = saved.fitted, forecaster.arguments
+    task, output = fitted.predictor.task, fitted.predictor.output
+    # a table of a folder may have named them, not the arguments
+    roles = ("past_covariates", "future_covariates", "static")
+    both = forecaster.predictor, fitted.predictor
+    sizes = ("prediction_length", *(["context_length"] if given["context_length"] != "auto" else []))
+    pairs = {
+        **{name: (given[name], getattr(task, name)) for name in (*sizes, *(name for name in roles if given[name]))},
+        **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
+        "scaling": (given["scaling"], fitted.scaler.scaling),
+        "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),
+        "backbone": tuple({**one.description, "context_length": None} for one in both),
+        "frequency": (task.frequency if saved.series is None else saved.series.panel.frequency, task.frequency),
+    }
+    for name, (one, other) in pairs.items():
+        if one != other:
+            raise UserError(f"{path} is damaged: its {name} is {shown(one)} in one place and {shown(other)} in another")

@@ -1,47 +1,60 @@
-"""Forecasts as frames, with real time stamps and in original units."""
+"""Frames of forecasts: real time stamps, original units, in the kind of frame that was given."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
+from pandas.api.types import infer_dtype, is_object_dtype
 from torch import Tensor
 
 from tsattn.data import Panel
+from tsattn.data.tables import as_frame
 from tsattn.errors import UserError, shown
 from tsattn.predictors.fitted import FittedPredictor, forecast_batches
 from tsattn.task import MEDIAN, Output, Task
 from tsattn.training import Execution
 
-__all__ = ["beside_truth", "forecast_frames", "future_frame", "output_of"]
+__all__ = ["FrameKind", "forecast_frames", "future_frame", "in_scenario", "plain_forecast", "scenarios_of"]
+
+_CUTOFF = "cutoff"
+_SCENARIO = "scenario"
 
 
 def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
-    """Forecasts beyond the end of each series: a row for each series (or channel) and step.
+    """Return forecasts beyond the end of each series: a row for each series (or channel) and step.
 
-    Series are sorted by their ids, channels stay in the order of the data.
-
-    The columns are those of ids and time stamps as the data name them, ``predictions``, and one for each quantile,
-    named after its level, ``0.1``; ``predictions`` is then the median. The channels of a wide table are series of their
-    own here, in the column ``unique_id``; time stamps that are an index without a name are called ``ds``. Where the
-    series of a long table have several channels, these are named in the column ``target_name``.
+    Columns are ids and time stamps as the data name them, ``predictions``, and a quantile each, named by its level,
+    ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``; those
+    of a long table are named in ``target_name``. Series are sorted by id, channels stay in the order of the data.
 
     Args:
-        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` where the output has Q quantiles.
+        forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` if the output has Q quantiles.
         task: what was forecast.
-        output: in what form.
+        output: form of the forecast.
         panel: the series.
-        first: the number of the first series that there is a forecast for.
+        first: number of the first series that is forecast.
 
     Raises:
         UserError: for a forecast that is not finite, naming the series.
     """
     values = torch.cat([*forecasts]).double().cpu().transpose(1, 2)  # (S, C, T) or (S, C, T, Q)
     S, C, T = values.shape[:3]
-    _check_finite(values, task, panel, first)
+    is_good = values.isfinite().flatten(2).all(-1)
+    if not bool(is_good.all()):
+        number, channel = (~is_good).nonzero()[0].tolist()
+        name = task.channels[channel] if panel.is_wide else panel.ids[first + number]
+        raise UserError(
+            f"the forecast of series {shown(name)} is not finite: its last {task.context_length} rows hold values far "
+            "outside of those that were trained on, or the model is damaged"
+        )
     rows = np.tile(np.arange(S * T).reshape(S, 1, T), (1, C, 1)).ravel()
     time = panel.future_times(np.arange(first, first + S), T).take(rows)
     if panel.is_wide:
@@ -56,70 +69,111 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 
 
-def output_of(frame: pd.DataFrame, output: Output) -> Output:
-    """The quantiles that a frame of a calibrated forecast has columns of; the predictor's if it has none.
-
-    Args:
-        frame: as `future_frame` makes it.
-        output: of the predictor.
-    """
-    levels = sorted(float(name) for name in frame.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name)))
-    return Output(tuple(levels)) if MEDIAN in levels else output
-
-
 def forecast_frames(
     fitted: FittedPredictor, panel: Panel, horizon: int, batch_size: int, execution: Execution
 ) -> Iterator[pd.DataFrame]:
-    """Frames of forecasts, made when they are asked for; whether the panel will do is checked at once.
-
-    Args:
-        fitted: a predictor and its scaler.
-        panel: the series, as the predictor needs them (`tsattn.data.matching.match_task`).
-        horizon: steps to forecast.
-        batch_size: series in a frame.
-        execution: where to compute.
-
-    Raises:
-        UserError: if a future covariate does not reach over the horizon.
-    """
+    """Return frames of `batch_size` series, made when they are asked for; the panel is checked at once."""
     predictor = fitted.predictor
     forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, batch_size, execution)
-    task, output = predictor.task, predictor.output
 
     def frames() -> Iterator[pd.DataFrame]:
         first = 0
         for forecast in forecasts:
-            yield future_frame([forecast], task, output, panel, first)
+            yield future_frame([forecast], predictor.task, predictor.output, panel, first)
             first += len(forecast)
 
     return frames()
 
 
-def beside_truth(frames: Iterable[pd.DataFrame], whole: Panel, seen: Panel) -> pd.DataFrame:
-    """Forecasts from the end of the rows that were seen, the cutoffs, and what came.
+def scenarios_of(future: Any) -> dict[Any, Any] | None:
+    """Return the frames of several scenarios by name (of a list: from 0); None for a single frame."""
+    if not isinstance(future, list | tuple | Mapping):
+        return None
+    named = dict(future) if isinstance(future, Mapping) else dict(enumerate(future))
+    if not named:
+        raise UserError("future has no scenario: give a frame, a list of frames, or frames by their names")
+    for name in named:
+        if not isinstance(name, str | int | float):
+            raise UserError(f"a scenario is named by a text or a number, not by {shown(repr(name))}")
+    return named
 
-    Args:
-        frames: of `future_frame`, of all series.
-        whole: the series.
-        seen: the rows of them that were seen.
+
+def in_scenario(frames: Iterable[pd.DataFrame], name: Any) -> Iterator[pd.DataFrame]:
+    """Yield frames of `future_frame` with the name of their scenario in a third column."""
+    for frame in frames:
+        if _SCENARIO in frame.columns:
+            raise UserError(f"column {_SCENARIO} of the series would be that of scenarios, too: rename it")
+        frame.insert(2, _SCENARIO, name)
+        yield frame
+
+
+@dataclass(frozen=True)
+class FrameKind:
+    """Kind of a frame; files are read as frames of pandas.
+
+    Attributes:
+        library: ``pandas``, ``polars``, ``pyarrow`` or another one that narwhals makes frames of.
+        period: frequency of its periods; None if time is anything else.
+        has_dates: whether time is dates, without a time of day.
     """
-    frame = pd.concat([*frames], ignore_index=True)
-    steps = len(frame) // len(whole)  # of one series, all its channels
-    T = steps // len(whole.channels)
-    rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
-    truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
-    frame.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(steps))
-    return frame.assign(y=truth.ravel())
+
+    library: str = "pandas"
+    period: str | None = None
+    has_dates: bool = False
+
+    def __post_init__(self) -> None:
+        if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
+            raise ValueError(f"{self.library} is no library of frames")
+        if self.period is not None:
+            pd.PeriodDtype(self.period)  # which refuses what is no frequency
+
+    @classmethod
+    def of(cls, frame: Any, panel: Panel) -> FrameKind:
+        """Return the kind of a frame that was read as a panel; lazy frames count as what they are computed to."""
+        if isinstance(frame, pd.DataFrame | pd.Series):
+            return cls(period=_period(frame, panel.time_name))
+        known = nw.from_native(frame, pass_through=True)
+        if not isinstance(known, nw.DataFrame | nw.LazyFrame):
+            return cls()
+        library = known.implementation.name.lower()
+        is_eager = isinstance(known, nw.DataFrame) or library == "polars"
+        has_dates = known.collect_schema().get(panel.time_name) == nw.Date
+        return cls(library if is_eager else "pyarrow", has_dates=has_dates)
+
+    def give(self, frame: pd.DataFrame) -> Any:
+        """Return a frame of forecasts, whose second column is time, in this kind."""
+        times = [name for name in (*frame.columns[1:2], _CUTOFF) if name in frame.columns]
+        if self.period is not None:
+            frame = frame.assign(**{name: frame[name].dt.to_period(self.period) for name in times})
+        if self.library == "pandas":
+            return frame
+        if importlib.util.find_spec(self.library) is None:
+            raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
+        backend: Any = self.library
+        made = nw.from_arrow(pa.Table.from_pandas(frame, preserve_index=False), backend=backend)
+        if self.has_dates:
+            are_midnights = [name for name in times if (frame[name] == frame[name].dt.normalize()).all()]
+            made = made.with_columns(nw.col(*are_midnights).cast(nw.Date)) if are_midnights else made
+        return made.to_native()
 
 
-def _check_finite(values: Tensor, task: Task, panel: Panel, first: int) -> None:
-    """Refuse forecasts `(S, C, ...)` that are no numbers."""
-    is_good = values.isfinite().flatten(2).all(-1)
-    if bool(is_good.all()):
-        return
-    number, channel = (~is_good).nonzero()[0].tolist()
-    name = task.channels[channel] if panel.is_wide else panel.ids[first + number]
-    raise UserError(
-        f"the forecast of series {shown(name)} is not finite: its last {task.context_length} rows hold values far "
-        "outside of those that were trained on, or the model is damaged"
-    )
+def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
+    """Return the frequency of the periods in the column of time; without a column, in the index."""
+    index = frame.index
+    columns = [] if isinstance(frame, pd.Series) else [frame[name] for name in frame.columns if str(name) == time_name]
+    parts: list[Any] = columns or [index.get_level_values(number) for number in range(index.nlevels)]
+    # an offset has another name than its periods, ME and M
+    names = (one.dtype.name for one in parts if isinstance(one.dtype, pd.PeriodDtype))
+    return next((name.removeprefix("period[").removesuffix("]") for name in names), None)
+
+
+def plain_forecast(frame: Any) -> pd.DataFrame:
+    """Return a frame of forecasts of any kind as one of pandas with time stamps."""
+    plain = as_frame(frame, "the forecast")
+    stamps = {}
+    for name, kind in plain.dtypes.items():
+        if isinstance(kind, pd.PeriodDtype):
+            stamps[str(name)] = plain[name].dt.to_timestamp()
+        elif is_object_dtype(kind) and infer_dtype(plain[name]) == "date":
+            stamps[str(name)] = pd.to_datetime(plain[name])
+    return plain.assign(**stamps) if stamps else plain

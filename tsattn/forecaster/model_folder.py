@@ -1,52 +1,62 @@
-"""The folder of a saved model: JSON and safetensors, nothing that could run code when it is read."""
+"""Folders of models: those of `Forecaster.save`, JSON and safetensors that run no code, and those of runs."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch import Trainer
 from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
+from tsattn.checks import ACCELERATORS
+from tsattn.data import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed
 from tsattn.errors import UserError
+from tsattn.experiments import RunFolder
+from tsattn.experiments.configs import read_config
+from tsattn.experiments.reopened import fitted_in
 from tsattn.forecaster.fitted_series import FittedSeries
+from tsattn.forecaster.options import MODEL, nested
 from tsattn.forecaster.sample_paths import StepCopula
+from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write_checksums
 from tsattn.training.task_network import FORMAT, CheckpointContent, check_format
+from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
-__all__ = ["CONTENT", "SavedModel", "read", "write"]
+__all__ = ["CONTENT", "SavedModel", "read", "read_run", "run_arguments", "write"]
 
 _FORMAT = "tsattn forecaster"
 CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
-_CONFORMAL = "conformal.safetensors"
-_COPULA = "copula.safetensors"
+_CONFORMAL, _COPULA = "conformal.safetensors", "copula.safetensors"
 _TYPES: dict[str, Any] = {
     **{"format": str, "version": int, "tsattn": str, "torch": str},
     **dict.fromkeys(("arguments", "predictor", "task", "scaler", "output"), dict),
     **{"history": dict | None, "conformal": dict | None},
 }
+# of the Trainer of a run, what decides how long and in which precision; the rest is of its machine
+_OF_TRAINER = (
+    *("precision", "plugins", "deterministic", "max_epochs", "max_time", "gradient_clip_val"),
+    *("gradient_clip_algorithm", "accumulate_grad_batches", "val_check_interval", "check_val_every_n_epoch"),
+    *("limit_train_batches", "limit_val_batches", "callbacks"),
+)
+_NOT_KEPT = {"strict", "format", "num_workers", "resident_gb"}  # of one table, or one machine
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a folder holds.
-
-    Attributes:
-        arguments: those of `Forecaster`.
-        fitted: the predictor and its scaler.
-        series: the ends of those that were fitted; None where the folder has none.
-        copula: of the steps of its forecasts; None where it is not known, or paths are not drawn by it.
-    """
+    """Content of a folder: arguments of `Forecaster`, the predictor, and ends of series and a copula if it has them."""
 
     arguments: dict[str, Any]
     fitted: FittedPredictor
@@ -58,8 +68,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
     """Write a folder, all or nothing.
 
     Raises:
-        UserError: if it exists and may not be overwritten, cannot be written, or the ids of the series are neither
-            texts nor numbers.
+        UserError: if it exists and may not be overwritten, cannot be written, or ids are neither texts nor numbers.
     """
     predictor, series = saved.fitted.predictor, saved.series
     with whole_folder(folder, record=CONTENT, what="a saved model", overwrite=overwrite) as partial:
@@ -72,7 +81,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         if conformal is not None:
             save_file({"values": conformal.pop("values")}, partial / _CONFORMAL)
         if saved.copula is not None:
-            save_arrays(saved.copula.arrays(), partial / _COPULA)
+            save_arrays({"ranks": saved.copula.ranks}, partial / _COPULA)
         content = {
             "format": _FORMAT,
             "version": FORMAT,
@@ -88,14 +97,10 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
 
 
 def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
-    """The model in a folder that `write` has made.
-
-    Args:
-        folder: to read.
-        arguments: the names of those that it must hold.
+    """Read a folder of `write`, whose arguments must have these names.
 
     Raises:
-        UserError: for another folder, or one that is damaged.
+        UserError: for another folder, or a damaged one.
     """
     if not (folder / CONTENT).exists():
         raise UserError(f"{folder} is not the folder of a saved model: it has no {CONTENT}")
@@ -122,7 +127,7 @@ def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
         series = None
         if content["history"] is not None:
             series = FittedSeries.restored(content["history"], load_arrays(folder / _HISTORY))
-        copula = StepCopula.restored(load_arrays(folder / _COPULA)) if _COPULA in files else None
+        copula = StepCopula(load_arrays(folder / _COPULA)["ranks"]) if _COPULA in files else None
         records = CheckpointContent.from_dict(content)
         no_times_of(records.task)  # which refuses an unknown time zone
         if series is not None and records.scaler.ids and not {*series.trained_until} <= {*records.scaler.ids}:
@@ -141,3 +146,63 @@ def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
 
 def _damaged(folder: Path, why: str) -> UserError:
     return UserError(f"{folder} is damaged: {why}")
+
+
+def read_run(folder: Path, names: Iterable[str]) -> SavedModel:
+    """Read the model in the folder of a run, after a refit that of the refit; see `run_arguments` for `names`."""
+    run = RunFolder(folder)
+    fitted, config = fitted_in(run), read_config(run.config)
+    try:
+        arguments = run_arguments(fitted, config, names)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
+    return SavedModel(arguments, fitted, None)
+
+
+def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the arguments, of these names, of a `Forecaster` that forecasts, and is fitted again, as a run was."""
+    task, output = fitted.predictor.task, fitted.predictor.output
+    given = dict((config.get("data") or {}).get("init_args") or {})
+    model, trainer, seed = (
+        dict(config.get("model") or {}),
+        dict(config.get("trainer") or {}),
+        config.get("seed_everything"),
+    )
+    kept = {one.name for one in fields(DataOptions) if one.init} - _NOT_KEPT
+    is_plain = given.get("id_column") is None and given.get("target") is None  # then they are found by their names
+    data: dict[str, Any] = {
+        **{name: value for name, value in given.items() if name in kept and value is not None},
+        **{"context_length": task.context_length, "prediction_length": task.prediction_length},
+        **{"frequency": task.frequency, "scaling": fitted.scaler.scaling},
+        **{name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates", "static")},
+        "target": None if is_plain else list(task.channels),
+    }
+    training: dict[str, Any] = {
+        **{name: model[name] for name in MODEL if model.get(name) is not None},
+        **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
+        "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
+        **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
+        # None may be what was asked for, where it is not the default
+        "trainer": {
+            name: trainer[name] for name in _OF_TRAINER if name in trainer and trainer[name] != _defaults().get(name)
+        },
+        **({"progress": True} if trainer.get("enable_progress_bar") else {}),
+    }
+    asked = {name: model[name] for name in ("distribution", "calibrate") if model.get(name) is not None}
+    described = {"backbone": _description(fitted.predictor), "quantiles": list(output.quantiles)}
+    return {**described, **asked, **nested(data, training, names)}
+
+
+def _description(predictor: Predictor) -> dict[str, Any]:
+    """Return the description of a predictor, with the context that it looks at if that is not the run's."""
+    description, task = predictor.description, predictor.task
+    if task is None or predictor.needs_fit or "context_length" not in description:
+        return description
+    own = description["context_length"] or predictor.context_length
+    return description if own == task.context_length else {**description, "context_length": own}
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> dict[str, Any]:
+    own = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()}
+    return {**own, **TRAINER_DEFAULTS}

@@ -1,9 +1,9 @@
 """Sample paths: possible futures, drawn from the quantiles of each step by an empirical copula of the steps.
 
-Where the target of each validation window lies in its forecast distribution is a level for each step. The ranks of
-these levels over windows are the copula: a path takes the levels of a window, so that its steps depend on each other as
-errors did. With many paths each step gets one level in each N-th of (0, 1), in the order of the copula, so that its
-marginals stay those of the forecast: the Schaake shuffle of Clark et al. (2004).
+The level of each step's target in its forecast distribution is found for validation windows. The ranks of these levels
+over windows are the copula: a path takes the levels of a window, so that its steps depend on each other as errors did.
+With many paths each step gets one level in each N-th of (0, 1), in the order of the copula, so that its marginals stay
+those of the forecast: the Schaake shuffle of Clark et al. (2004).
 
 Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -33,11 +32,10 @@ from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on
 from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.scaler import Units
 from tsattn.task import Output
 from tsattn.training import Execution
 
-__all__ = ["StepCopula", "copula_of_result", "has_marginals", "sample_frame"]
+__all__ = ["PathSampler", "StepCopula"]
 
 logger = logging.getLogger("tsattn")
 
@@ -58,25 +56,10 @@ class StepCopula:
     ranks: NDArray[np.int32]
 
     @classmethod
-    def of(cls, scores: NDArray[np.float64]) -> Self:
+    def of(cls, scores: NDArray[np.float64]) -> StepCopula:
         """Rank normal scores `(W, T)`, NaN where a step was not observed: its rank is random."""
         filled = np.where(np.isnan(scores), np.random.default_rng(0).standard_normal(scores.shape), scores)
         return cls(filled.argsort(0).argsort(0).astype(np.int32))
-
-    @property
-    def needed_windows(self) -> int:
-        """Fewest windows that tell how the steps depend on each other."""
-        steps: int = self.ranks.shape[1]
-        return max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return it as arrays by name."""
-        return {"ranks": self.ranks}
-
-    @classmethod
-    def restored(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """Invert `arrays`."""
-        return cls(arrays["ranks"])
 
     def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
         """Draw levels `(B, steps, C, N)` of paths, by a generator for each window.
@@ -97,20 +80,41 @@ class StepCopula:
 
 
 @dataclass(frozen=True)
-class _Sampler:
-    """Predictor that is sampled, and where it computes."""
+class PathSampler:
+    """Sampler of the paths of a fitted predictor, of `batch_size` windows at once."""
 
-    predictor: Predictor
+    fitted: FittedPredictor
     execution: Execution
+    batch_size: int
 
     @property
-    def draws(self) -> bool:
-        """Whether it draws paths itself."""
-        return isinstance(self.predictor, AnyHorizon) and self.predictor.draws_paths
+    def _predictor(self) -> Predictor:
+        return self.fitted.predictor
+
+    @property
+    def _draws(self) -> bool:
+        """Whether the predictor draws paths itself."""
+        return isinstance(self._predictor, AnyHorizon) and self._predictor.draws_paths
+
+    @property
+    def _has_distribution(self) -> bool:
+        return isinstance(self._predictor, NetworkPredictor) and self._predictor.has_distribution
+
+    @property
+    def has_marginals(self) -> bool:
+        """Whether forecasts say anything of the distribution of a step: two quantiles or more, or all."""
+        return self._has_distribution or len(self._predictor.output.quantiles) > 1
+
+    def _check_marginals(self) -> None:
+        if not self.has_marginals:
+            what = f"{self._predictor.name} was built for a point forecast, of which no path can be drawn"
+            if not self._predictor.emits_quantiles:
+                raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
+            raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
 
     def _of_family(self, batch: Batch, compute: Callable[[OutputDistribution, Tensor, Batch], Tensor]) -> Tensor | None:
         """Compute from the parameters of its distribution, float64; None if it forecasts none."""
-        predictor = self.predictor
+        predictor = self._predictor
         if not isinstance(predictor, NetworkPredictor) or (family := distribution(predictor.output)) is None:
             return None
         network, L = predictor.network, predictor.context_length
@@ -121,26 +125,26 @@ class _Sampler:
 
         return predictor.on(self.execution, call)(batch).double()
 
-    def _quantiles(self, batch: Batch, horizon: int | None = None) -> Tensor:
-        """Forecast quantiles `(B, T, C, Q)`; another horizon needs an `AnyHorizon`."""
-        predictor = self.predictor
-        if horizon is not None and isinstance(predictor, AnyHorizon):
-            return predictor.on(self.execution, lambda there: predictor.forecast_to(there, horizon))(batch).double()
-        return predictor.on(self.execution)(batch).double()
+    @property
+    def _known(self) -> Tensor:
+        """Normal scores of the quantile levels `(Q,)`."""
+        return torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
 
-    def values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
+    def _values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
         """Forecast values `(B, T, C, N)` at levels: of a distribution, or between and beyond the quantiles forecast.
 
-        These are linear in the normal score of the level.
+        These are linear in the normal score of the level. Another horizon needs an `AnyHorizon`.
         """
         exact = self._of_family(
             batch, lambda family, made, there: family.quantiles(made, asked.double().to(made.device), there)
         )
         if exact is not None:
             return exact
-        quantiles = self._quantiles(batch, horizon)
-        known = torch.special.ndtri(torch.tensor(self.predictor.output.quantiles, dtype=torch.float64))
-        places = torch.special.ndtri(asked.double()).contiguous()
+        known, predictor = self._known, self._predictor
+        call = predictor.on(self.execution)
+        if horizon is not None and isinstance(predictor, AnyHorizon):
+            call = predictor.on(self.execution, lambda there: predictor.forecast_to(there, horizon))
+        quantiles, places = call(batch).double(), torch.special.ndtri(asked.double()).contiguous()
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         share = (places - known[number - 1]) / (known[number] - known[number - 1])
@@ -148,19 +152,17 @@ class _Sampler:
         return values
 
     def _scores(self, batch: Batch, goal: Tensor, uniform: Tensor) -> Tensor:
-        """Normal scores `(B, T, C)` of targets in their forecasts; `uniform` chooses among levels that are equal."""
-
-        def cdf(family: OutputDistribution, made: Tensor, there: Batch) -> Tensor:
-            return torch.stack(family.cdf(made, goal.to(made.device), there), -1)
-
-        bounds = self._of_family(batch, cdf)
+        """Return normal scores `(B, T, C)` of targets in their forecasts; `uniform` chooses among equal levels."""
+        bounds = self._of_family(
+            batch, lambda family, made, there: torch.stack(family.cdf(made, goal.to(made.device), there), -1)
+        )
         if bounds is not None:
             below, upto = bounds.to(uniform.device).unbind(-1)
             least = torch.finfo(torch.float64).eps
             exact: Tensor = torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
             return exact
-        known = torch.special.ndtri(torch.tensor(self.predictor.output.quantiles, dtype=torch.float64))
-        quantiles, goal = self._quantiles(batch).contiguous(), goal[..., None].contiguous()
+        known, goal = self._known, goal[..., None].contiguous()
+        quantiles = self._predictor.on(self.execution)(batch).double().contiguous()
         number = torch.searchsorted(quantiles, goal).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         width = high - low
@@ -170,13 +172,12 @@ class _Sampler:
         between = known[number] + uniform[..., None] * (known[last] - known[number])
         return torch.where((last > number) & (width > 0), between, scores)[..., 0]
 
-    def copula(self, windows: WindowDataset, batch_size: int) -> StepCopula:
-        """Find where targets lie in their forecasts; equal levels are drawn from."""
+    def _copula(self, windows: WindowDataset) -> StepCopula:
         generator, parts = torch.Generator().manual_seed(0), []
-        most = max(_FEWEST_IN_TIME, _MOST_WINDOWS // self.predictor.task.num_channels)
+        most = max(_FEWEST_IN_TIME, _MOST_WINDOWS // self._predictor.task.num_channels)
         numbers = np.asarray(spread(len(windows), most))
-        for start in range(0, len(numbers), batch_size):
-            batch = windows.__getitems__(numbers[start : start + batch_size])
+        for start in range(0, len(numbers), self.batch_size):
+            batch = windows.__getitems__(numbers[start : start + self.batch_size])
             assert batch.target is not None
             goal = batch.target.double()
             uniform = torch.rand(goal.shape, generator=generator, dtype=torch.float64)
@@ -187,173 +188,98 @@ class _Sampler:
         rows = torch.cat(parts).numpy()
         return StepCopula.of(rows[np.asarray(spread(len(rows), _MOST_WINDOWS))])
 
-    def paths(
+    def copula_of(self, result: Result) -> StepCopula | None:
+        """Find the copula in the validation windows of a fit; None without any, or for a predictor that draws paths."""
+        if self._draws:
+            return None
+        self._check_marginals()
+        if "val" not in result.data.parts:
+            return None
+        return self._copula(result.data.windows("val", self._predictor.context_length, self._predictor.seasons))
+
+    def _copula_in(self, panel: Panel) -> StepCopula:
+        """Find the copula in all windows within a panel, which the predictor may have been trained on."""
+        L, T = self._predictor.context_length, self._predictor.task.prediction_length
+        origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
+        windows = WindowDataset(scaled_series(panel, self.fitted.scaler), origins, L, T, self._predictor.seasons)
+        if not len(windows):
+            raise UserError(
+                f"how the steps of a path hang together is found in windows of the past, and no series has {T + 1} "
+                "rows: give longer ones, or sample with the forecaster that was fitted"
+            )
+        logger.warning("how steps hang together is found in the rows given, which may have been trained on")
+        return self._copula(windows)
+
+    def frame(self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int) -> pd.DataFrame:
+        """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
+
+        Without a copula it is found in the windows of the panel. Draws depend on the seed and the id of a series alone,
+        unless the predictor draws paths itself.
+        """
+        if _SAMPLE in (panel.id_name, panel.time_name):
+            raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
+        if not self._draws:
+            self._check_marginals()
+            copula = self._copula_in(panel) if copula is None else copula
+            windows, steps = copula.ranks.shape
+            needed = max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
+            if windows < needed and steps > 1:
+                logger.warning(
+                    "how the %d steps of a path hang together is found in %s, and takes %d or more: paths repeat few "
+                    "patterns, so that totals over the horizon may vary too little; keep more rows for validation, or "
+                    "give longer series to a model that came without them",
+                    *(steps, number_of(windows, "window"), needed),
+                )
+        sampler = self
+        if self.fitted.conformal is not None:
+            if self._draws or self._has_distribution:
+                logger.warning("paths are drawn from the forecast as it was before it was calibrated")
+            else:
+                sampler = replace(self, fitted=with_levels(self.fitted, panel.ids))
+        return pd.concat([*sampler._frames(copula, panel, horizon, paths, seed)], ignore_index=True)
+
+    def _frames(
+        self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int
+    ) -> Iterator[pd.DataFrame]:
+        predictor, scaler, first = self._predictor, self.fitted.scaler, 0
+        series = scaled_series(panel, scaler)
+        at_once = self.batch_size if horizon <= predictor.task.prediction_length else max(1, self.batch_size // paths)
+        for batch in future_batches(predictor, scaler, panel, horizon, at_once, series):
+            if copula is None:
+                assert isinstance(predictor, AnyHorizon)
+                drawn = predictor.on(self.execution, lambda there: predictor.paths_to(there, horizon, paths, seed))(
+                    batch
+                )
+            else:
+                ids = [hashlib.sha256(str(panel.ids[first + place]).encode()).digest() for place in range(len(batch))]
+                generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
+                drawn = self._paths(copula, batch, horizon, paths, generators)
+            values = series.units.restore(drawn, batch.series_id)
+            if predictor.forecasts_counts:  # a scaled float is off a little; between quantiles is no whole number
+                values = values.round().clamp(min=0).add_(0.0)  # no minus zero
+            made = future_frame([values.mean(-1)], predictor.task, Output(), panel, first).drop(columns="predictions")
+            T, N = values.shape[1], values.shape[-1]
+            rows = np.arange(len(made)).reshape(-1, 1, T).repeat(N, 1).ravel()  # of a series, or channel, N times
+            numbers = np.tile(np.arange(N).repeat(T), len(made) // T)
+            y = values.permute(0, 2, 3, 1).numpy().ravel()  # (B, C, N, T)
+            yield made.take(rows).assign(**{_SAMPLE: numbers}, y=y).reset_index(drop=True)
+            first += len(batch)
+
+    def _paths(
         self, copula: StepCopula, batch: Batch, horizon: int, paths: int, generators: Sequence[np.random.Generator]
     ) -> Tensor:
         """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each goes on from itself."""
-        predictor = self.predictor
+        predictor = self._predictor
         L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
-        inner = predictor.predictor if isinstance(predictor, Calibrated) else predictor
-        if isinstance(inner, AnyHorizon):
-            return self.values(batch, copula.levels(generators, horizon, C, paths), horizon)
-        levels = copula.levels(generators, T, C, paths)
-        pieces = [self.values(window_from(batch, 0, L + T), levels)[:, : min(horizon, T)]]
+        if isinstance(predictor.predictor if isinstance(predictor, Calibrated) else predictor, AnyHorizon):
+            return self._values(batch, copula.levels(generators, horizon, C, paths), horizon)
+        pieces = [self._values(window_from(batch, 0, L + T), copula.levels(generators, T, C, paths))]
         windows = batch
         for start in range(T, horizon, T):
             # a window for each path of each series, in this order
             last = pieces[-1].permute(0, 3, 1, 2).flatten(0, 1).to(batch.past.dtype)
             windows = moved_on(windows.repeated(paths) if start == T else windows, last, L)
             levels = copula.levels(generators, T, C, paths).permute(0, 3, 1, 2).flatten(0, 1)[..., None]
-            piece = self.values(window_from(windows, start, L + T), levels)[..., 0]
+            piece = self._values(window_from(windows, start, L + T), levels)[..., 0]
             pieces.append(piece.reshape(-1, paths, *piece.shape[1:]).permute(0, 2, 3, 1))
         return torch.cat(pieces, 1)[:, :horizon]
-
-
-def _has_distribution(predictor: Predictor) -> bool:
-    return isinstance(predictor, NetworkPredictor) and predictor.has_distribution
-
-
-def has_marginals(predictor: Predictor) -> bool:
-    """Return whether forecasts say anything of the distribution of a step: two quantiles or more, or all."""
-    return _has_distribution(predictor) or len(predictor.output.quantiles) > 1
-
-
-def _check_marginals(predictor: Predictor) -> None:
-    if not has_marginals(predictor):
-        what = f"{predictor.name} was built for a point forecast, of which no path can be drawn"
-        if not predictor.emits_quantiles:
-            raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
-        raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
-
-
-def copula_of_result(result: Result, execution: Execution, batch_size: int) -> StepCopula | None:
-    """Find the copula in the validation windows of a fit, which chose its weights but did not train them.
-
-    Args:
-        result: of the fit.
-        execution: where to compute.
-        batch_size: windows at once.
-
-    Returns:
-        None without validation windows, or for a predictor that draws its paths itself.
-    """
-    predictor = result.fitted.predictor
-    sampler = _Sampler(predictor, execution)
-    if sampler.draws:
-        return None
-    _check_marginals(predictor)
-    if "val" not in result.data.parts:
-        return None
-    return sampler.copula(result.data.windows("val", predictor.context_length, predictor.seasons), batch_size)
-
-
-def _copula_of_panel(fitted: FittedPredictor, panel: Panel, execution: Execution, batch_size: int) -> StepCopula:
-    """Find the copula in the windows within the rows of a panel, whether the predictor was trained on them or not."""
-    predictor = fitted.predictor
-    L, T = predictor.context_length, predictor.task.prediction_length
-    origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
-    windows = WindowDataset(scaled_series(panel, fitted.scaler), origins, L, T, predictor.seasons)
-    if not len(windows):
-        raise UserError(
-            f"how the steps of a path hang together is found in windows of the past, and no series has {T + 1} rows: "
-            "give longer ones, or sample with the forecaster that was fitted"
-        )
-    logger.warning("how steps hang together is found in the rows given, which may have been trained on")
-    return _Sampler(predictor, execution).copula(windows, batch_size)
-
-
-def sample_frame(
-    fitted: FittedPredictor,
-    copula: StepCopula | None,
-    panel: Panel,
-    horizon: int,
-    paths: int,
-    seed: int,
-    execution: Execution,
-    batch_size: int,
-) -> pd.DataFrame:
-    """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
-
-    Args:
-        fitted: a predictor and its scaler.
-        copula: of its steps; None finds it in the windows of the panel.
-        panel: the series, as the predictor needs them.
-        horizon: steps of a path.
-        paths: N, for each series.
-        seed: of the draws; those of a series depend on its id alone, unless the predictor draws its paths itself.
-        execution: where to compute.
-        batch_size: windows at once.
-
-    Raises:
-        UserError: for a predictor of points, a future covariate that does not reach over the horizon, a path that is
-            not finite, a panel without windows, or ids or time stamps in a column ``sample``.
-    """
-    if _SAMPLE in (panel.id_name, panel.time_name):
-        raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
-    sampler = _Sampler(fitted.predictor, execution)
-    if not sampler.draws:
-        _check_marginals(fitted.predictor)
-        copula = _copula_of_panel(fitted, panel, execution, batch_size) if copula is None else copula
-        _warn_of_few(copula)
-    if fitted.conformal is not None:
-        if sampler.draws or _has_distribution(fitted.predictor):
-            logger.warning("paths are drawn from the forecast as it was before it was calibrated")
-        else:
-            sampler = replace(sampler, predictor=with_levels(fitted, panel.ids).predictor)
-    frames = _frames(sampler, fitted, copula, panel, horizon, paths, seed, batch_size)
-    return pd.concat([*frames], ignore_index=True)
-
-
-def _frames(
-    sampler: _Sampler,
-    fitted: FittedPredictor,
-    copula: StepCopula | None,
-    panel: Panel,
-    horizon: int,
-    paths: int,
-    seed: int,
-    batch_size: int,
-) -> Iterator[pd.DataFrame]:
-    predictor, series = sampler.predictor, scaled_series(panel, fitted.scaler)
-    at_once = batch_size if horizon <= predictor.task.prediction_length else max(1, batch_size // paths)
-    first = 0
-    for batch in future_batches(predictor, fitted.scaler, panel, horizon, at_once, series):
-        if copula is None:
-            assert isinstance(predictor, AnyHorizon)
-
-            def own(there: Batch, drawing: AnyHorizon = predictor) -> Tensor:
-                return drawing.paths_to(there, horizon, paths, seed)
-
-            drawn = predictor.on(sampler.execution, own)(batch)
-        else:
-            ids = [hashlib.sha256(str(panel.ids[first + place]).encode()).digest() for place in range(len(batch))]
-            generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
-            drawn = sampler.paths(copula, batch, horizon, paths, generators)
-        yield _frame(drawn, series.units, batch, predictor, panel, first)
-        first += len(batch)
-
-
-def _frame(drawn: Tensor, units: Units, batch: Batch, predictor: Predictor, panel: Panel, first: int) -> pd.DataFrame:
-    """Return paths `(B, T, C, N)` on the scale of the batch as rows."""
-    values = units.restore(drawn, batch.series_id)
-    if predictor.forecasts_counts:  # a scaled float is off a little, and between quantiles there is no whole number
-        values = values.round().clamp(min=0).add_(0.0)  # no minus zero
-    frame = future_frame([values.mean(-1)], predictor.task, Output(), panel, first).drop(columns="predictions")
-    T, N = values.shape[1], values.shape[-1]
-    series = len(frame) // T  # or channels
-    rows = np.tile(np.arange(len(frame)).reshape(series, 1, T), (1, N, 1)).ravel()
-    numbers = np.tile(np.arange(N).repeat(T), series)
-    by_row = values.permute(0, 2, 3, 1)  # (B, C, N, T)
-    return frame.take(rows).assign(**{_SAMPLE: numbers}, y=by_row.numpy().ravel()).reset_index(drop=True)
-
-
-def _warn_of_few(copula: StepCopula) -> None:
-    windows, steps = copula.ranks.shape
-    if windows >= copula.needed_windows or steps == 1:
-        return
-    logger.warning(
-        "how the %d steps of a path hang together is found in %s, and takes %d or more: paths repeat few patterns, so "
-        "that totals over the horizon may vary too little; keep more rows for validation, or give longer series to a "
-        "model that came without them",
-        *(steps, number_of(windows, "window"), copula.needed_windows),
-    )

@@ -1,36 +1,40 @@
-"""All metrics of a forecaster on series, next to forecasts that need no model."""
+"""Scores of a forecaster on rows that it was not trained on, next to forecasts that need no model."""
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
-from tsattn.data import WindowDataset, scaled_series
+from tsattn.data import Panel, WindowDataset, scaled_series
+from tsattn.data.continued import appended
 from tsattn.data.frequency import is_steps
-from tsattn.errors import UserError, rounded, shown
+from tsattn.errors import UserError, number_of, rounded, shown
 from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.error_table import check_group
-from tsattn.evaluation.measure import ScoredBatch
+from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
 from tsattn.evaluation.reductions import BY_CHANNEL, short_name
-from tsattn.figures import plot_residuals
-from tsattn.figures.plain_names import model_words
-from tsattn.figures.residual_plots import ResidualRecorder
-from tsattn.forecaster.unseen_windows import UnseenWindows
+from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
-from tsattn.task import Output
+from tsattn.task import Output, Task
 from tsattn.training import Execution
 
-__all__ = ["ScoreFrame", "measured_tables", "residual_figure", "score_panel"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["ScoreFrame", "UnseenWindows", "measured_tables", "residual_figure", "score_panel"]
+
+logger = logging.getLogger("tsattn")
 
 _COLUMNS = ("mse_original", "mae_original", "mase", "crps_original")
 _DETAILS = ("rmse_original", "smape", "wape", "wql")
@@ -49,10 +53,93 @@ class ScoreFrame(pd.DataFrame):
             return super().__repr__()
 
     def _repr_html_(self) -> str | None:
-        """The table in a notebook."""
         with pd.option_context("display.float_format", rounded):
             html: str | None = super()._repr_html_()  # type: ignore[misc]  # not in the stubs
             return html
+
+
+@dataclass(frozen=True)
+class UnseenWindows:
+    """Windows that a predictor has not seen: of each series of a panel, the rows at which horizons start.
+
+    The scale `(S, C)` divides MASE: from the rows that were trained on; of a new series, before its first horizon.
+    """
+
+    panel: Panel
+    origins: list[range]
+    scale: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
+        """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known.
+
+        Raises:
+            UserError: if there is none.
+        """
+        named = None if series is None else series.named_as(panel)
+        first = np.zeros(len(panel), np.int64)
+        if named is not None:
+            panel, first = _after(panel, named, task)
+        L, T = task.context_length, task.prediction_length
+        origins, short = [], 0  # series whose only window has less than a whole context
+        for rows, before in zip(panel.lengths.tolist(), first.tolist(), strict=True):
+            start = before if before else max(1, min(L, rows - T))
+            short += not before and start + T <= rows < L + T
+            origins.append(range(start, max(start, rows - T + 1), step))
+        lacking = sum(not rows for rows in origins)
+        if lacking == len(origins):
+            raise UserError(
+                f"there is nothing to score: no series has {T} rows (prediction_length) after those that were fitted; "
+                "keep some from the fit (val_rows=..., test_rows=...), or see cross_validate"
+            )
+        if lacking:
+            logger.warning("%d of %d series have no window to score", lacking, len(origins))
+        windows = number_of(sum(map(len, origins)), "window")
+        if short:
+            says = "%s scored, one for each of %d series below %d rows: give more rows, or a smaller "
+            says += "context_length (now %d) or prediction_length (now %d)"
+            logger.warning(says, windows, short, L + T, L, T)
+        else:
+            logger.info("%s scored", windows)
+        scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
+        if named is not None:
+            errors = dict(zip(named.panel.ids, named.seasonal_error, strict=True))
+            for number, name in enumerate(panel.ids):
+                if name in errors and name in named.trained_until:
+                    scale[number] = errors[name]
+        return cls(panel, origins, scale)
+
+
+def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArray[np.int64]]:
+    """Return a panel with the fitted rows before it, and how many rows of each series are not to be scored."""
+    number = {name: number for number, name in enumerate(panel.ids)}
+    before, seen = series.panel, np.zeros(len(panel), np.int64)
+    rows = np.zeros(len(before), np.int64)  # fitted, before the panel begins
+    lost = 0
+    for fitted, name in enumerate(before.ids):
+        if name in number:
+            first = panel.time_of(number[name])[0]
+            rows[fitted] = before.time_of(fitted).searchsorted(first)
+            lost += not rows[fitted] and name in series.trained_until and first > series.trained_until[name]
+    if lost:
+        logger.warning(
+            "the rows before those of %d of %d series were fitted but not saved, so that their first %d rows are "
+            "context alone; give all rows since the fit",
+            *(lost, len(panel), task.context_length),
+        )
+    numbers = np.flatnonzero(rows)
+    added = {before.ids[fitted]: before.time_of(fitted)[rows[fitted] - 1] for fitted in numbers.tolist()}
+    if len(numbers):
+        fitted_before = before.take(numbers).until(rows[numbers])
+        if before.is_mapped:
+            season = task.season_length
+            fitted_before = fitted_before.last_rows(max(task.context_length, season), (season,))
+        panel = appended(fitted_before, panel)
+    for name, place in number.items():
+        for ends in (added, series.trained_until):
+            if name in ends:
+                seen[place] = max(seen[place], panel.time_of(place).searchsorted(ends[name], side="right"))
+    return panel, seen
 
 
 def score_panel(
@@ -64,33 +151,10 @@ def score_panel(
     *,
     detail: bool = False,
 ) -> ScoreFrame:
-    """The scores of a predictor, of the seasonal naive forecast and of persistence, over the same windows.
-
-    All are in original units, over all observed targets of all series, found for each channel and averaged. Beside a
-    predictor of quantiles, a forecast of points takes its point for each quantile: its WQL is then its WAPE and its
-    CRPS its MAE, where the levels lie evenly around the median.
-
-    Args:
-        fitted: a predictor and its scaler.
-        unseen: the windows to score.
-        batch_size: windows in a batch.
-        execution: where to compute.
-        by: ``series``, ``step`` or ``origin``, see `tsattn.evaluation.scores_by`; None for the scores of all windows.
-        detail: whether to have RMSE, sMAPE, WAPE and WQL, too.
-
-    Returns:
-        a row a predictor; columns ``windows``, ``MSE``, ``MAE``, ``MASE``, and for quantiles ``CRPS`` and ``cover 80``
-        (one an interval; NaN for forecasts of points); with `detail` ``RMSE``, ``sMAPE``, ``WAPE`` and ``WQL``. Where
-        targets are left out of MASE or sMAPE, ``MASE left out`` and ``sMAPE left out`` say how many. With `by`, a row a
-        predictor and group.
-
-    Raises:
-        UserError: if there is no window with an observed target, or ids in a column of the name of a score.
-    """
+    """Score a predictor, the seasonal naive forecast and persistence on the same windows, see `Forecaster.evaluate`."""
     if by is not None:
         check_group(by, unseen.panel.id_name)
     with tempfile.TemporaryDirectory() as folder:
-        # rows that may be too many for memory
         path = Path(folder) if by in ("series", "origin") else None
         tables = measured_tables(fitted, unseen, batch_size, execution, by_step=by == "step", folder=path)
         if by is None:
@@ -98,9 +162,9 @@ def score_panel(
         else:
             scores = scores_by(tables, by, unseen.panel)
     covered = [name for name in map(str, scores) if name.startswith("coverage_") and not name.endswith(BY_CHANNEL)]
-    details = _DETAILS if detail else ()
-    left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in (*_COLUMNS, *details)]
-    names = ["windows", *(f"{score}{BY_CHANNEL}" for score in (*_COLUMNS, *covered, *details))]
+    columns = (*_COLUMNS, *covered, *(_DETAILS if detail else ()))
+    left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in columns]
+    names = ["windows", *(f"{score}{BY_CHANNEL}" for score in columns)]
     found = [name for name in names if name in scores] + [name for name in left_out if scores[name].any()]
     return ScoreFrame(scores[found].rename(columns=short_name))
 
@@ -108,16 +172,10 @@ def score_panel(
 def residual_figure(
     fitted: FittedPredictor, unseen: UnseenWindows, ids: Any, ahead: int, batch_size: int, execution: Execution
 ) -> Figure:
-    """Residuals of a predictor, and the errors by step of it and of what `score_panel` compares it with.
+    """Plot residuals of a predictor, and its errors by step next to the baselines, see `Forecaster.plot_residuals`."""
+    from tsattn.figures.plain_names import model_words
+    from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 
-    Args:
-        fitted: a predictor and its scaler.
-        unseen: the windows.
-        ids: the series, or channels of a wide panel, to look at, or a single one; None for all.
-        ahead: the step of the horizon, from 1.
-        batch_size: windows in a batch.
-        execution: where to compute.
-    """
     task = fitted.predictor.task
     if ahead > task.prediction_length:
         raise UserError(f"ahead must be from 1 to {task.prediction_length}, a step of the horizon, not {ahead}")
@@ -142,16 +200,9 @@ def measured_tables(
     folder: Path | None = None,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """The errors of a predictor, of the seasonal naive forecast and of persistence, over the same windows, by name.
+    """Measure the errors of a predictor, of the seasonal naive forecast and of persistence, by name.
 
-    Args:
-        fitted: a predictor and its scaler.
-        unseen: the windows to score.
-        batch_size: windows in a batch.
-        execution: where to compute.
-        by_step: whether to have totals by step of the horizon.
-        folder: for the rows that are too many for memory; None does not keep these.
-        watch: is given each batch with the forecast of the predictor.
+    A folder takes rows that are too many for memory; `watch` is called with each batch and forecast of the predictor.
     """
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
@@ -162,25 +213,18 @@ def measured_tables(
     for name, kind in ((season, "seasonal_naive"), ("persistence", "persistence")):
         predictors[name] = build_predictor(kind)
         predictors[name].build(task, Output())
+    known: dict[str, Any] = {
+        **{"units": series.units, "levels": output.quantiles, "ids": panel.ids, "channels": panel.channels},
+        **{"seasonal_errors": unseen.scale, "counts_steps": is_steps(panel.frequency), "by_step": by_step},
+    }
     tables: dict[str, ErrorTable] = {}
     for name, one in predictors.items():
         windows = WindowDataset(series, origins, one.context_length, task.prediction_length, one.seasons)
         # a generator of its own: else it draws from torch's, and so into a training in another thread
         loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-        tables[name] = measure(
-            one.on(execution),
-            loader,
-            units=series.units,
-            levels=output.quantiles,
-            ids=panel.ids,
-            channels=panel.channels,
-            seasonal_errors=unseen.scale,
-            counts_steps=is_steps(panel.frequency),
-            by_step=by_step,
-            path=None if folder is None else folder / f"{len(tables)}.parquet",
-            watch=watch if one is predictor else None,
-            in_units=one.in_units,
-        )
+        path = None if folder is None else folder / f"{len(tables)}.parquet"
+        seen = watch if one is predictor else None
+        tables[name] = measure(one.on(execution), loader, path=path, watch=seen, in_units=one.in_units, **known)
     return tables
 
 

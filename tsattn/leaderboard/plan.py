@@ -11,7 +11,7 @@ from tsattn.attention import complete_attention
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.dotted import BACKBONE, get_at, paths, with_values
-from tsattn.experiments.fingerprint import fingerprint
+from tsattn.experiments.experiment import fingerprint
 from tsattn.experiments.members import member_experiments
 from tsattn.experiments.schema import user_errors
 from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label

@@ -1,0 +1,273 @@
+"""Arguments of a Forecaster: checked once, as plain data, and as the experiment that they describe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
+
+from tsattn.checks import calibration_share, check_accelerator, folder_path, levels, positive_number, whole_number
+from tsattn.data import DataOptions
+from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.experiments import Experiment
+from tsattn.optim import BETAS
+from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors.network import NetworkPredictor
+from tsattn.task import Output
+from tsattn.training import ForecastingModule, TrainerOptions
+from tsattn.training.loggers import LOGGERS
+from tsattn.training.trainer_options import listed
+
+__all__ = ["MODEL", "SPLIT", "ForecasterOptions", "TrainingOptions", "nested"]
+
+AUTO = "auto"
+SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+MODEL = (
+    *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
+    *("selection", "schedule", "betas", "patience", "min_delta"),
+)
+"""Options of a training that are arguments of `ForecastingModule`."""
+
+_UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
+_QUANTILES = (0.1, 0.5, 0.9)
+_OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
+_IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
+_WATCHING = {"callbacks": Callback, "logger": Logger}
+# of the Trainer, what is an option of its own
+_OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of a training: optimizer, length, hardware, logs and checkpoints.
+
+    `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator` are those of `Forecaster`.
+
+    Attributes:
+        weight_decay: weight decay of AdamW (matrices only).
+        warmup_steps: steps over which the learning rate rises. By default a tenth of all, at most 100.
+        schedule: learning rate after that: ``cosine`` falls to zero, ``constant`` stays.
+        betas: decay rates of AdamW's running means.
+        patience: validations without improvement before training stops. By default 7, or none if you set `max_steps`.
+        min_delta: smallest decrease of the validation error that counts.
+        selection: validation error that chooses the weights: ``mse``, ``mae`` or ``crps``. By default as the loss.
+        mup: follow the muP rules, so that one learning rate serves every width.
+        activation_checkpointing: compute activations twice to save memory.
+        compile_mode: mode of torch.compile in training; None does not compile.
+        progress: show a progress bar.
+        logger: ``csv``, ``tensorboard``, ``wandb``, ``mlflow``, a Lightning logger, or a list of these.
+        callbacks: Lightning callbacks, or descriptions: ``{class_path: ..., init_args: {...}}``.
+        checkpoints: folder for ``step_100.ckpt``, ... and ``last.ckpt``. Resume by ``fit(frame, checkpoint=...)``.
+        save_top_k: number of best checkpoints to keep; -1 keeps all.
+        trainer: other arguments of Lightning's Trainer, by name.
+    """
+
+    max_steps: int | None = None
+    learning_rate: float = 1e-3
+    loss: str | None = None
+    seed: int = 1
+    accelerator: str = "auto"
+    weight_decay: float = 0.01
+    warmup_steps: int | None = None
+    schedule: str = "cosine"
+    betas: Sequence[float] = BETAS
+    patience: int | None = None
+    min_delta: float = 0.0
+    selection: str | None = None
+    mup: bool = False
+    activation_checkpointing: bool = False
+    compile_mode: str | None = None
+    progress: bool = False
+    logger: Any = None
+    callbacks: Any = None
+    checkpoints: str | Path | None = None
+    save_top_k: int = 1
+    trainer: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_accelerator(self.accelerator)
+        trainer = {} if self.trainer is None else self.trainer
+        if not isinstance(trainer, Mapping):
+            raise UserError(f"trainer must hold arguments by their names, not {shown(repr(trainer))}")
+        for name in trainer.keys() & _OF_TRAINER.keys():
+            raise UserError(
+                f"{_OF_TRAINER[name]} is an option of its own: give it instead of trainer={{{name!r}: ...}}"
+            )
+        checked: dict[str, Any] = {
+            "max_steps": None if self.max_steps is None else whole_number("max_steps", self.max_steps),
+            "seed": whole_number("seed", self.seed, least=0, most=2**32 - 1),
+            "learning_rate": positive_number("learning_rate", self.learning_rate),
+            "save_top_k": whole_number("save_top_k", self.save_top_k, least=-1),
+            "checkpoints": None if self.checkpoints is None else str(folder_path(self.checkpoints)),
+            "trainer": dict(trainer),
+        }
+        for name, cls in _WATCHING.items():
+            value = getattr(self, name)
+            checked[name] = [value] if isinstance(value, str | Mapping) else listed(value)
+            for one in checked[name]:
+                if not isinstance(one, str | Mapping | cls):
+                    raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
+                if name == "logger" and isinstance(one, str) and one not in LOGGERS:
+                    valid = f"{one_of(LOGGERS)}, or a Lightning logger"
+                    raise UserError(f"logger must be one of {valid}, not {shown(repr(one))}")
+            if checked[name] and name in trainer:
+                raise UserError(f"{name} is given twice: on its own and in trainer")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    def described(self, name: str) -> list[Any]:
+        """Return the callbacks, or loggers, that are plain data."""
+        return [one for one in getattr(self, name) if isinstance(one, str | Mapping)]
+
+    def objects(self, name: str) -> list[Any]:
+        """Return the callbacks, or loggers, that are made already."""
+        return [one for one in getattr(self, name) if not isinstance(one, str | Mapping)]
+
+
+_GROUPS: dict[str, Any] = {"data": DataOptions, "training": TrainingOptions}
+
+
+@dataclass(frozen=True)
+class ForecasterOptions:
+    """All arguments of a Forecaster, as given and checked, and the predictor that they describe, not built."""
+
+    given: Mapping[str, Any]
+    predictor: Predictor
+    output: Output
+    chooses_context: bool
+    data: DataOptions
+    training: TrainingOptions
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> ForecasterOptions:
+        """Check the arguments of `Forecaster` by name; a `UserError` for one that is wrong, or given twice."""
+        described, attention = given["backbone"], given["attention"]
+        if attention is not None and isinstance(described, str | Mapping):
+            described = {**({"kind": described} if isinstance(described, str) else described), "attention": attention}
+        predictor, data = build_predictor(described), _group("data", given)
+        is_auto = isinstance(data["context_length"], str) and data["context_length"] == AUTO
+        if is_auto:
+            data["context_length"] = _UNCHOSEN_CONTEXT
+        else:
+            predictor = predictor.with_context(whole_number("context_length", data["context_length"]))
+        training, quantiles = TrainingOptions(**_group("training", given)), given["quantiles"]
+        calibration_share(given["calibrate"])
+        if isinstance(quantiles, str) and quantiles == AUTO:
+            quantiles = _QUANTILES if predictor.emits_quantiles else ()
+        output = Output(levels(quantiles), given["distribution"])
+        predictor.check_output(output)
+        if (training.checkpoints or training.save_top_k != 1) and not isinstance(predictor, NetworkPredictor):
+            raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")
+        return cls(given, predictor, output, is_auto, DataOptions(**data), training)
+
+    @cached_property
+    def _plain_data(self) -> dict[str, Any]:
+        reader = self.data.reader
+        given = {name: getattr(self.data, name) for name in _defaults(DataOptions)}
+        return {**given, "frequency": reader.frequency, **reader.plain(), **reader.plain_weights()}
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `Forecaster` as plain data, but for callbacks and loggers that are objects."""
+        data = {**self._plain_data, **({"context_length": AUTO} if self.chooses_context else {})}
+        training = {name: getattr(self.training, name) for name in _defaults(TrainingOptions)}
+        output = {"quantiles": self.output.quantiles, "distribution": self.output.distribution}
+        return {**self.given, **output, **nested(data, training, self.given)}
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """Experiment that `fit` runs; a `UserError` for an option that training would refuse later."""
+        training = self.training
+        steps = -1 if training.max_steps is None else training.max_steps
+        experiment = Experiment.of(
+            {
+                "seed_everything": training.seed,
+                "data": {"class_path": "PanelDataModule", "init_args": self._plain_data},
+                "model": {
+                    **{name: getattr(training, name) for name in MODEL},
+                    **{"backbone": self.predictor.description, "quantiles": list(self.output.quantiles)},
+                    **{"distribution": self.output.distribution, "calibrate": self.given["calibrate"]},
+                },
+                "trainer": {
+                    **{"max_steps": steps, "accelerator": training.accelerator, **training.trainer},
+                    **{name: some for name in _WATCHING if (some := training.described(name))},
+                },
+            }
+        )
+        ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
+        TrainerOptions.of(experiment.made()[1], is_new=False)
+        return experiment
+
+    def summary(self, defaults: Mapping[str, Any]) -> str:
+        """Return what is forecast and by what, in a few words, and the arguments that are not the defaults."""
+        description, quantiles = self.predictor.description, self.output.quantiles
+        kinds = "/".join(dict.fromkeys(layer["kind"] for layer in listed(description.get("attention"))))
+        context = description.get("context_length") or (AUTO if self.chooses_context else self.data.context_length)
+        parts = (
+            description["kind"],
+            *([f"attention {kinds}"] if kinds else []),
+            f"{context} -> {self.data.prediction_length} steps",
+            f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
+            *([f"distribution {self.output.distribution}"] if self.output.distribution else []),
+        )
+        groups = {name: _named(cls, self.given[name], all_named=False) for name, cls in _GROUPS.items()}
+        plain = {name: _plain(value) for name, value in {**self.given, **groups}.items() if name not in _IN_SUMMARY}
+        differing = (f"{name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
+        return ", ".join([*parts, *differing])
+
+
+def nested(data: Mapping[str, Any], training: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return options as arguments of `Forecaster`, which has these names; all others stand in their group."""
+    own = {*names}
+    flat = {name: value for name, value in {**data, **training}.items() if name in own}
+    groups = {"data": data, "training": training}
+    return {**flat, **{key: {name: group[name] for name in group if name not in own} for key, group in groups.items()}}
+
+
+def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a group: those given for it, and the arguments of the same names."""
+    cls, part = _GROUPS[name], given[name]
+    if part is not None and not isinstance(part, cls | Mapping):
+        raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
+    known, named = _defaults(cls), _named(cls, part)
+    for key in named:
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise UserError(f"{name} has no option {shown(repr(key))}{hint}; valid are {one_of(known)}")
+        if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
+            raise UserError(f"{key} is given twice: as an argument and in {name}")
+    options = {key: getattr(part, key, value) for key, value in known.items()}
+    options |= {key: value for key, value in given.items() if key in known} | named
+    values = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+    return {key: str(value) if isinstance(value, date) else value for key, value in values.items()}
+
+
+def _defaults(cls: type[Any]) -> dict[str, Any]:
+    return {one.name: _OWN_DEFAULTS.get(one.name, one.default) for one in fields(cls) if one.init}
+
+
+def _named(cls: type[Any], part: Any, *, all_named: bool = True) -> dict[str, Any]:
+    """Return the options of a group that are named, those of an object if they are not its defaults."""
+    if part is None or isinstance(part, Mapping):
+        known, given = _defaults(cls), dict(part or {})
+        return given if all_named else {k: v for k, v in given.items() if _plain(v) != _plain(known.get(k, ...))}
+    values = {one.name: (getattr(part, one.name), one.default) for one in fields(cls) if one.init}
+    return {name: value for name, (value, default) in values.items() if _plain(value) != _plain(default)}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as it would be once saved; nothing is as good as none of something."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    value = list(value) if isinstance(value, tuple) else value
+    return None if value in ([], {}) else value
