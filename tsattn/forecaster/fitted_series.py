@@ -121,7 +121,7 @@ class FittedSeries:
         arrays = {name: getattr(panel, name) for name in _ARRAYS}
         known = [number for number, name in enumerate(panel.ids) if name in self.trained_until]
         stamps = [self.trained_until[name] for name in (*(panel.ids[number] for number in known), *self._earlier)]
-        unit = time_unit(panel.time)
+        unit: Any = time_unit(panel.time)
         until: Times = pd.Index(stamps, dtype=np.int64) if unit is None else pd.DatetimeIndex(stamps).as_unit(unit)
         return {
             "time": time_numbers(panel.time).copy(),

@@ -93,7 +93,8 @@ def run_on(
 def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool = False) -> FittedPredictor:
     """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
     training = replace(options.training, progress=False, checkpoints=None, save_top_k=1)
-    aside = replace(options, data=replace(options.data, **dict.fromkeys(SPLIT)), training=training)
+    no_split: dict[str, Any] = dict.fromkeys(SPLIT)
+    aside = replace(options, data=replace(options.data, **no_split), training=training)
     if options.predictor.needs_fit or calibrates:
         return run_on(aside, panel, copies=True).fitted
     return built_for(aside.experiment, panel)

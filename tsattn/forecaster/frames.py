@@ -160,11 +160,12 @@ class FrameKind:
 def _period(frame: pd.DataFrame | pd.Series, time_name: str) -> str | None:
     """Return the frequency of the periods in the column of time; without a column, in the index."""
     index = frame.index
-    columns = [] if isinstance(frame, pd.Series) else [frame[name] for name in frame.columns if str(name) == time_name]
-    parts: list[Any] = columns or [index.get_level_values(number) for number in range(index.nlevels)]
+    names = [] if isinstance(frame, pd.Series) else [name for name in frame.columns if str(name) == time_name]
+    levels: list[Any] = [index.get_level_values(number) for number in range(index.nlevels)]
+    parts = [frame[name] for name in names] or levels
     # an offset has another name than its periods, ME and M
-    names = (one.dtype.name for one in parts if isinstance(one.dtype, pd.PeriodDtype))
-    return next((name.removeprefix("period[").removesuffix("]") for name in names), None)
+    periods = (one.dtype.name for one in parts if isinstance(one.dtype, pd.PeriodDtype))
+    return next((name.removeprefix("period[").removesuffix("]") for name in periods), None)
 
 
 def plain_forecast(frame: Any) -> pd.DataFrame:

@@ -198,7 +198,7 @@ class ForecasterOptions:
                     **{"distribution": self.output.distribution, "calibrate": self.given["calibrate"]},
                 },
                 "trainer": {
-                    **{"max_steps": steps, "accelerator": training.accelerator, **training.trainer},
+                    **{"max_steps": steps, "accelerator": training.accelerator, **(training.trainer or {})},
                     **{name: some for name in _WATCHING if (some := training.described(name))},
                 },
             }

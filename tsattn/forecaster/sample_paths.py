@@ -128,7 +128,8 @@ class PathSampler:
     @property
     def _known(self) -> Tensor:
         """Normal scores of the quantile levels `(Q,)`."""
-        return torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
+        scores: Tensor = torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
+        return scores
 
     def _values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
         """Forecast values `(B, T, C, N)` at levels: of a distribution, or between and beyond the quantiles forecast.
