@@ -38,8 +38,7 @@ def test_days_in_one_format_are_read_as_these_days(form: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "form",
-    [*("%d.%m.%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y%m%dT%H%M%S", "%d %b %Y %H:%M")],
+    "form", [*("%d.%m.%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y%m%dT%H%M%S", "%d %b %Y %H:%M")]
 )
 def test_hours_in_one_format_are_read_as_these_hours(form: str) -> None:
     panel = panel_from_frame(frame_of(HOURS.strftime(form)))
@@ -79,11 +78,7 @@ def test_two_formats_that_fit_are_refused_naming_both() -> None:
         ("%d/%m/%Y", "31/02/2020", "31/02/2020 in column ds is not a date of the format %d/%m/%Y that the others have"),
         ("%d/%m/%Y", "2020-01-21", "2020-01-21 in column ds is not a date of the format %d/%m/%Y"),
         ("%m/%d/%Y", "21/01/2020", "21/01/2020 in column ds is not a date of the format %m/%d/%Y"),
-        (
-            "%Y-%m-%d",
-            "21/01/2020",
-            "21/01/2020 in column ds is not a date; write dates like 2016-07-01",
-        ),
+        ("%Y-%m-%d", "21/01/2020", "21/01/2020 in column ds is not a date; write dates like 2016-07-01"),
         ("%Y%m%d", "20201301", "20201301 in column ds is not a date"),
         ("%d %b %Y", "21 Fob 2020", "21 Fob 2020 in column ds is not a date of the format %d %b %Y"),
         ("%Y-%m-%d", "10:00", "10:00 in column ds is not a date"),

@@ -181,9 +181,9 @@ class Survey:
         if self.time is None:
             self.time = time
         # offsets that are the same all year may differ from part to part
-        both = [one for one in (time, self.time) if isinstance(one, pd.DatetimeIndex) and one.tz is not None]
-        if time_zone(time) != time_zone(self.time) and sum(one.tz.utcoffset(None) is not None for one in both) == 2:
-            time, self.time = (one.tz_convert("UTC") for one in both)
+        zones = [getattr(one, "tz", None) for one in (time, self.time)]
+        if zones[0] != zones[1] and all(zone is not None and zone.utcoffset(None) is not None for zone in zones):
+            time, self.time = (pd.DatetimeIndex(one).tz_convert("UTC") for one in (time, self.time))
         if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
             mine, others = (time_zone(one) or "none" for one in (time, self.time))
             raise UserError(f"{rows.where(0)}: the time zone is {mine}, but {others} before; all rows need the same")

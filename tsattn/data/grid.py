@@ -150,7 +150,7 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> str:
     at_usual_time = wall % _DAY == _mode(wall % _DAY)
     if 4 * at_usual_time.sum() <= 3 * len(wall):
         return step_name(_mode(np.diff(counts(index))))
-    days = wall[at_usual_time] // _DAY
+    days: NDArray[np.int64] = wall[at_usual_time] // _DAY
     usual, weekdays = _mode(np.diff(days)), _weeks(days)[1]
     if 5 <= usual <= 25 and (half_months := _half_months(days)) is not None:
         return half_months

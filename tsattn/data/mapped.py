@@ -70,12 +70,7 @@ def converted_folder(table: Any) -> Path | None:
 
 
 def opened_panel(
-    path: Path,
-    options: TableOptions,
-    weights: RowWeights = _ALIKE,
-    folder: Path | None = None,
-    *,
-    verify: bool = False,
+    path: Path, options: TableOptions, weights: RowWeights = _ALIKE, folder: Path | None = None, *, verify: bool = False
 ) -> Panel:
     """Open the panel of a table, which is converted to `folder` unless it was and is still the same.
 
@@ -208,13 +203,13 @@ def _write(source: TableSource, folder: Path) -> None:
     states, roles = source.states(), source.roles
     columns = {"values": roles.target, "past_covariates": roles.past, "future_covariates": roles.future}
     columns |= {"ahead": roles.future, _WEIGHT: () if roles.weight is None else (roles.weight,)}
-    made: list[Any] = []
+    made: dict[str, NDArray[Any]] = {}
 
     def room(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         is_single = name in columns and source.is_single(columns[name])
         kind = "int64" if name not in columns else "float32" if is_single else "float64"
-        made.append(_new_array(folder / f"{name}.npy", shape, kind))
-        return made[-1]
+        made[name] = _new_array(folder / f"{name}.npy", shape, kind)
+        return made[name]
 
     options = source.options
     panel, _ = Assembly(
@@ -233,7 +228,7 @@ def _write(source: TableSource, folder: Path) -> None:
     for name in _OF_SERIES:
         if getattr(panel, name) is not None:
             np.save(folder / f"{name}.npy", getattr(panel, name))
-    for array in made:
+    for array in made.values():
         if isinstance(array, np.memmap):
             array.flush()
     files = sorted(folder.glob("*.npy"))
@@ -312,15 +307,12 @@ def _index(folder: Path) -> dict[str, Any]:
 
 def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
     """Take the columns that are named; all where none are."""
-    for what, name, own in (
-        ("id column", options.id_column, panel.id_name),
-        ("time column", options.time_column, panel.time_name),
-        ("frequency", options.frequency, panel.frequency),
-    ):
+    advice = "convert the table anew to change it"
+    for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
         if name not in (None, own):
-            raise UserError(
-                f"{source} was converted with the {what} {shown(own)}, not {shown(name)}; convert the table anew"
-            )
+            raise UserError(f"{source} was converted with the {what} column {shown(own)}, not {shown(name)}; {advice}")
+    if options.frequency not in (None, panel.frequency):
+        raise UserError(f"{source} has frequency {panel.frequency!r}, not {options.frequency!r}; {advice}")
     wanted: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         "channels": ("target", options.target, panel.channels),
         "past": ("past covariate", options.past_covariates, panel.past_names),
@@ -330,7 +322,7 @@ def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
     for role, names, own_names in wanted.values():
         if lacking := [name for name in names or () if name not in own_names]:
             says = f"without the {role} {shown(lacking[0])}, with {one_of(map(shown, own_names)) or 'none'}"
-            raise UserError(f"{source} was converted {says}; convert the table anew to change it")
+            raise UserError(f"{source} was converted {says}; {advice}")
     return panel.select(**{part: names or None for part, (_, names, _) in wanted.items()})
 
 

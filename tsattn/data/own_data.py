@@ -85,7 +85,7 @@ class FrameDataModule(ForecastDataModule):
     frame.
 
     Args:
-        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
+        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
         name: the name of the data set, as run folders and tables show it.
         **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
 

@@ -102,19 +102,14 @@ class TableReader(TableOptions):
         return {"weight_column": self.weight_column, **self.weights.plain()} if self.is_weighted else {}
 
     def read(
-        self,
-        table: Any,
-        source: str = "the frame",
-        *,
-        future: Any = None,
-        row_of: Callable[[int], str] | None = None,
+        self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
         """Read the series in a table.
 
         Args:
-            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
-                ``__dataframe__``; a pandas Series, which is a wide table of one column; a path for `read_table`; or
-                that of a folder that a table was converted to, all columns of which are taken where none are named.
+            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__``; a pandas
+                Series, which is a wide table of one column; a path for `read_table`; or that of a folder that a table
+                was converted to, all columns of which are taken where none are named.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.

@@ -127,10 +127,13 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
             logger.warning(says, _FUTURE, len(not_there), source, left_out)
     is_there = np.array([name in same for name in rows.names])
     kept = np.flatnonzero(is_there[rows.series])
-    empty = ("values", "past", "weights", "static")
+    missing: dict[str, Any] = {
+        name: np.full((len(kept), getattr(own, name).shape[1]), np.nan)
+        for name in ("values", "past", "weights", "static")
+    }
     return replace(
         rows,
-        **{name: np.full((len(kept), getattr(own, name).shape[1]), np.nan) for name in empty},
+        **missing,
         names=tuple(same[name] for name in rows.names if name in same),
         series=(np.cumsum(is_there) - 1)[rows.series[kept]],
         time=in_zone_of(own.time, rows.time[kept], _FUTURE, source),

@@ -18,7 +18,6 @@ from typing import Any
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
-import pyarrow.interchange
 import pyarrow.ipc
 import pyarrow.parquet
 
@@ -125,11 +124,7 @@ def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
 
 
 def opened(
-    table: Any,
-    source: str,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    text: TextFormat = _PLAIN,
+    table: Any, source: str, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
     """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file)."""
     if not isinstance(table, str | Path):
@@ -142,7 +137,7 @@ def opened(
 
 
 def as_frame(table: Any, source: str) -> pd.DataFrame:
-    """Turn any frame into a pandas frame: polars, pyarrow and whatever hands out Arrow data or ``__dataframe__``.
+    """Turn any frame into a pandas frame: polars, pyarrow, lazy ones, and whatever hands out Arrow data.
 
     A pandas Series becomes a frame of one column, which is called ``y`` if the series has no name.
     """
@@ -152,12 +147,11 @@ def as_frame(table: Any, source: str) -> pd.DataFrame:
         return table.to_frame("y" if table.name is None else table.name)
     if is_lazy(table):
         return as_frame(nw.from_native(table).collect().to_native(), source)
-    has_arrow = hasattr(table, "__arrow_c_stream__")
-    if not has_arrow and not hasattr(table, "__dataframe__"):
+    if not hasattr(table, "__arrow_c_stream__"):
         valid = "pandas, polars and pyarrow frames, others with __arrow_c_stream__, and paths of files"
         raise UserError(f"{source} is a {type(table).__name__}; valid are {valid}")
     try:
-        frame: pd.DataFrame = (pa.table if has_arrow else pa.interchange.from_dataframe)(table).to_pandas()
+        frame: pd.DataFrame = pa.table(table).to_pandas()
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} cannot be turned into a pandas frame: {first_line(error)}") from error
     return frame
