@@ -601,8 +601,9 @@ class _Places:
         )
 
     def _mixed(self, series: int, own: str, row: int) -> UserError:
+        needs = "give the right one as frequency"
+        needs = needs if len(self.ids) == 1 else f"all need the same (where rows are missing, {needs})"
         return UserError(
             f"{self.table.where(row)}: the time stamps{self._of(series)} have frequency {own!r}, not "
-            f"{self.frequency!r}{self._like_the_longest(series)}; all need the same (where rows are missing, give the "
-            "right one as frequency)"
+            f"{self.frequency!r}{self._like_the_longest(series)}; {needs}"
         )

@@ -412,8 +412,6 @@ class ForecastDataModule(LightningDataModule):
                 logger.warning("%d of %d series are too short for a %s window", lacking, len(splits), PART_WORDS[part])
         short = sum(split.train_end < L + T for split in splits)
         if len(splits) > 1 and short:
-            logger.warning(
-                "%d of %d series have fewer training rows than context_length %d + prediction_length %d; their "
-                "contexts are padded",
-                *(short, len(splits), L, T),
-            )
+            rows = f"context_length {L} + prediction_length {T}"
+            said = "%d of %d series have fewer training rows than %s; their contexts are padded"
+            logger.warning(said, short, len(splits), rows)

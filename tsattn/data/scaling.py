@@ -161,11 +161,8 @@ def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
     means, scales = panel_moments(panel, ends)
     without = np.isnan(means)
     if without.any():
-        logger.warning(
-            "%d of %d series have no training value in some channel; these channels take the scale of all series",
-            without.any(axis=1).sum(),
-            len(panel),
-        )
+        said = "%d of %d series have no training value in some channel; these channels take the scale of all series"
+        logger.warning(said, without.any(axis=1).sum(), len(panel))
     means, scales = np.where(without, mean, means), np.where(without, scale, scales)
     return Scaler(mean, scale, "series", panel.ids, _plain(means), _plain(scales))
 

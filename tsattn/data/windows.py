@@ -333,12 +333,9 @@ class WindowDataset(Dataset[Batch]):
         if self._is_plain:  # each small operation takes its share of a batch; these are as few as can be
             first = windows + self._offset
             return self.series._cut(torch.zeros_like(first), first, None, *sizes, self._seasons)
-        if len(self.series) == 1:
-            numbers, origins = torch.zeros_like(windows), self._first + windows * self._step
-        else:
-            numbers = torch.searchsorted(self._end, windows, right=True)
-            place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
-            origins = self._first[numbers] + place * self._step[numbers]
+        numbers = torch.searchsorted(self._end, windows, right=True)
+        place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
+        origins = self._first[numbers] + place * self._step[numbers]
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
 
 
