@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import sys
 import weakref
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +15,7 @@ from lightning.pytorch.callbacks import Callback
 
 from tsattn import CO2DataModule
 from tsattn.errors import UserError
+from tsattn.experiments import Experiment
 from tsattn.experiments.schema import instantiated, parsed, plain
 
 
@@ -95,3 +98,12 @@ def test_a_callback_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         assert described_callback["init_args"] == {"mark": default}
         (callback,) = instantiated(parsed(content)).trainer.callbacks
         assert callback.mark == default
+
+
+def test_what_is_replaced_in_an_experiment_is_made() -> None:
+    before = Experiment.of(described())
+    arguments = {**before.data["init_args"], "prediction_length": 7}
+    after = replace(before, data={**before.data, "init_args": arguments}, trainer={**before.trainer, "max_steps": 9})
+    data, trainer = after.made()
+    assert (data.prediction_length, trainer["max_steps"]) == (7, 9)
+    assert pickle.loads(pickle.dumps(before)).made()[1]["max_steps"] == 3

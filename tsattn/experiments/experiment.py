@@ -67,14 +67,14 @@ class Experiment:
         trainer: the arguments of Lightning's Trainer.
         seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
             that the description decides, wherever its files lie.
-        parts: what the parser made of it.
+        parts: what the parser made of the data and the trainer, and these: where one is replaced, it is parsed again.
     """
 
     data: Mapping[str, Any]
     model: Mapping[str, Any]
     trainer: Mapping[str, Any]
     seed: int | None
-    parts: Namespace = field(repr=False, compare=False)
+    parts: tuple[Namespace, Mapping[str, Any], Mapping[str, Any]] = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
@@ -115,7 +115,8 @@ class Experiment:
         parts = copy.deepcopy(parts)
         for name, path in places.items():
             parts[f"data.init_args.{name}"] = path
-        return cls(whole["data"], whole["model"], whole["trainer"], None if seed is False else seed, parts)
+        data, model, trainer = whole["data"], whole["model"], whole["trainer"]
+        return cls(data, model, trainer, None if seed is False else seed, (parts, data, trainer))
 
     @classmethod
     def read(cls, name: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
@@ -160,14 +161,14 @@ class Experiment:
         Raises:
             UserError: for what a class refuses.
         """
-        made = instantiated(self.parts)
+        parts, data, trainer = self.parts
+        is_parsed = data is self.data and trainer is self.trainer
+        made = instantiated(parts if is_parsed else parsed(self.to_dict()))
         return made.data, dict(vars(made.trainer))
 
     def with_precision(self, precision: Any) -> Self:
         """Return the experiment in the precision that a training has chosen, so that resuming it has it too."""
-        parts = copy.deepcopy(self.parts)
-        parts.trainer.precision = precision
-        return replace(self, trainer={**self.trainer, "precision": precision}, parts=parts)
+        return replace(self, trainer={**self.trainer, "precision": precision})
 
     @property
     def selection(self) -> str:
