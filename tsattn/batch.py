@@ -174,6 +174,13 @@ class Batch:
     def __len__(self) -> int:
         return self.past.shape[0]
 
+    @property
+    def known_target(self) -> Tensor:
+        """The target of windows that have one; a ValueError of those beyond the end of the data."""
+        if self.target is None:
+            raise ValueError("a window beyond the end of the data has no target")
+        return self.target
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The same batch on another device; itself, if it is there."""
         if self.past.device == torch.device(device):

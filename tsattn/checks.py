@@ -22,11 +22,7 @@ ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
-    """An int, of Python or numpy.
-
-    Raises:
-        UserError: for anything else (floats such as 1e3 and bools too), or an int out of its range.
-    """
+    """An int, of Python or numpy."""
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
     number = int(value)
@@ -38,11 +34,7 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize)
 
 
 def positive_number(name: str, value: Any) -> float:
-    """A finite number above 0.
-
-    Raises:
-        UserError: for anything else.
-    """
+    """A finite number above 0."""
     number = _number(value)
     if not 0 < number < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
@@ -60,11 +52,7 @@ def _number(value: Any) -> float:
 
 
 def share(name: str, value: Any) -> float:
-    """A number from 0 to 1.
-
-    Raises:
-        UserError: for anything else.
-    """
+    """A number from 0 to 1."""
     number = _number(value)
     if not 0 <= number <= 1:
         raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
@@ -79,9 +67,6 @@ def calibration_share(value: Any) -> float | None:
 
     Returns:
         None where nothing is calibrated, 1 where all rows are used, to choose weights, too.
-
-    Raises:
-        UserError: for what is neither true nor false nor a number between 0 and 1.
     """
     if isinstance(value, bool):
         return 1.0 if value else None
@@ -95,11 +80,7 @@ def calibration_share(value: Any) -> float | None:
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:
-    """Quantile levels, rounded as `rounded_level` does; none for None.
-
-    Raises:
-        UserError: for what is no list of numbers, or levels that `check_quantiles` refuses.
-    """
+    """Quantile levels, rounded as `rounded_level` does; none for None."""
     given = () if quantiles is None else quantiles
     some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
     if not all(isinstance(level, Real) and not isinstance(level, bool) for level in some):
@@ -108,11 +89,7 @@ def levels(quantiles: Any) -> tuple[float, ...]:
 
 
 def check_accelerator(name: Any) -> None:
-    """Refuse an accelerator that is unknown, or not on this machine.
-
-    Raises:
-        UserError: saying which are valid.
-    """
+    """Refuse an accelerator that is unknown, or not on this machine."""
     if name not in ACCELERATORS:
         raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
     if not has_accelerator(name):
@@ -133,9 +110,6 @@ def folder_path(folder: Any, name: str = "folder") -> Path:
     Args:
         folder: the path of a folder or a file.
         name: which of the two, for the message.
-
-    Raises:
-        UserError: for what is no path.
     """
     if not isinstance(folder, str | os.PathLike):
         raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")

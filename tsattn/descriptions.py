@@ -56,9 +56,6 @@ def parse(
         table: the import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
         base: the class that such a class must derive from, or several of which one will do.
         arguments: the arguments that a description of a class may name.
-
-    Raises:
-        UserError: for a wrong kind or argument; the message lists the valid ones.
     """
     kind, chosen = named(description, what=what, table=table)
     cls = class_of(kind, what=what, table=table, base=base)
@@ -67,11 +64,7 @@ def parse(
 
 
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The kind that a description names, and the arguments beside it, unchecked; see `parse`.
-
-    Raises:
-        UserError: for what names no kind.
-    """
+    """The kind that a description names, and the arguments beside it, unchecked; see `parse`."""
     if isinstance(description, str):
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
@@ -83,12 +76,7 @@ def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[
 
 
 def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> type[Any]:
-    """The class that a kind of a table names, or an import path of somebody's own; see `parse`.
-
-    Raises:
-        UserError: for another kind; the message lists the valid ones. Also for a module that raises an error while it
-            is imported, which is the cause.
-    """
+    """The class that a kind of a table names, or an import path of somebody's own; see `parse`."""
     if kind in table:
         return imported(table[kind])  # type: ignore[no-any-return]
     found = class_at(kind, what)
@@ -104,11 +92,7 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
 
 
 def class_at(path: str, what: str) -> type[Any] | None:
-    """The class that an import path names; None where there is no such module, or no class of that name in it.
-
-    Raises:
-        UserError: for a module that raises an error while it is imported, which is the cause.
-    """
+    """The class that an import path names; None where there is no such module, or no class of that name in it."""
     module, _, name = path.rpartition(".")
     if not module or not all(map(str.isidentifier, path.split("."))):
         return None
@@ -126,9 +110,6 @@ def refuse_imports(description: object, source: str) -> None:
     """Refuse a description that would import a module, as those in weight files must not.
 
     A text with a dot counts as an import path, wherever it stands. A class that is imported already is no danger.
-
-    Raises:
-        UserError: naming the module, and the source, the file of the description.
     """
     if isinstance(description, Mapping | list | tuple):
         for part in description.values() if isinstance(description, Mapping) else description:
@@ -157,11 +138,7 @@ def import_path(cls: type[Any]) -> str:
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
-    """Refuse a name of an argument that is not one of the valid ones.
-
-    Raises:
-        UserError: naming what is described, the first wrong one, and the valid ones.
-    """
+    """Refuse a name of an argument that is not one of the valid ones."""
     for name in chosen:
         if name not in valid:
             raise UserError(
@@ -186,11 +163,7 @@ def defaults(function: Callable[..., object]) -> dict[str, Any]:
 
 
 def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
-    """Refuse a chosen value that does not fit its annotation, as `typing.get_type_hints` gives it.
-
-    Raises:
-        UserError: naming what is described, the argument and what it must be.
-    """
+    """Refuse a chosen value that does not fit its annotation, as `typing.get_type_hints` gives it."""
     for name, value in chosen.items():
         if not _fits(value, types.get(name, Any)):
             raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {shown(repr(value))}")

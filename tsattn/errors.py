@@ -83,9 +83,6 @@ def whole_number(name: str, value: Any, *, least: int = 1) -> int:
         name: what it is, for the message.
         value: see `is_whole_number`.
         least: the least that it may be.
-
-    Raises:
-        UserError: for anything else, and for less.
     """
     if not is_whole_number(value) or operator.index(value) < least:
         raise UserError(f"{name} must be at least {least} and a whole number, not {value!r}")

@@ -85,9 +85,6 @@ def mup_groups(
 
     Returns:
         Each trainable parameter once, in one group for each pair of rate and decay.
-
-    Raises:
-        UserError: `base_width` is not positive, or a module declares a role that is unknown.
     """
     if base_width < 1:
         raise UserError(f"base_width must be at least 1, not {base_width}")
@@ -111,9 +108,6 @@ def mup_init_(module: nn.Module) -> None:
 
     Args:
         module: initialised in place; declares what its parameters are, see `MupModule`.
-
-    Raises:
-        UserError: a module declares a role that is unknown.
     """
     for parameter, fan_in in _hidden_fan_ins(module).items():
         parameter.normal_(std=1 / math.sqrt(fan_in))

@@ -21,9 +21,6 @@ def import_ray(what: str) -> Any:
 
     Args:
         what: needs it, as the message says it.
-
-    Raises:
-        UserError: if it is not installed.
     """
     try:
         import ray
@@ -38,9 +35,6 @@ def connect(address: str, processors: int | None = None) -> Any:
     Args:
         address: of the cluster, or ``local`` for one that is started here, and ends with this process.
         processors: of a cluster that is started here; those of this machine by default.
-
-    Raises:
-        UserError: if Ray is not installed, or there is no cluster at the address.
     """
     ray = import_ray("--ray")
     _check_address(address)

@@ -97,9 +97,6 @@ def check_transform(description: Description | None) -> dict[str, Any] | None:
 
     Args:
         description: a kind of `TRANSFORMS`, or its description; None for none.
-
-    Raises:
-        UserError: for another one, or a lambda outside of 0 to 2.
     """
     if description is None:
         return None
@@ -245,9 +242,6 @@ class Units(ModuleWithConstants):
 
         These standardise the values themselves, transformed or not: errors are measured by them. They lie on the device
         of the units, the numbers of the series on any.
-
-        Raises:
-            UserError: without the series of each window, where each has a scale of its own.
         """
         if self.kind is None:
             return self._rows(self.mean, series_id), self._rows(self.scale, series_id)

@@ -134,9 +134,6 @@ def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
     """The quantile levels as they were given, none for a point forecast.
 
     The median must be one of them: it is the point forecast of a model of quantiles.
-
-    Raises:
-        UserError: for levels outside (0, 1), levels that do not rise, or levels without the median.
     """
     checked = tuple(map(float, levels))
     written = ", ".join(map(str, checked))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lightning.pytorch.loggers import CSVLogger
 
-from tsattn.training import loggers
+from tsattn.training.loggers import attached_loggers
 
 
 class Made:
@@ -19,9 +19,9 @@ class Made:
 
 
 def test_each_name_writes_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loggers, "WandbLogger", Made)
-    monkeypatch.setattr(loggers, "MLFlowLogger", Made)
-    csv, wandb, mlflow = loggers.attached_loggers(["csv", "wandb", "mlflow", "wandb"], None, tmp_path)
+    for name in ("WandbLogger", "MLFlowLogger"):
+        monkeypatch.setattr(f"lightning.pytorch.loggers.{name}", Made)
+    csv, wandb, mlflow = attached_loggers(["csv", "wandb", "mlflow", "wandb"], None, tmp_path)
     assert isinstance(csv, CSVLogger)
     assert Path(csv.save_dir) == tmp_path
     assert isinstance(wandb, Made)

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tsattn.attention import attention_kind
 from tsattn.attention.maps import WatchedCall, attention_calls, attention_levels, attention_map, attention_zones
@@ -41,8 +40,7 @@ class AttentionLayer:
         levels: `(H, N, S)` by name, ``level 1`` the coarsest: the part of each level in the score; 0 at pairs that
             share no block of it. Empty for attention without levels.
         zones: `(N, S)` bool by name, pairs of a window, or of a block of a level.
-        queries: time stamp of the last step of each of N tokens, or its name.
-        keys: the same of S tokens.
+        queries, keys: time stamp of the last step of each token, or its name.
     """
 
     name: str
@@ -56,9 +54,7 @@ class AttentionLayer:
     keys: pd.Index[Any]
 
     def frame(self) -> pd.DataFrame:
-        """Return a row a head, query and key: ``layer``, ``attention`` (its kind), ``head``, ``query``, ``key``,
-        ``weight``, and a column for each level.
-        """
+        """Return rows of ``layer``, ``attention``, ``head``, ``query``, ``key``, ``weight``, and each level."""
         H, N, S = self.weights.shape
         number = np.arange(H * N * S)
         columns = {
@@ -79,9 +75,6 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
         predictor: built and fitted.
         batch: one window, with time stamps.
         channel: which channel, where each is a sequence of its own; the first by default.
-
-    Raises:
-        UserError: for a predictor that does not attend, or a channel that is missing or that no attention sees alone.
     """
     task = predictor.task
     if channel is not None and channel not in task.channels:
@@ -92,12 +85,10 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     found: list[AttentionLayer] = []
     networks = predictor.attending()
     for member, network in networks.items():
-        calls = [
-            call for call in attention_calls(network.network, lambda: predictor(batch)) if _is_over_time(call, network)
-        ]
-        names = _names([call.path for call in calls])
-        layers = zip(names, calls, strict=True)
-        found += [_layer(f"{member} {name}".strip(), call, network, batch, predictor, channel) for name, call in layers]
+        calls = attention_calls(network.network, lambda: predictor(batch))
+        calls = [call for call in calls if _is_over_time(call, network)]
+        for name, call in zip(_names([call.path for call in calls]), calls, strict=True):
+            found.append(_layer(f"{member} {name}".strip(), call, network, batch, predictor, channel))
     # a token that can see itself alone, as that of a decoder of one token, shows nothing
     found = [layer for layer in found if layer.weights.shape[1:] != (1, 1)] or found
     if not found:
@@ -122,19 +113,13 @@ def _layer(
     given = call.row(number).arguments
     weights = attention_map(call.attention, **given)[0]
     levels = {level: scores[0].numpy() for level, scores in attention_levels(call.attention, **given).items()}
-    zones: dict[str, Tensor] = {}
+    zones: dict[str, Any] = {}
     if "context" not in given:
         zones = attention_zones(call.attention, **{key: value for key, value in given.items() if key != "bias"})
-    return AttentionLayer(
-        name,
-        attention_kind(call.attention),
-        network.token,
-        task.channels[number] if apart else None,
-        weights.numpy(),
-        levels,
-        {zone: pairs[0].numpy() for zone, pairs in zones.items()},
-        *(_labels(network, count, batch, task.counts_steps) for count in weights.shape[1:]),
-    )
+    labels = (_labels(network, count, batch, task.counts_steps) for count in weights.shape[1:])
+    zones = {zone: pairs[0].numpy() for zone, pairs in zones.items()}
+    alone, kind = task.channels[number] if apart else None, attention_kind(call.attention)
+    return AttentionLayer(name, kind, network.token, alone, weights.numpy(), levels, zones, *labels)
 
 
 def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) -> pd.Index[Any]:

@@ -45,15 +45,9 @@ _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # l
 class RawForecast(nn.Module):
     """Copy of a fitted predictor from series to forecasts in original units, in float32 on the CPU, in eval mode.
 
-    Args:
-        fitted: a predictor and its scaler.
-
     Attributes:
         impls: how each kind of attention is computed in the graph: by PyTorch's ``sdpa``, or ``reference``.
         inputs: arguments of `forward` by name, with their shapes (the first axis is B) and types.
-
-    Raises:
-        UserError: for a predictor that computes by other means than operators of PyTorch.
     """
 
     def __init__(self, fitted: FittedPredictor) -> None:
@@ -72,34 +66,30 @@ class RawForecast(nn.Module):
             )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()
-        self.impls = _in_plain_operators(self.predictor)
         task = self.task = self.predictor.task
+        self.impls: dict[str, str] = {}
         for part in self.predictor.modules():
             if isinstance(part, Ridge):
                 part.fix_length()
+            elif isinstance(part, Attention):  # without kernels of this package
+                part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
+                self.impls[attention_kind(part)] = part.impl
         # a missing step that is repeated has an earlier value, which lies before all that is looked at
         self.length = max(self.predictor.context_length, task.context_length if self.predictor.seasons else 0)
         scaler, past = fitted.scaler, len(task.past_covariates)
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
         self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
-        self.inputs = self._inputs()
+        L, steps, reads = self.length, self.length + task.prediction_length, self.predictor.uses_covariates
+        possible: dict[str, tuple[bool, tuple[int, ...], torch.dtype]] = {
+            "context": (True, (L, task.num_channels), EXACT),
+            "series": (len(self.units.mean) > 1, (), torch.int64),
+            "past_covariates": (reads and past > 0, (L, past), EXACT),
+            "future_covariates": (reads and bool(task.future_covariates), (steps, len(task.future_covariates)), EXACT),
+            "static": (reads and bool(task.static), (len(task.static),), torch.int64),
+        }
+        self.inputs = {name: (shape, dtype) for name, (is_read, shape, dtype) in possible.items() if is_read}
         if not self._works_without_time():
-            self.inputs["time"] = ((self.length + task.prediction_length,), torch.int64)
-
-    def _inputs(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        task, L = self.task, self.length
-        inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"context": ((L, task.num_channels), EXACT)}
-        if len(self.units.mean) > 1:
-            inputs["series"] = ((), torch.int64)
-        if self.predictor.uses_covariates:
-            shapes = {
-                "past_covariates": (L, len(task.past_covariates)),
-                "future_covariates": (L + task.prediction_length, len(task.future_covariates)),
-            }
-            inputs |= {name: (shape, EXACT) for name, shape in shapes.items() if shape[1]}
-            if task.static:
-                inputs["static"] = ((len(task.static),), torch.int64)
-        return inputs
+            self.inputs["time"] = ((steps,), torch.int64)
 
     def example(self, windows: int = 2) -> dict[str, Tensor]:
         """Return arguments of `forward` of the right shapes."""
@@ -157,10 +147,8 @@ class RawForecast(nn.Module):
     def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits | None:
         if not self.predictor.seasons:
             return None
-        mean, scale = (
-            part.expand(context.shape[0], -1) if series is None else part[series]
-            for part in (self.units.mean, self.units.scale)
-        )
+        tables = self.units.mean, self.units.scale
+        mean, scale = (table.expand(context.shape[0], -1) if series is None else table[series] for table in tables)
         # what was never observed is 0 on the scale
         original = _imputed(context, observed, self.units.restore(torch.zeros_like(past), series))
         seasons = {
@@ -181,9 +169,8 @@ class RawForecast(nn.Module):
 
 
 def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
-    valid = (numbers >= least) & (numbers < end)
     said = f"`{name}` must hold numbers from {least} to {end - 1}: the places in `{name}` of the file's tsattn.json"
-    torch._assert_async(valid.all(), said)
+    torch._assert_async(((numbers >= least) & (numbers < end)).all(), said)
 
 
 def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
@@ -219,22 +206,8 @@ def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
     return torch.where(newest[:, 0] > 0, value, last)
 
 
-def _in_plain_operators(model: nn.Module) -> dict[str, str]:
-    """Compute attention without kernels of this package; return in which way, by kind."""
-    impls: dict[str, str] = {}
-    for part in model.modules():
-        if isinstance(part, Attention):
-            part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
-            impls[attention_kind(part)] = part.impl
-    return impls
-
-
 def format_of(ending: str, format: str | None = None) -> str:
-    """Return the format of a file, ``torch`` or ``onnx``, by its ending, ``.pt2`` or ``.onnx``, which must agree.
-
-    Raises:
-        UserError: for another format or ending, or ONNX without its packages.
-    """
+    """Return the format of a file, ``torch`` or ``onnx``, by its ending, ``.pt2`` or ``.onnx``, which must agree."""
     if format is not None and format not in FORMATS.values():
         raise UserError(f"format must be one of {one_of(FORMATS.values())}, not {format!r}")
     if ending not in FORMATS or format not in (None, FORMATS[ending]):
@@ -250,16 +223,9 @@ def format_of(ending: str, format: str | None = None) -> str:
 def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any]]:
     """Export a fitted predictor, for any number of windows; see `RawForecast`.
 
-    Args:
-        fitted: a predictor and its scaler.
-        format: of `FORMATS`.
-
     Returns:
         The file, and plain data about it: ``inputs``, ``outputs``, the sizes and names of the task, quantiles, the
         order of the series, and how attention is computed.
-
-    Raises:
-        UserError: for a predictor that the format cannot hold, saying why.
     """
     model = RawForecast(fitted).eval()
     facts, name = _facts(model, fitted), fitted.predictor.name
@@ -320,12 +286,11 @@ def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:
 @contextlib.contextmanager
 def _explained(sentence: str, end: str = "") -> Iterator[None]:
     """Mute PyTorch, and turn an error, of any type, into a sentence."""
-    loud = [logging.getLogger(name) for name in _LOUD]
-    levels = [one.level for one in loud]
+    levels = {one: one.level for one in map(logging.getLogger, _LOUD)}
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for one in loud:
+            for one in levels:
                 one.setLevel(logging.ERROR)
             yield
     except UserError:
@@ -335,8 +300,7 @@ def _explained(sentence: str, end: str = "") -> Iterator[None]:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-        reason = f"{type(cause).__name__}: {lines[0][:200]}" if lines else type(cause).__name__
-        raise UserError(f"{sentence}: {reason}{end}") from error
+        raise UserError(f"{sentence}: {': '.join([type(cause).__name__, *lines[:1]])[:240]}{end}") from error
     finally:
-        for one, level in zip(loud, levels, strict=True):
+        for one, level in levels.items():
             one.setLevel(level)

@@ -29,21 +29,10 @@ __all__ = ["NetworkPredictor"]
 
 
 class NetworkPredictor(Predictor):
-    """Network that a `ForecastingModule` trains.
-
-    Args:
-        backbone: description of its backbone.
-
-    Attributes:
-        network: backbone, task and output, once built.
-
-    Raises:
-        UserError: for a wrong kind or argument of the backbone or its attention.
-    """
+    """Network that a `ForecastingModule` trains; it is made of the description of its backbone."""
 
     is_trained = True
-
-    network: Network
+    network: Network  # once built
 
     def __init__(self, backbone: Description) -> None:
         self._description = complete_backbone(backbone)
@@ -60,7 +49,6 @@ class NetworkPredictor(Predictor):
     @property
     @override
     def name(self) -> str:
-        """Kind of backbone and attention, e.g. ``transformer_mlr``."""
         return network_name(self.description)
 
     @override
@@ -116,10 +104,6 @@ class NetworkPredictor(Predictor):
         self._check_data(data, training)
         check_training(self._module(data, training, empty=True), data, training)
 
-    def _check_data(self, data: ForecastDataModule, training: Training) -> None:
-        super().check_fit(data, training)
-        check_distribution(self.output, data)
-
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         from tsattn.training.train import train
@@ -132,6 +116,10 @@ class NetworkPredictor(Predictor):
             facts = train(module, data, training)
         self.network = module.network
         return facts
+
+    def _check_data(self, data: ForecastDataModule, training: Training) -> None:
+        super().check_fit(data, training)
+        check_distribution(self.output, data)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -147,7 +135,7 @@ class NetworkPredictor(Predictor):
         module = ForecastingModule(self.description, **training.options)
         with torch.device("meta") if empty else nullcontext():
             started = None if empty else self._started(training)
-            network = None if started is None else Network(self.description, self.task, self.output, started)
+            network = Network(self.description, self.task, self.output, started)
             module.build(self.task, data.scaler, network)
         return module
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
 
 __all__ = [
-    *("Optimization", "TrainingLength", "TrainingPlan", "choose_interval", "choose_length", "choose_warmup"),
-    *("scored_windows", "train_as_one_epoch"),
+    *("Optimization", "TrainingPlan", "choose_interval", "choose_length", "choose_warmup", "scored_windows"),
+    "train_as_one_epoch",
 ]
 
 _EPOCHS = 20
@@ -34,25 +34,17 @@ _CHECKS = 20  # validations in a training, at most
 _STEPS_BETWEEN = 10  # validations, at least: each costs more than its windows
 _PATIENCE = 7  # validations
 # A window takes a third of the time to forecast that it takes to train on, as there is no backward pass, and its errors
-# of all quantiles take nearly as long: a third as many windows as were trained on stay below a quarter of the time.
+# of all quantiles take nearly as long: a third as many windows as were trained on stay below a quarter of the time
+# (`benchmarks/validation.py`).
 _TRAINED_A_SCORED = 3
 _ENOUGH = 512  # windows by which one model is told from another: rather fewer validations than fewer windows
 _FEWEST_SCORED = 32
 _ENDLESS = 10**12  # batches, where time alone ends a training
 
 
-@dataclass(frozen=True)
-class TrainingLength:
-    """Optimizer steps, at most, and validations without a lower error, after which a training ends."""
-
-    steps: int
-    patience: int | None = None
-
-
-def choose_length(windows: int, windows_a_step: int) -> TrainingLength:
-    """Choose 20 epochs, within 400 and 1000 steps, which may end early."""
-    epochs = _EPOCHS * math.ceil(windows / windows_a_step)
-    return TrainingLength(min(_MOST_STEPS, max(_FEWEST_STEPS, epochs)), _PATIENCE)
+def choose_length(windows: int, windows_a_step: int) -> int:
+    """Return the steps of 20 epochs, within 400 and 1000, which may end early."""
+    return min(_MOST_STEPS, max(_FEWEST_STEPS, _EPOCHS * math.ceil(windows / windows_a_step)))
 
 
 def choose_warmup(steps: float) -> int:
@@ -69,10 +61,7 @@ def choose_interval(steps: int, windows_a_step: int, available: int) -> int:
 
 
 def scored_windows(trained: int, available: int) -> int:
-    """Return how many validation windows to score after so many training windows: a third, at least 32.
-
-    That takes less than a quarter of the time of training (`benchmarks/validation.py`).
-    """
+    """Return how many validation windows to score after so many training windows: a third, at least 32."""
     return min(available, max(_FEWEST_SCORED, trained // _TRAINED_A_SCORED))
 
 
@@ -97,16 +86,7 @@ def train_as_one_epoch(
     """Let a Trainer see all its epochs as one, and return the plan and the data to fit it with.
 
     Without the ends of epochs in between, each checkpoint lies in the middle of an epoch, from which Lightning resumes
-    exactly. Validation, which Lightning counts in epochs too, comes after the same batches.
-
-    Args:
-        trainer: its limits of epochs, steps and batches, and its intervals of validation are obeyed and replaced.
-        data: set up.
-        choose_steps: choose the length.
-        choose_validation: choose how often to validate.
-
-    Raises:
-        UserError: if there is nothing to train, or validation would come in the middle of a step.
+    exactly. The Trainer's limits and its intervals of validation are obeyed and replaced.
     """
     limit, every = trainer.limit_train_batches, trainer.accumulate_grad_batches
     if every < 1:
@@ -115,8 +95,9 @@ def train_as_one_epoch(
     whole = len(data.planned(trainer).train_dataloader())
     epoch = min(whole, limit) if isinstance(limit, int) else max(1, int(whole * limit)) if limit else 0
     windows_a_batch = data.batch_size * trainer.world_size
-    length = choose_length(len(data.windows("train")), windows_a_batch * every) if choose_steps else None
-    totals = [_ENDLESS if length is None else length.steps * every]
+    totals = [_ENDLESS]
+    if choose_steps:
+        totals.append(choose_length(len(data.windows("train")), windows_a_batch * every) * every)
     if trainer.max_epochs not in (None, -1):
         totals.append(trainer.max_epochs * epoch)
     if trainer.max_steps != -1:
@@ -142,27 +123,16 @@ def train_as_one_epoch(
     trainer.val_check_interval, trainer.check_val_every_n_epoch = interval, None
     trainer.limit_train_batches = 1.0
     trainer.fit_loop.max_epochs = 1
-    # all of the windows that the user limits are scored
-    is_limited = trainer.limit_val_batches not in (None, 1.0)
-    planned = data.planned(
-        trainer, total, None if is_limited else scored_windows(interval * windows_a_batch, available)
-    )
-    plan = TrainingPlan(
-        steps=None if total == _ENDLESS else total // every,
-        interval=interval // every,
-        scored=planned.num_scored(available),
-        patience=None if length is None else length.patience,
-    )
-    return plan, planned
+    is_limited = trainer.limit_val_batches not in (None, 1.0)  # all windows that the user leaves are scored
+    scored = None if is_limited else scored_windows(interval * windows_a_batch, available)
+    planned = data.planned(trainer, total, scored)
+    steps, patience = None if total == _ENDLESS else total // every, _PATIENCE if choose_steps else None
+    return TrainingPlan(steps, interval // every, planned.num_scored(available), patience), planned
 
 
 @dataclass(frozen=True)
 class Optimization:
-    """Choices of a training by AdamW; `ForecastingModule` explains the arguments.
-
-    Raises:
-        UserError: for one out of its range.
-    """
+    """Choices of a training by AdamW; `ForecastingModule` explains the arguments."""
 
     learning_rate: float
     weight_decay: float
