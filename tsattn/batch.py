@@ -22,8 +22,7 @@ EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 class ModuleWithConstants(nn.Module):
     """A module with buffers that its arguments decide, so that no state dict holds them.
 
-    `to_empty` and `load_state_dict(assign=True)` of a model made on the device ``meta`` fill only what a state dict
-    holds; the constants are filled in again here.
+    `load_state_dict(assign=True)` of a model made on ``meta`` does not fill constants; they are filled in here.
     """
 
     def __init__(self) -> None:
@@ -60,15 +59,10 @@ class ModuleWithConstants(nn.Module):
 
 
 class LastSeason(NamedTuple):
-    """The last known value of each place in a season of s steps, in the order of the s steps before the horizon.
+    """The last known value of each place in a season of s steps, in the order of the s steps before the horizon."""
 
-    Attributes:
-        scaled: `(B, s, C)` on the scale of the batch.
-        original: `(B, s, C)` float64 in original units, never rounded by a scale; None after a forecast was appended.
-    """
-
-    scaled: Tensor
-    original: Tensor | None
+    scaled: Tensor  # (B, s, C) on the scale of the batch
+    original: Tensor | None  # (B, s, C) float64 in original units, never rounded; None after a forecast was appended
 
 
 class WindowUnits:
@@ -196,11 +190,8 @@ class Batch:
         return self._map(lambda tensor: tensor.repeat_interleave(times, 0))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory (called by the DataLoader).
-
-        Its tensors lie there without gaps, which those of a batch need not: only then a device copies them while the
-        host goes on.
-        """
+        """The same batch in page-locked memory (called by the DataLoader)."""
+        # without gaps: only then a device copies them while the host goes on
         return self._map(lambda tensor: tensor.contiguous().pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:

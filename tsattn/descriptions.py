@@ -30,11 +30,7 @@ Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
 DEFAULT_BACKBONE: dict[str, Any] = {
-    "kind": "patchtst",
-    "d_model": 32,
-    "num_heads": 4,
-    "linear_path": "ridge",
-    "dropout": 0.2,
+    **{"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2},
 }
 """What forecasts where nobody says what, on the command line and in Python: the ridge, and a small network that learns
 what this misses."""
@@ -155,11 +151,8 @@ def keyword_arguments(function: Callable[..., object]) -> list[str]:
 def defaults(function: Callable[..., object]) -> dict[str, Any]:
     """The default values of the keyword-only parameters that have one."""
     parameters = inspect.signature(function).parameters
-    return {
-        name: parameters[name].default
-        for name in keyword_arguments(function)
-        if parameters[name].default is not inspect.Parameter.empty
-    }
+    values = {name: parameters[name].default for name in keyword_arguments(function)}
+    return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
 
 
 def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
@@ -170,15 +163,8 @@ def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) 
 
 
 _WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    bool: "true or false",
-    type(None): "null",
-    Sequence: "a list",
-    tuple: "a list",
-    Mapping: "a mapping",
-    dict: "a mapping",
+    **{int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"},
+    **{Sequence: "a list", tuple: "a list", Mapping: "a mapping", dict: "a mapping"},
 }
 
 
@@ -240,12 +226,7 @@ class PlainData:
 
 
 def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Plain data that was saved, by name, with tuples for lists.
-
-    Raises:
-        TypeError: for anything but these names, each of them.
-        UserError: for a value of another type.
-    """
+    """Plain data that was saved, by name, with tuples for lists; a TypeError for anything but these names."""
     if not isinstance(data, Mapping):
         raise TypeError(f"{what} must be a mapping, not {shown(repr(data))}")
     for name in {**types, **data}:
@@ -257,16 +238,12 @@ def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def _lists(value: Any) -> Any:
-    if isinstance(value, PlainData):
-        return value.to_dict()
+    value = value.to_dict() if isinstance(value, PlainData) else value
     return [_lists(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
-
-
-_MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
@@ -275,11 +252,10 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
-                    )
+                    twice = f"the key {key.value!r} is there twice"
+                    raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -292,9 +268,5 @@ _Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint 
 
 
 def parsed(text: str) -> Any:
-    """The plain data in a text.
-
-    Raises:
-        yaml.YAMLError: for what is no YAML, or has a key twice in one mapping.
-    """
+    """The plain data in a text; a yaml.YAMLError for what is no YAML, or has a key twice in one mapping."""
     return yaml.load(text, Loader=_Loader)

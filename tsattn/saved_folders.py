@@ -23,10 +23,8 @@ __all__ += ["write_checksums", "write_text", "write_whole"]
 def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:
     """Open a file beside its place, which is moved there when it is whole; its folder is made.
 
-    Where this process writes it `alone`, it replaces what one that was killed has left of it.
-
-    Raises:
-        OSError: if it cannot be written; what was there before is intact.
+    Where this process writes it `alone`, it replaces what one that was killed has left of it. An OSError leaves what
+    was there before intact.
     """
     partial = path.with_name(f"{path.name}.partial" if alone else f"{path.name}.{os.getpid()}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,18 +70,14 @@ def restore_folder(folder: Path, record: str) -> None:
 
 
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
-    """Move a folder to its place; an old one of its kind is removed once the new one is there.
+    """Move a folder to its place on the same disk; an old one of its kind is removed once the new one is there.
 
     Args:
-        new: the folder, on the same disk.
+        new: the folder.
         folder: its place.
-        record: the file by which a folder of this kind is known; no other one is replaced.
+        record: the file by which a folder of this kind is known; another one stays, by the words of `refusal`.
         refusal: says why another one stays.
         overwrite: whether one of this kind may be replaced.
-
-    Raises:
-        UserError: if a folder has come there that may not be replaced; it stays as it is.
-        OSError: if it cannot be moved.
     """
     restore_folder(folder, record)
     aside: Path | None = None
