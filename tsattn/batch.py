@@ -66,9 +66,7 @@ class LastSeason(NamedTuple):
 
 
 class WindowUnits:
-    """The units of windows: ``original = scaled * scale + mean``.
-
-    Of targets that are transformed, they are of the transformed values, which "original" is then to mean.
+    """The units of windows: ``original = scaled * scale + mean``, of targets that are transformed as they are then.
 
     No dataclass, as the batch is: of those, Lightning casts every tensor to the precision of a training, and in
     bfloat16 a mean of 10000 is off by tens.
@@ -91,12 +89,9 @@ class WindowUnits:
         target: Tensor | None = None,
         seasons: Mapping[int, LastSeason] | None = None,
     ) -> None:
-        self.mean = mean.to(EXACT)
-        self.scale = scale.to(EXACT)
-        self.past_covariate_scale = past_covariate_scale
-        self.future_covariate_scale = future_covariate_scale
+        self.mean, self.scale, self.seasons = mean.to(EXACT), scale.to(EXACT), seasons or {}
+        self.past_covariate_scale, self.future_covariate_scale = past_covariate_scale, future_covariate_scale
         self.target = None if target is None else target.to(EXACT)
-        self.seasons = seasons or {}
 
     def map(self, function: Callable[[Tensor], Tensor]) -> WindowUnits:
         """With a function applied to each tensor."""

@@ -37,10 +37,7 @@ def adamw(
     betas: tuple[float, float] = BETAS,
     fused: bool = True,
 ) -> torch.optim.AdamW:
-    """AdamW over all parameters, with weight decay on what has two axes or more.
-
-    That is matrices, learned positions and embeddings; biases and norms have none.
-    """
+    """AdamW over all parameters, with weight decay on what has two axes or more: no biases and norms."""
     parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},

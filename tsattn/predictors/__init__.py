@@ -95,7 +95,3 @@ def __getattr__(name: str) -> Any:
     if name not in homes:
         raise AttributeError(f"module 'tsattn.predictors' has no attribute {name!r}")
     return descriptions.imported(homes[name])
-
-
-def __dir__() -> list[str]:
-    return __all__

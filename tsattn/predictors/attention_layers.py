@@ -29,28 +29,17 @@ __all__ = ["AttentionLayer", "attention_layers"]
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
-    """Attention of one layer in a window.
+    """Attention of one layer in a window."""
 
-    Attributes:
-        name: ``layer 0``; of an encoder and a decoder ``encoder layer 0``; after the member of an ensemble.
-        kind: of attention.
-        token: what a token is, in one word, such as ``patch``.
-        channel: the channel of the window, or None where attention sees all of them.
-        weights: `(H, N, S)`, the probability with which a query mixes the value of a key.
-        levels: `(H, N, S)` by name, ``level 1`` the coarsest: the part of each level in the score; 0 at pairs that
-            share no block of it. Empty for attention without levels.
-        zones: `(N, S)` bool by name, pairs of a window, or of a block of a level.
-        queries, keys: time stamp of the last step of each token, or its name.
-    """
-
-    name: str
+    name: str  # layer 0; of an encoder and a decoder: encoder layer 0; after the member of an ensemble
     kind: str
-    token: str
-    channel: str | None
-    weights: NDArray[Any]
+    token: str  # what a token is, in one word, such as patch
+    channel: str | None  # of the window; None where attention sees all of them
+    weights: NDArray[Any]  # (H, N, S), the probability with which a query mixes the value of a key
+    # (H, N, S) by name, level 1 the coarsest: the part of each level in the score; 0 at pairs that share no block of it
     levels: dict[str, NDArray[Any]]
-    zones: dict[str, NDArray[np.bool_]]
-    queries: pd.Index[Any]
+    zones: dict[str, NDArray[np.bool_]]  # (N, S) by name, pairs of a window, or of a block of a level
+    queries: pd.Index[Any]  # time stamp of the last step of each token, or its name
     keys: pd.Index[Any]
 
     def frame(self) -> pd.DataFrame:
@@ -69,12 +58,9 @@ class AttentionLayer:
 
 
 def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = None) -> list[AttentionLayer]:
-    """Compute the attention of all layers, in the order of members and modules, on the CPU in full precision.
+    """Compute the attention of all layers in a window, on the CPU in full precision.
 
-    Args:
-        predictor: built and fitted.
-        batch: one window, with time stamps.
-        channel: which channel, where each is a sequence of its own; the first by default.
+    Where each channel is a sequence of its own, it is that of the given one, by default of the first.
     """
     task = predictor.task
     if channel is not None and channel not in task.channels:
@@ -86,7 +72,9 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     networks = predictor.attending()
     for member, network in networks.items():
         calls = attention_calls(network.network, lambda: predictor(batch))
-        calls = [call for call in calls if _is_over_time(call, network)]
+        around = [network.network.get_submodule(call.path.rpartition(".")[0]) for call in calls]
+        # the tokens of attention among the series of a group of Chronos-2 are not of one window
+        calls = [call for call, part in zip(calls, around, strict=True) if getattr(part, "is_over_time", True)]
         for name, call in zip(_names([call.path for call in calls]), calls, strict=True):
             found.append(_layer(f"{member} {name}".strip(), call, network, batch, predictor, channel))
     # a token that can see itself alone, as that of a decoder of one token, shows nothing
@@ -96,12 +84,6 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     if channel is not None and all(layer.channel is None for layer in found) and task.num_channels > 1:
         raise UserError(f"attention of {predictor.name} sees all channels at once: leave the channel out")
     return found
-
-
-def _is_over_time(call: WatchedCall, network: Attending) -> bool:
-    # the tokens of attention among the series of a group of Chronos-2 are not of one window
-    around = network.network.get_submodule(call.path.rpartition(".")[0])
-    return bool(getattr(around, "is_over_time", True))
 
 
 def _layer(

@@ -191,19 +191,12 @@ class Predictor(nn.Module, ABC):
         """
 
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """Return a function that forecasts a batch there, see `Execution.forecaster`.
-
-        A predictor that is not trained by gradients computes on the host in full precision.
-        """
+        """Return a function that forecasts a batch there; one that is not trained computes on the host, exactly."""
         return execution.forecaster(self, forecast, exact=not self.is_trained)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """Forecast each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`.
-
-        Args:
-            batch: ``past`` is `(B, L, C)` or longer, see `context_length`.
-        """
+        """Forecast each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`."""
 
 
 class AnyHorizon(Predictor):

@@ -1,12 +1,9 @@
 """Split-conformal calibration: intervals moved so that they hold the share of targets that they say.
 
 A score says by how much a target lies outside an interval of the predictor, below 0 if inside: of quantiles as in
-conformalised quantile regression, of a point forecast the absolute error. An interval widened by the
-``ceil((n + 1) a)``-th smallest of n scores holds a new target with a probability of at least a, whatever the predictor,
-where the new window is exchangeable with those n.
-
-Source: Romano, Patterson & Candes, *Conformalized Quantile Regression* (2019); Lei et al., *Distribution-Free
-Predictive Inference for Regression* (2018).
+conformalised quantile regression (Romano, Patterson & Candes 2019), of a point forecast the absolute error (Lei et al.
+2018). An interval widened by the ``ceil((n + 1) a)``-th smallest of n scores holds a new target with a probability of
+at least a, whatever the predictor, where the new window is exchangeable with those n.
 
 Shape letters: B windows, T horizon, C channels, Q quantile levels, P intervals, G groups of series, N scores.
 """
@@ -44,15 +41,9 @@ __all__ = [
     *("highest_level", "intervals_of", "levels_of", "needed_scores", "scores_of"),
 ]
 
-Interval: TypeAlias = tuple[float | None, float | None]
-"""Levels of the lower and upper bound of an interval; None is no bound."""
-
-POINT: Interval = (MEDIAN, MEDIAN)
-"""Interval of a point forecast."""
-
-OWN_WINDOWS = 100
-"""Validation windows from which on a series has scores of its own: they tell apart all levels up to 99."""
-
+Interval: TypeAlias = tuple[float | None, float | None]  # levels of the lower and upper bound; None is no bound
+POINT: Interval = (MEDIAN, MEDIAN)  # of a point forecast
+OWN_WINDOWS = 100  # for validation, from which on a series has scores of its own: they tell apart all levels up to 99
 _MOST_WINDOWS = 1000  # of a group; neighbours are alike, so that more of them say little more
 _NUMBERS = 1 << 24  # that are kept, but for the `OWN_WINDOWS` that there are in any case
 _DIGITS = 9  # of a share
@@ -191,14 +182,8 @@ def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels:
 class Calibrated(AnyHorizon):
     """Quantiles of a fitted predictor, of points too, moved by conformal scores.
 
-    The median stays. Bounds never cross it, and wider levels have wider intervals. Steps beyond the
-    horizon that it was fitted for have the scores of the last one.
-
-    Args:
-        predictor: built and fitted.
-        scores: of its intervals.
-        levels: Q levels to forecast, the median among them; refused if the scores are too few for one.
-        ids: of the series that `Batch.series_id` numbers.
+    The median, one of the levels, stays. Bounds never cross it, and wider levels have wider intervals. Steps beyond the
+    horizon that it was fitted for have the scores of the last one. The ids are those that `Batch.series_id` numbers.
     """
 
     def __init__(

@@ -40,10 +40,8 @@ class Ensemble(Predictor):
     """The weighted mean of the forecasts of its members, level by level where they forecast quantiles.
 
     Each member is fitted by itself: on its own loss, to its own context. A member that is trained by gradients is
-    trained `seeds` times, and the mean of these is the member.
-
-    With covariates and static columns each member does what it does alone: a network uses them, or is refused if it
-    cannot, a closed form leaves them unread.
+    trained `seeds` times, and the mean of these is the member. A network uses covariates, or is refused if it cannot; a
+    closed form leaves them unread.
 
     Args:
         members: descriptions of predictors, but of no ensemble. Besides the arguments of its kind, one that is trained
@@ -295,8 +293,7 @@ class Distilled(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        forecast: Tensor = self.student(batch)
-        return forecast
+        return self.student.forward(batch)
 
     def _teacher(self) -> Predictor:
         """Build a new one for the same task; it is no part of this one, whose state is the student's."""

@@ -33,11 +33,7 @@ from tsattn.scaler import Units
 __all__ = ["FACTS", "FORMATS", "RawForecast", "exported", "format_of"]
 
 FORMATS = {".pt2": "torch", ".onnx": "onnx"}
-"""By the ending of the file."""
-
-FACTS = "tsattn.json"
-"""Name of the plain data within a file."""
-
+FACTS = "tsattn.json"  # the plain data within a file
 _ONNX_PACKAGES = ("onnx", "onnxscript")
 _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # loggers
 
@@ -58,11 +54,10 @@ class RawForecast(nn.Module):
                 f"the calibrated intervals of {fitted.predictor.name} are no part of its network, and cannot be "
                 "exported: fit it without calibrate"
             )
-        output = fitted.predictor.output
-        if output.distribution is not None:
+        if (family := fitted.predictor.output.distribution) is not None:
             raise UserError(
-                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {output.distribution} "
-                "are found outside of PyTorch; valid is a model of quantiles of its own"
+                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {family} are found "
+                "outside of PyTorch; valid is a model of quantiles of its own"
             )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()
@@ -160,12 +155,11 @@ class RawForecast(nn.Module):
     @torch.no_grad()
     def _works_without_time(self) -> bool:
         try:
-            self(**self.example())
+            return self(**self.example()) is not None
         except UserError as error:
             if "time stamps" not in str(error):
                 raise
             return False
-        return True
 
 
 def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
@@ -238,14 +232,9 @@ def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any
         torch.export.save(program, out, extra_files={FACTS: json.dumps(facts)})
         return out.getvalue(), facts
     with _explained(f"{name} cannot be exported to ONNX", "; format torch may hold it"):
+        plain = program.run_decompositions()  # runtimes do not broadcast the ellipses of an einsum
         made = torch.onnx.export(
-            # runtimes do not broadcast the ellipses of an einsum; of plain operators they do
-            program.run_decompositions(),
-            input_names=[*model.inputs],
-            output_names=["forecast"],
-            dynamo=True,
-            optimize=True,
-            verbose=False,
+            plain, input_names=[*model.inputs], output_names=["forecast"], dynamo=True, optimize=True, verbose=False
         )
         assert made is not None
         proto = made.model_proto
@@ -263,23 +252,18 @@ def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:
     shape = ["batch", task.prediction_length, task.num_channels, *([len(levels)] if levels else [])]
     static = dict(zip(task.static, map(list, task.categories), strict=True))
     covariates = {name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates")}
+    inputs = {
+        name: {"shape": ["batch", *sizes], "dtype": str(dtype).removeprefix("torch.")}
+        for name, (sizes, dtype) in model.inputs.items()
+    }
     return {
-        "model": fitted.predictor.name,
-        "inputs": {
-            name: {"shape": ["batch", *shape], "dtype": str(dtype).removeprefix("torch.")}
-            for name, (shape, dtype) in model.inputs.items()
-        },
-        "outputs": {"forecast": {"shape": shape, "dtype": "float64"}},
-        "context_length": model.length,
-        "prediction_length": task.prediction_length,
-        "frequency": task.frequency,
-        "time_zone": task.time_zone,
-        "channels": list(task.channels),
-        "quantiles": levels,
+        **{"model": fitted.predictor.name, "inputs": inputs},
+        **{"outputs": {"forecast": {"shape": shape, "dtype": "float64"}}, "context_length": model.length},
+        **{name: getattr(task, name) for name in ("prediction_length", "frequency", "time_zone")},
+        **{"channels": list(task.channels), "quantiles": levels},
         "series": [str(one) for one in fitted.scaler.ids] if len(model.units.mean) > 1 else [],
         **{name: names if name in model.inputs else [] for name, names in covariates.items()},
-        "static": static if "static" in model.inputs else {},
-        "attention": model.impls,
+        **{"static": static if "static" in model.inputs else {}, "attention": model.impls},
     }
 
 

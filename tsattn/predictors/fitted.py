@@ -69,12 +69,8 @@ def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
 def load_predictor(path: str | Path, description: Description, output: Output | None = None) -> FittedPredictor:
     """Load the predictor of a checkpoint, of a run or of a training.
 
-    A checkpoint imports nothing: only classes of tsattn and those that the given description names are made.
-
-    Args:
-        path: of the checkpoint.
-        description: of the predictor that it must hold.
-        output: of that predictor; None takes any.
+    A checkpoint imports nothing: only classes of tsattn and those that the given description names are made. It must
+    hold the predictor of this description and output; None takes any output.
 
     Raises:
         UserError: for a missing, unreadable or damaged checkpoint, or one of another format or model.
@@ -103,13 +99,7 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
 
 
 def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:
-    """Return a fitted predictor with its quantiles calibrated, if it has scores.
-
-    Args:
-        fitted: the predictor.
-        ids: of the series that are forecast.
-        level: percent of the intervals to forecast instead of its quantiles, see `levels_of`.
-    """
+    """Return a fitted predictor with its quantiles, or those of a `level`, calibrated for these series."""
     own = fitted.predictor.output.quantiles
     levels = own if level is None else levels_of(level)
     if fitted.conformal is None and level is not None:
@@ -173,8 +163,4 @@ def future_batches(
     warns = not predictor.pretraining(task.data)  # pretrained weights take series of any length
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
-    return DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-
-
-def _as_is(batch: Any) -> Any:
-    return batch
+    return DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())

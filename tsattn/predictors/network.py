@@ -123,9 +123,7 @@ class NetworkPredictor(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        batch = last_context(batch, self.context_length)
-        forecast: Tensor = self.network(batch)
-        return forecast
+        return self.network.forward(last_context(batch, self.context_length))
 
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
         """Build the module to train, with new weights, or with shapes alone."""

@@ -280,15 +280,10 @@ class FiniteLoss(Callback):
 
 
 class Throughput(Callback):
-    """Measure the stretches between validations; Lightning's ThroughputMonitor counts validation and checkpoints in.
+    """Measure the stretches between validations; Lightning's ThroughputMonitor counts validation and checkpoints in."""
 
-    Attributes:
-        windows_per_second: of all processes together, the median over stretches; None before the end of the first.
-        peak_memory_bytes: most memory allocated on the CUDA device of this process; None on other devices.
-    """
-
-    windows_per_second: float | None = None
-    peak_memory_bytes: int | None = None
+    windows_per_second: float | None = None  # of all processes together, the median over stretches
+    peak_memory_bytes: int | None = None  # most that was allocated on the CUDA device of this process
 
     def __init__(self) -> None:
         self._rates: list[float] = []

@@ -30,19 +30,16 @@ _NOISE = (
     r".*Experiment logs directory.*",
     r".*Checkpoint directory .* exists and is not empty.*",
     r".*LeafSpec.*",
-    r".*isinstance\(treespec.*",
     r".*callbacks used to create the checkpoint need to be provided.*",
     r".*lr_scheduler.step\(\).*",
     r".*GPU available but not used.*",
     r".*`srun` command is available.*",  # on every machine of a cluster
-    r".*LightningCLI's args parameter.*",  # the words of a subprocess are those of this process
 )
 
 
 class Execution:
     """Device and precision, as Lightning's Trainer has them, on one device."""
 
-    _OBEYED = ("accelerator", "precision", "plugins", "deterministic", "benchmark")
     device: torch.device
     _precision: Precision | None
 
@@ -57,7 +54,7 @@ class Execution:
         from tsattn.training.trainer_options import build_trainer
 
         silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-        obeyed = {name: given[name] for name in self._OBEYED}
+        obeyed = {name: given[name] for name in ("accelerator", "precision", "plugins", "deterministic", "benchmark")}
         with quiet_lightning():
             made = build_trainer({**obeyed, **dict.fromkeys(silent, False), "callbacks": None, "devices": 1})
         # its loops compute by three calls of this plugin, and so does `forecaster`
@@ -117,8 +114,7 @@ def own_random_state(seed: int | None = None) -> Iterator[None]:
             np.random.set_state(array)  # noqa: NPY002
 
 
-_QUIET = threading.Lock()
-_silence = contextlib.ExitStack()
+_QUIET, _silence = threading.Lock(), contextlib.ExitStack()
 _inside = 0  # of all threads: what is quiet belongs to the process
 
 
@@ -141,8 +137,7 @@ def quiet_lightning() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("lightning.pytorch", "lightning.fabric"))}
     excepthook = threading.excepthook
 
     def without_writers(failed: threading.ExceptHookArgs) -> None:
@@ -154,13 +149,13 @@ def _silenced() -> Iterator[None]:
         for pattern in _NOISE:
             warnings.filterwarnings("ignore", pattern)
         try:
-            for logger in loggers:
+            for logger in levels:
                 logger.setLevel(logging.WARNING)
             threading.excepthook = without_writers
             yield
         finally:
             threading.excepthook = excepthook
-            for logger, level in zip(loggers, levels, strict=True):
+            for logger, level in levels.items():
                 logger.setLevel(level)
 
 

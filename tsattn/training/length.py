@@ -27,11 +27,8 @@ __all__ = [
     "train_as_one_epoch",
 ]
 
-_EPOCHS = 20
-_FEWEST_STEPS, _MOST_STEPS = 400, 1000
-_WARMUP_SHARE, _MOST_WARMUP = 10, 100
-_CHECKS = 20  # validations in a training, at most
-_STEPS_BETWEEN = 10  # validations, at least: each costs more than its windows
+_EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 20, 400, 1000
+_CHECKS, _STEPS_BETWEEN = 20, 10  # validations at most, and steps between them: each costs more than its windows
 _PATIENCE = 7  # validations
 # A window takes a third of the time to forecast that it takes to train on, as there is no backward pass, and its errors
 # of all quantiles take nearly as long: a third as many windows as were trained on stay below a quarter of the time
@@ -49,7 +46,7 @@ def choose_length(windows: int, windows_a_step: int) -> int:
 
 def choose_warmup(steps: float) -> int:
     """Return the steps over which the learning rate rises: a tenth of all, at most 100."""
-    return int(min(_MOST_WARMUP, steps // _WARMUP_SHARE))
+    return int(min(100, steps // 10))
 
 
 def choose_interval(steps: int, windows_a_step: int, available: int) -> int:

@@ -80,20 +80,13 @@ class ForecastingModule(LightningModule):
             to train, else training ends at its end.
         min_delta: how much lower a validation error must be for that.
 
-    Attributes:
-        description: complete description of the backbone.
-        output: form of the forecast: points, quantiles or a distribution.
-        network: backbone, task and output, once built.
-        scaler: of the data that it is built for, once built.
-        units: of the series that are measured, once built.
-
     Raises:
         UserError: for an argument out of its range, or a loss that does not train this output.
     """
 
-    network: Network
+    network: Network  # these are there once it is built
     scaler: Scaler
-    units: Units
+    units: Units  # of the series that are measured
     errors: ErrorTotals
 
     def __init__(
@@ -120,8 +113,8 @@ class ForecastingModule(LightningModule):
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         if compile_mode not in (None, *COMPILE_MODES):
-            modes = one_of(COMPILE_MODES)
-            raise UserError(f"compile_mode must be one of {modes}, or null for none, not {compile_mode!r}")
+            valid = f"one of {one_of(COMPILE_MODES)}, or null for none"
+            raise UserError(f"compile_mode must be {valid}, not {compile_mode!r}")
         self.output = Output(tuple(quantiles), distribution)
         if patience is not None and patience < 1:
             raise UserError(f"patience must be at least 1 validation, not {patience}")

@@ -31,13 +31,9 @@ FULL_PRECISION: Literal["32-true"] = "32-true"
 _HOPPER = (9, 0)  # compute capability; AMD's GPUs of this number are as fast in bfloat16
 # these would make reported scores misleading
 _REFUSED = {
-    "limit_test_batches": "test errors are always over all windows",
-    "limit_predict_batches": "every series is forecast",
-    "overfit_batches": "test errors are always over all windows",
-    "barebones": "a run writes its curve and checkpoints",
+    **dict.fromkeys(("limit_test_batches", "overfit_batches"), "test errors are always over all windows"),
+    **{"limit_predict_batches": "every series is forecast", "barebones": "a run writes its curve and checkpoints"},
 }
-
-
 _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "val_check_interval": (
         lambda value: value >= 1 if isinstance(value, int) else 0 < value <= 1,
