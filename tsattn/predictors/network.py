@@ -104,6 +104,10 @@ class NetworkPredictor(Predictor):
         self._check_data(data, training)
         check_training(self._module(data, training, empty=True), data, training)
 
+    def _check_data(self, data: ForecastDataModule, training: Training) -> None:
+        super().check_fit(data, training)
+        check_distribution(self.output, data)
+
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         from tsattn.training.train import train
@@ -116,10 +120,6 @@ class NetworkPredictor(Predictor):
             facts = train(module, data, training)
         self.network = module.network
         return facts
-
-    def _check_data(self, data: ForecastDataModule, training: Training) -> None:
-        super().check_fit(data, training)
-        check_distribution(self.output, data)
 
     @override
     def forward(self, batch: Batch) -> Tensor:
