@@ -19,7 +19,7 @@ from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.layers import Encoder
-from tsattn.optim import mup_init_
+from tsattn.layers.optim import mup_init_
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule

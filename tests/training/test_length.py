@@ -14,10 +14,11 @@ import yaml
 from tests.conftest import REAL_ROOT
 from tsattn.cli import main
 from tsattn.forecaster import Forecaster
+from tsattn.layers.optim import choose_warmup
 from tsattn.training import ForecastingModule
 from tsattn.training import length as one_epoch
 from tsattn.training.callbacks import StopEarly
-from tsattn.training.length import choose_interval, choose_length, choose_warmup, scored_windows
+from tsattn.training.length import choose_interval, choose_length, scored_windows
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -117,7 +117,7 @@ class LinearPath(nn.Module):
     """
 
     KINDS = ("none", "learned", "ridge")
-    mup_roles: ClassVar[dict[str, str]] = {"time": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"time": "input"}  # see tsattn.layers.optim
 
     def __init__(self, kind: str, context_length: int, prediction_length: int, subtract_last: bool = False) -> None:
         super().__init__()

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from tsattn.backbones.task_network import load_checkpoint
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
 from tsattn.saved_folders import write_text
 from tsattn.training.execution import is_first_process
-from tsattn.training.task_network import load_checkpoint
 
 __all__ = ["Recording"]
 

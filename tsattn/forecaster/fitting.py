@@ -11,6 +11,7 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
+from tsattn.backbones.task_network import load_checkpoint, read_content
 from tsattn.checks import folder_path, positive_number, whole_number
 from tsattn.data import Panel
 from tsattn.errors import UserError, one_of, shown
@@ -22,7 +23,6 @@ from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import LOGGERS, check_packages
-from tsattn.training.task_network import load_checkpoint, read_content
 from tsattn.training.trainer_options import listed
 
 __all__ = ["NEW", "Start", "check_watching", "described_watching", "fine_tuning", "hooks_of", "plain_watching"]

@@ -35,7 +35,7 @@ from tsattn.forecaster.network_views import NetworkViews
 from tsattn.forecaster.panel_runs import run_on
 from tsattn.forecaster.predicting import Predicting
 from tsattn.forecaster.sample_paths import StepCopula, has_marginals
-from tsattn.optim import BETAS
+from tsattn.layers.optim import BETAS
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.scaler import Scaler

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
+from tsattn.backbones.task_network import FORMAT, CheckpointContent, check_format
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed
 from tsattn.errors import UserError
@@ -22,7 +23,6 @@ from tsattn.forecaster.sample_paths import StepCopula
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write_checksums
-from tsattn.training.task_network import FORMAT, CheckpointContent, check_format
 
 __all__ = ["CONTENT", "SavedModel", "read", "write"]
 

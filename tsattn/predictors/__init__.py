@@ -52,9 +52,9 @@ def build_predictor(description: Description) -> Predictor:
     from tsattn.predictors.network import NetworkPredictor
 
     kind, cls, chosen = named_predictor(description)
-    is_network = issubclass(cls, NetworkPredictor)
-    descriptions.check_names(chosen, predictor_arguments(kind), f"{'backbone' if is_network else 'predictor'} {kind}")
-    if is_network:
+    what = "backbone" if issubclass(cls, NetworkPredictor) else "predictor"
+    descriptions.check_names(chosen, predictor_arguments(kind), f"{what} {kind}")
+    if issubclass(cls, NetworkPredictor):
         return cls({"kind": kind, **chosen})
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"predictor {kind}")
     return cls(**chosen)

@@ -58,10 +58,7 @@ class AttentionLayer:
 
 
 def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = None) -> list[AttentionLayer]:
-    """Compute the attention of all layers in a window, on the CPU in full precision.
-
-    Where each channel is a sequence of its own, it is that of the given one, by default of the first.
-    """
+    """Compute the attention of all layers in a window, of one channel where each is a sequence; in full precision."""
     task = predictor.task
     if channel is not None and channel not in task.channels:
         raise UserError(f"there is no channel {channel!r}; valid: {one_of(task.channels)}")

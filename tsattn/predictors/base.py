@@ -124,10 +124,7 @@ class Predictor(nn.Module, ABC):
         return restored
 
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        """Take the sizes of a task; subclasses make what they need for it, and refuse one that they cannot forecast.
-
-        With `empty` parameters have no values or memory, for ``load_state_dict(state, assign=True)``.
-        """
+        """Take the sizes of a task; empty, without memory for weights, for ``load_state_dict(state, assign=True)``."""
         self.check_output(output)
         self.task, self.output = task, output
 
@@ -244,8 +241,8 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     """Forecast `(B, horizon, C)`, with quantiles `(B, horizon, C, Q)`, on the scale of the batch.
 
     Beyond the T steps that the model was trained for, its own forecast (the median, of quantiles) continues the
-    context: errors add up, and intervals do not widen as they should. An `AnyHorizon` predictor has its own way. Time
-    stamps and future covariates must cover `horizon`, rounded up to a multiple of T.
+    context: errors add up, and intervals do not widen as they should. Time stamps and future covariates must cover the
+    horizon, rounded up to a multiple of T.
     """
     if isinstance(predictor, AnyHorizon):
         return predictor.forecast_to(batch, horizon)

@@ -253,10 +253,7 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
-    """Score validation windows: of all series together, and of each that has `OWN_WINDOWS` of them.
-
-    Very many windows are thinned over all series and their time; with too many scores no series has its own.
-    """
+    """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
     assert data.panel is not None
     levels, task = predictor.output.quantiles, predictor.task
     intervals: list[Interval] = intervals_of(levels)

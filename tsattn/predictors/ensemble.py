@@ -165,7 +165,8 @@ class Ensemble(Predictor):
     def forward(self, batch: Batch) -> Tensor:
         batch = last_context(batch, self.context_length)
         pairs = zip(self.weights, self._copies, strict=True)
-        return reduce(add, [weight / len(copies) * copy(batch) for weight, copies in pairs for copy in copies])
+        parts: list[Tensor] = [weight / len(copies) * copy(batch) for weight, copies in pairs for copy in copies]
+        return reduce(add, parts)
 
     def _parts(
         self, data: ForecastDataModule, training: Training
@@ -229,10 +230,9 @@ def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
 class Distilled(Predictor):
     """One network in the place of several predictors: it learns what these, the teacher, would forecast.
 
-    The teacher is fitted first, to the same data with the same options. Then the student is trained; the targets of its
-    training windows are the weighted mean of what came and of what the teacher forecasts from their context. Validation
-    chooses its weights by what came. The student alone is kept and forecasts (Hinton et al. 2015, *Distilling the
-    Knowledge in a Neural Network*, with forecasts in the place of classes).
+    The teacher is fitted first, to the same data. Then the student is trained towards the weighted mean of the targets
+    of training windows and of the teacher's forecasts of them; validation chooses its weights by targets alone. Source:
+    Hinton et al. (2015), *Distilling the Knowledge in a Neural Network*, with forecasts in the place of classes.
 
     Args:
         student: description of a network; by default that which stands where no predictor is named.

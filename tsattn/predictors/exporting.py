@@ -110,13 +110,9 @@ class RawForecast(nn.Module):
     ) -> Tensor:
         """Forecast `(B, T, C)`, with quantiles `(B, T, C, Q)`, in original units, float64; `inputs` says by what.
 
-        Args:
-            context: `(B, L, C)` in original units, NaN where missing.
-            series: `(B,)` place of each series among those trained on, from 0, where each has its own scale.
-            past_covariates: `(B, L, P)` in original units, NaN where missing.
-            future_covariates: `(B, L + T, F)` in original units, NaN where missing.
-            static: `(B, K)` numbers of categories, by their places in `Task.categories`; -1 for a new one.
-            time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
+        Context and covariates are in original units, NaN where missing. `series` has the place of each among those
+        trained on, where each has its own scale; `static` has places in `Task.categories`, -1 for a new one; `time` has
+        seconds since 1970-01-01 by the clock of the data, or steps.
         """
         if series is not None:
             _check_numbers(series, 0, len(self.units.mean), "series")
@@ -215,12 +211,7 @@ def format_of(ending: str, format: str | None = None) -> str:
 
 
 def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any]]:
-    """Export a fitted predictor, for any number of windows; see `RawForecast`.
-
-    Returns:
-        The file, and plain data about it: ``inputs``, ``outputs``, the sizes and names of the task, quantiles, the
-        order of the series, and how attention is computed.
-    """
+    """Export a fitted predictor for any number of windows: the file, and plain data about it; see `RawForecast`."""
     model = RawForecast(fitted).eval()
     facts, name = _facts(model, fitted), fitted.predictor.name
     example, batch = model.example(), torch.export.Dim("batch", min=1)

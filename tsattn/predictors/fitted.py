@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tsattn.backbones import task_network
+from tsattn.backbones.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.data.counts import check_counts
@@ -21,9 +23,7 @@ from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_of, levels_of
 from tsattn.scaler import Scaler
 from tsattn.task import Output
-from tsattn.training import task_network
 from tsattn.training.execution import Execution
-from tsattn.training.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 
 __all__ = [
     *("FittedPredictor", "beyond_training", "calibrate_checkpoint", "forecast_batches", "future_batches"),
@@ -136,16 +136,9 @@ def forecast_batches(
 ) -> Iterator[Tensor]:
     """Yield forecasts `(B, horizon, C)` or `(B, horizon, C, Q)` beyond the end of each series, in original units.
 
-    The data are checked at once, the forecasts are made when they are asked for.
-
-    Args:
-        predictor: built and fitted.
-        scaler: that it was fitted with.
-        panel: the series, as its task needs them (`tsattn.data.matching.match_task`).
-        horizon: steps to forecast; future covariates must reach over it.
-        batch_size: series in a batch.
-        execution: where to compute.
-        series: the same series, scaled, where a DataModule holds them: its panel may have their last rows only.
+    The data are checked at once, the forecasts are made when they are asked for. The panel is as its task needs it
+    (`tsattn.data.matching.match_task`), and `series` the same, scaled, where a DataModule holds them: its panel may
+    have their last rows only.
     """
     series = scaled_series(panel, scaler) if series is None else series
     loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)

@@ -20,8 +20,6 @@ __all__ = ["Persistence", "RepeatedSteps", "SeasonalNaive", "WindowMean"]
 
 
 class _Unfitted(Predictor):
-    """Know all after `build`."""
-
     needs_fit = False
 
     @override
@@ -77,7 +75,7 @@ class SeasonalNaive(RepeatedSteps):
 class Persistence(RepeatedSteps):
     """The last value of the context for every step."""
 
-    context_length = 1  # type: ignore[assignment]
+    context_length = 1
 
 
 class WindowMean(_Unfitted):

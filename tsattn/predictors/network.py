@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.backbones import Backbone, backbone_class, complete_backbone, network_name
+from tsattn.backbones.task_network import Network
 from tsattn.batch import Batch
 from tsattn.data.counts import check_distribution
 from tsattn.descriptions import Description
@@ -19,7 +20,6 @@ from tsattn.layers import distribution
 from tsattn.predictors.base import Attending, Predictor, last_context
 from tsattn.task import Output, Task
 from tsattn.training.execution import own_random_state
-from tsattn.training.task_network import Network
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -99,10 +99,10 @@ class NetworkPredictor(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        from tsattn.training.train import check_training  # a network that is only loaded needs no Lightning
+        from tsattn.training.train import plan_training  # a network that is only loaded needs no Lightning
 
         self._check_data(data, training)
-        check_training(self._module(data, training, empty=True), data, training)
+        plan_training(data, training, self._module(data, training, empty=True))
 
     def _check_data(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)

@@ -33,10 +33,7 @@ _NUM_BLOCKS = 10
 
 
 def ridge_label(contexts: Iterable[int], alpha: float | Sequence[float], name: str = "ridge") -> str:
-    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha.
-
-    Several alphas say that validation chose one that is not known here.
-    """
+    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha."""
     lengths = sorted(set(contexts))
     context = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     penalty = "" if alpha == ALPHA else f", alpha {alpha:g}" if isinstance(alpha, int | float) else ", alpha chosen"
@@ -135,12 +132,7 @@ class Ridge(Predictor):
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        """Solve for the training windows, with the chosen context and penalty.
-
-        Returns:
-            ``every``: k where each k-th of very many windows was taken. Where there is a choice also ``chosen``
-            (``context_length`` and ``alpha``), ``candidates`` with their errors, and ``member`` of an ensemble.
-        """
+        """Solve for ``every`` k-th training window, with the ``chosen`` context and penalty of the ``candidates``."""
         if not self.chooses:
             return {"every": self._solve(data, self.context_length, self.alphas[0])}
         member = "" if training is None else training.member

@@ -22,8 +22,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from typing_extensions import override
 
+from tsattn.backbones.task_network import load_checkpoint, write_checkpoint
 from tsattn.errors import DivergedError, UserError, duration
-from tsattn.training.task_network import load_checkpoint, write_checkpoint
 
 __all__ = [
     *("DIVERGED", "AtomicCheckpointIO", "BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "Progress"),
@@ -178,10 +178,6 @@ class ExactResume(Callback):
     _trainer: Any
 
     @override
-    def setup(self, trainer: Trainer, pl_module: Model, stage: str) -> None:
-        self._trainer = trainer
-
-    @override
     def state_dict(self) -> dict[str, Any]:
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         return {"loader": self._trainer.train_dataloader.state_dict(), "cpu": torch.get_rng_state(), "cuda": cuda}
@@ -203,6 +199,7 @@ class ExactResume(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
+        self._trainer = trainer
         if self._restored is not None:
             self._trainer.train_dataloader.load_state_dict(self._restored["loader"])
 
@@ -322,10 +319,6 @@ class Progress(ProgressBar):
         self.say, self._is_enabled = say, True
         self._bar: Tqdm | None = None
         self._start, self._last, self._first = 0.0, 0.0, 0
-
-    @override
-    def enable(self) -> None:
-        self._is_enabled = True
 
     @override
     def disable(self) -> None:

@@ -25,14 +25,9 @@ if TYPE_CHECKING:  # what only forecasts on a CPU needs no Lightning
 __all__ = ["Execution", "is_first_process", "own_random_state", "quiet_lightning"]
 
 _NOISE = (
-    r".*does not have many workers.*",
-    r".*The number of training batches.*",
-    r".*Experiment logs directory.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    r".*LeafSpec.*",
-    r".*callbacks used to create the checkpoint need to be provided.*",
-    r".*lr_scheduler.step\(\).*",
-    r".*GPU available but not used.*",
+    *(r".*does not have many workers.*", r".*The number of training batches.*", r".*Experiment logs directory.*"),
+    *(r".*Checkpoint directory .* exists and is not empty.*", r".*LeafSpec.*", r".*lr_scheduler.step\(\).*"),
+    *(r".*callbacks used to create the checkpoint need to be provided.*", r".*GPU available but not used.*"),
     r".*`srun` command is available.*",  # on every machine of a cluster
 )
 
@@ -65,8 +60,8 @@ class Execution:
     ) -> Callable[[Batch], Tensor]:
         """Return a function that forecasts a batch with a module, moved to the device, in eval mode.
 
-        The forecast comes back to the CPU. A module without parameters keeps its own precision; with `exact` it
-        computes on the host, in the precision of the weights. `forecast` calls the module in another form.
+        The forecast comes back to the CPU. A module without parameters keeps its own precision, and an exact one
+        computes on the host in that of its weights. `forecast` calls the module in another form.
         """
         keeps = exact or next(module.parameters(), None) is None
         device, precision = torch.device("cpu") if exact else self.device, None if keeps else self._precision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +37,7 @@ def check_packages(given: Iterable[Any]) -> None:
 def attached_loggers(
     given: Sequence[Any], run: Path | None, root: str | Path | None, steps_per_epoch: float | None = None
 ) -> list[Logger]:
-    """Build loggers of names and loggers, and for a run folder its curve as CSV, and for TensorBoard if installed.
-
-    Without a run, loggers without a folder write into the root, by default the current folder.
-    """
+    """Build named loggers in the run folder, else in the root; a run has its curve as CSV and for TensorBoard, too."""
     from lightning.pytorch import loggers
 
     made: list[Logger] = [] if run is None else [loggers.CSVLogger(run, name="", version="")]
@@ -60,7 +57,7 @@ def _count_epochs(curve: Logger, steps_per_epoch: float | None) -> None:
     """Count epochs by steps: Lightning sees a training as one epoch and would write 0."""
     log = curve.log_metrics
 
-    def counted(metrics: Mapping[str, Any], step: int | None = None) -> None:
+    def counted(metrics: dict[str, float], step: int | None = None) -> None:
         if steps_per_epoch is not None and step is not None and "epoch" in metrics:
             metrics = {**metrics, "epoch": round((step + 1) / steps_per_epoch, 2)}
         log(metrics, step)

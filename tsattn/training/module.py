@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name
+from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name, task_network
+from tsattn.backbones.task_network import CheckpointContent, Network, read_content
 from tsattn.batch import Batch
 from tsattn.checks import calibration_share
 from tsattn.data.counts import check_distribution
@@ -26,13 +27,10 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
-from tsattn.optim import BETAS, cap_rms_, mup_init_
+from tsattn.layers.optim import BETAS, Optimization, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
-from tsattn.training import task_network
-from tsattn.training.length import Optimization
 from tsattn.training.losses import batch_loss, choose_loss
-from tsattn.training.task_network import CheckpointContent, Network, read_content
 
 __all__ = [
     *("COMPILE_MODES", "ForecastingModule", "check_compile_device", "compiler_errors", "hold_gradients"),
@@ -56,7 +54,7 @@ class ForecastingModule(LightningModule):
         warmup_steps: steps over which the learning rate rises. By default a tenth of all steps, and at most 100.
         loss: ``mse``, ``mae``, ``huber`` or ``frequency``, over observed targets on the scale of the data; by default
             ``mse``, and ``pinball`` with quantiles, which no other trains. A pretrained network is trained by its own.
-        mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
+        mup: follow the muP rules of `tsattn.layers.optim`, under which one learning rate serves every width: each
             hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
             the attention ``scaling: mup`` with it.
         quantiles: levels to forecast, rising, with 0.5 among them: the median is the point forecast, which MSE and MAE

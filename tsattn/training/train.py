@@ -16,28 +16,18 @@ from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from torch import Tensor, nn
 
+from tsattn.backbones.task_network import load_checkpoint
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.training.callbacks import (
-    AtomicCheckpointIO,
-    BestCheckpoint,
-    BestInMemory,
-    ExactResume,
-    FiniteLoss,
-    SaveProgress,
-    StopEarly,
-    Throughput,
-    load_best,
-    stop_at,
-)
+from tsattn.training import callbacks
+from tsattn.training.callbacks import BestCheckpoint, BestInMemory, SaveProgress, load_best
 from tsattn.training.execution import quiet_lightning
 from tsattn.training.length import TrainingPlan, train_as_one_epoch
 from tsattn.training.loggers import attached_loggers, keep_curve
 from tsattn.training.module import ForecastingModule, check_compile_device
-from tsattn.training.task_network import load_checkpoint
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
 
-__all__ = ["Training", "TrainingFiles", "all_fits", "check_training", "chosen_lengths", "plan_training", "train"]
+__all__ = ["Training", "TrainingFiles", "all_fits", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -116,14 +106,14 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
-        UserError: for a Trainer that cannot be made, a training of no steps, or a device that lacks what is asked.
-            Later, if it diverges or runs out of memory.
+        UserError: for what cannot begin, and later, if it diverges or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
-    throughput = Throughput()
+    throughput = callbacks.Throughput()
     with quiet_lightning():
-        trainer, plan, planned = _begun(data, training, module, FiniteLoss(), throughput)
-        device, parameters = _device_name(trainer), sum(p.numel() for p in module.parameters() if p.requires_grad)
+        trainer, plan, planned = _begun(data, training, module, callbacks.FiniteLoss(), throughput)
+        root, parameters = trainer.strategy.root_device, sum(p.numel() for p in module.parameters() if p.requires_grad)
+        device = torch.cuda.get_device_name(root) if root.type == "cuda" else root.type
         devices = f" x {trainer.world_size}" if trainer.world_size > 1 else ""
         precision = "" if trainer.precision == FULL_PRECISION else f", {trainer.precision}"
         part = f"{training.member}: " if training.member else ""
@@ -169,16 +159,12 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     }
 
 
-def check_training(module: ForecastingModule, data: ForecastDataModule, training: Training) -> None:
-    """Refuse what `train` refuses before its first step."""
+def plan_training(
+    data: ForecastDataModule, training: Training, module: ForecastingModule | None = None
+) -> TrainingPlan:
+    """Return how long a training would be, and how often validated; refuse what `train` would refuse at once."""
     with quiet_lightning():
-        _begun(data, training, module)
-
-
-def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
-    """Return how long a training would be, and how often validated, for networks that others train."""
-    with quiet_lightning():
-        return _begun(data, training)[1]
+        return _begun(data, training, module)[1]
 
 
 def _begun(
@@ -190,29 +176,28 @@ def _begun(
     """
     options = training.trainer
     given = (options if training.keeps_files else options.without_files()).arguments
-    callbacks = [*watching, *training.callbacks, *([] if training.bar is None else [training.bar])]
+    own = [*watching, *training.callbacks, *([] if training.bar is None else [training.bar])]
     trainer = build_trainer(
         given,
-        callbacks,
+        own,
         logger=False,  # until there is a folder
-        plugins=[*listed(given["plugins"]), AtomicCheckpointIO()],
-        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*listed(given["callbacks"]), *callbacks]),
+        plugins=[*listed(given["plugins"]), callbacks.AtomicCheckpointIO()],
+        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*listed(given["callbacks"]), *own]),
         enable_progress_bar=training.bar is not None,
         enable_model_summary=bool(given["enable_model_summary"]),
         **({} if "val" in data.parts else {"limit_val_batches": 0}),
     )
     chooses = {"choose_steps": options.chooses_steps, "choose_validation": options.chooses_validation}
     plan, planned = train_as_one_epoch(trainer, data, **chooses)
-    if module is not None:
-        if module.patience is not None:
-            if "val" not in data.parts and training.lengths is None:
-                raise UserError(
-                    "patience ends a training by its validation error, and no series has the rows to hold a part out "
-                    "for validation: leave patience out, or give longer series"
-                )
-            plan = replace(plan, patience=module.patience)
-        check_compile_device(module.compile_mode, trainer.strategy.root_device)
-    return trainer, plan, planned
+    if module is None:
+        return trainer, plan, planned
+    check_compile_device(module.compile_mode, trainer.strategy.root_device)
+    if module.patience is not None and "val" not in data.parts and training.lengths is None:
+        raise UserError(
+            "patience ends a training by its validation error, and no series has the rows to hold a part out for "
+            "validation: leave patience out, or give longer series"
+        )
+    return trainer, replace(plan, patience=module.patience or plan.patience), planned
 
 
 def _keep(
@@ -224,21 +209,16 @@ def _keep(
     progress = None
     watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if plan.patience and plan.scored:
-        watching.append(StopEarly(metric, module.min_delta, plan.patience))
+        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience))
     if training.lengths is not None:
-        watching.append(stop_at(training.lengths[training.member]))
+        watching.append(callbacks.stop_at(training.lengths[training.member]))
     if files is not None:
         kept, progress = BestCheckpoint(files.checkpoints, metric), SaveProgress(files.last)
     watching += [one for one in (progress, kept) if one is not None]
     if training.checkpoint is not None or any(isinstance(one, Checkpoint) for one in watching):
-        watching.append(ExactResume())
+        watching.append(callbacks.ExactResume())
     watching.sort(key=lambda one: isinstance(one, Checkpoint))  # what is saved has counted the validation before it
     return kept, progress
-
-
-def _device_name(trainer: Trainer) -> str:
-    device = trainer.strategy.root_device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def _attach_loggers(

@@ -114,17 +114,17 @@ def _check(given: Mapping[str, Any]) -> None:
             raise UserError(f"--trainer.{name} must be {what}, not {given[name]}")
     if given["limit_val_batches"] == 0:
         raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
-    if given["max_time"] is not None and _seconds(given["max_time"]) == 0:
+    if given["max_time"] is not None and _is_no_time(given["max_time"]):
         raise UserError("--trainer.max_time must be above 0: there is nothing to train")
     for name, reason in _REFUSED.items():
         if given[name] not in (None, False, 0.0):
             raise UserError(f"--trainer.{name} cannot be set: {reason}")
 
 
-def _seconds(time: Any) -> float:
-    if isinstance(time, str):  # the Trainer itself refuses any other text
-        return sum(int(part) for part in time.split(":")) if re.fullmatch(r"[\d:]*\d", time) else math.nan
-    return timedelta(**time).total_seconds() if isinstance(time, dict) else time.total_seconds()
+def _is_no_time(time: Any) -> bool:
+    if isinstance(time, str):  # the Trainer itself refuses another text
+        return re.fullmatch(r"[0:]*0", time) is not None
+    return not (timedelta(**time) if isinstance(time, dict) else time)
 
 
 def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
