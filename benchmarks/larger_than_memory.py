@@ -37,7 +37,7 @@ from lightning.pytorch import Callback, Trainer
 
 from tsattn import Forecaster
 from tsattn.data import MappedDataModule
-from tsattn.data.mapped.convert import convert
+from tsattn.data.mapped import convert
 from tsattn.data.table_options import TableOptions
 from tsattn.training import ForecastingModule
 

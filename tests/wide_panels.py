@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tsattn.data import Panel, infer_frequency
+from tsattn.data import Panel
+from tsattn.data.grid import usual_frequency
 from tsattn.data.roles import NO_NAME
 
 
@@ -14,14 +15,11 @@ def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None
 
     Args:
         frame: the columns are the channels.
-        source: what the frame was read from, for messages.
-        frequency: the one that its time stamps must have; None infers it.
-
-    Raises:
-        UserError: naming the first time stamp that is not regular.
+        source: what the frame was read from.
+        frequency: of its time stamps; None infers it.
     """
     time = pd.DatetimeIndex(frame.index)
-    frequency = infer_frequency(time, source, expected=frequency)
+    frequency = frequency or usual_frequency(time)
     return Panel(
         ids=("series",),
         channels=tuple(map(str, frame.columns)),

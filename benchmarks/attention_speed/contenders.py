@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +49,8 @@ class Problem:
         """Components of each level, coarse to fine: down to blocks of one token at 63 and 127 tokens, less far at 8."""
         if self.width == 8:
             return (4, 2, 2)
+        if self.width == 128:
+            return (64, 16, 12, 8, 8, 8, 8, 4)
         return (32, 8, 8, 8, 4, 4) if self.T < 64 else (32, 8, 6, 4, 4, 4, 4, 2)
 
     @property
@@ -66,9 +69,9 @@ def blocks_of(problem: Problem, device: torch.device) -> Tensor:
 Attend = Callable[[Problem, Tensor, Tensor, Tensor], Tensor]
 
 
-def sdpa(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """PyTorch's fused kernel; of those for a GPU the one that is called flash, where it takes the numbers."""
-    flash = q.is_cuda and q.dtype != torch.float32
+def sdpa(problem: Problem, q: Tensor, k: Tensor, v: Tensor, chosen: bool = False) -> Tensor:
+    """PyTorch's fused kernel; on a GPU the one called flash, if it takes the numbers, unless PyTorch chooses."""
+    flash = q.is_cuda and q.dtype != torch.float32 and not chosen
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION) if flash else contextlib.nullcontext():
         return F.scaled_dot_product_attention(q, k, v, is_causal=problem.causal)
 
@@ -88,7 +91,7 @@ def mlr(impl: str) -> Attend:
             blocks=blocks_of(problem, q.device),
             causal=problem.causal,
             impl=impl,
-            regular=regular if q.device.type == "cpu" else None,
+            regular=regular,
         )
 
     return attend
@@ -97,14 +100,14 @@ def mlr(impl: str) -> Attend:
 def mlr_triton(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """By its own function, which Triton's interpreter runs on a CPU too."""
     blocks = blocks_of(problem, q.device)
-    return multilevel_attention_triton(
-        q, k, v, ranks=problem.ranks, query_blocks=blocks, key_blocks=blocks, causal=problem.causal
-    )
+    regular = RegularBlocks(0, problem.T, numbers=problem.numbers, max_length=problem.T)
+    more: dict[str, Any] = {"query_blocks": blocks, "key_blocks": blocks, "regular": regular}
+    return multilevel_attention_triton(q, k, v, ranks=problem.ranks, causal=problem.causal, **more)
 
 
-def swa(impl: str) -> Attend:
+def swa(impl: str, window_size: int = WINDOW) -> Attend:
     return lambda problem, q, k, v: sliding_window_attention(
-        q, k, v, window_size=WINDOW, causal=problem.causal, impl=impl
+        q, k, v, window_size=window_size, causal=problem.causal, impl=impl
     )
 
 
@@ -143,15 +146,19 @@ class Contender:
 LONG = (1024, 4096)
 
 CONTENDERS = {
-    SDPA: Contender(sdpa, standard("reference"), device=None),
+    SDPA: Contender(sdpa, standard("reference"), device=None, widths=(8, 64, 128)),
+    "sdpa as PyTorch chooses": Contender(
+        partial(sdpa, chosen=True), standard("reference"), device="cuda", widths=(64, 128)
+    ),
     "mlr native": Contender(mlr("native"), mlr("reference")),
     "standard native": Contender(standard("native"), standard("reference")),
     "swa native": Contender(swa("native"), swa("reference")),
     "global_swa native": Contender(global_swa("native"), global_swa("reference"), widths=(64,)),
     "mlr tiles": Contender(mlr("tiles"), mlr("reference"), lengths=LONG, widths=(64,)),
     "swa blocks": Contender(swa("blocks"), swa("reference"), lengths=LONG, widths=(64,)),
-    "mlr triton": Contender(mlr_triton, mlr("reference"), device="cuda", widths=(64,)),
-    "swa flex": Contender(swa("flex"), swa("reference"), device="cuda", widths=(64,)),
+    "mlr triton": Contender(mlr_triton, mlr("reference"), device="cuda", widths=(64, 128)),
+    "swa flex": Contender(swa("flex"), swa("reference"), device="cuda", widths=(64, 128)),
+    "swa flex, 256": Contender(swa("flex", 256), swa("reference", 256), device="cuda", widths=(64, 128)),
 }
 
 

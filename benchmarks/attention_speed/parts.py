@@ -26,7 +26,7 @@ from tsattn.attention import Attention, MLRAttention, build_attention
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
 from tsattn.layers.optim import adamw
-from tsattn.ops import executed_flops
+from tsattn.ops import executed_flops, multilevel_triton
 from tsattn.task import Task
 from tsattn.training.losses import masked_loss
 
@@ -182,6 +182,55 @@ def shape_of(problem: Problem) -> dict[str, int]:
         "width": problem.width,
         "causal": problem.causal,
     }
+
+
+TILES = {  # by kernel: own and walked tokens, warps, stages, registers (0: as many as the compiler wants), parts
+    "forward": "64 64 4 3 128 2, 64 64 4 3 128 1, 64 64 4 2 128 2, 64 128 4 3 0 4, 128 64 8 3 128 2, 128 64 8 2 128 2, "
+    "128 64 4 2 0 2, 128 128 8 2 128 4, 128 128 8 2 0 4",
+    "queries": "64 64 4 2 128 2, 64 64 4 2 128 1, 64 64 4 3 128 2, 64 64 4 2 0 2, 128 64 8 2 128 2, 128 64 8 1 0 2, "
+    "128 64 8 3 128 2",
+    "keys": "64 64 4 2 168 2, 64 64 4 2 168 1, 64 64 4 1 0 2, 64 64 4 2 0 2, 64 32 4 3 128 1, 128 32 8 3 128 1, "
+    "128 64 8 2 0 2",
+}
+
+
+def tile_rows(shapes: Sequence[tuple[int, int, int]], dtype: torch.dtype, device: str) -> list[Row]:
+    """Each kernel of `mlr triton` with other tiles, over those that are chosen, by the device's own clock."""
+    rows = []
+    chosen = multilevel_triton.tile_sizes
+    for T, batch, width in shapes:
+        problem = Problem(T, batch, width)
+        tensors = inputs(problem, dtype, device)
+        for kernel, listed in TILES.items():
+
+            def sizes(asked: str, *about: Any, kernel: str = kernel, words: str = "") -> multilevel_triton.TileSizes:
+                if asked != kernel or not words:
+                    return chosen(asked, *about)
+                own, walked, warps, stages, registers, parts = map(int, words.split())
+                return multilevel_triton.TileSizes(own, walked, warps, stages, registers or None, parts)
+
+            medians = {}
+            for words in ("", *listed.split(", ")):
+                multilevel_triton.tile_sizes = partial(sizes, words=words)
+                try:
+                    medians[f"{kernel} {words or 'as chosen'}"] = kernel_seconds(f"{kernel}_kernel", problem, tensors)
+                finally:
+                    multilevel_triton.tile_sizes = chosen
+            beside = dict.fromkeys(medians, f"{kernel} as chosen")
+            rows += rows_beside("tiles", medians, beside, 3, **shape_of(problem), which=kernel)
+    return rows
+
+
+def kernel_seconds(name: str, problem: Problem, tensors: list[Tensor]) -> float:
+    """The mean time of a kernel in three turns of forward and backward."""
+    run = partial(forward_backward, CONTENDERS["mlr triton"], problem, tensors)
+    run()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        for _ in range(3):
+            run()
+        torch.cuda.synchronize()
+    return sum(event.device_time_total for event in profile.key_averages() if event.key == name) / 3e6
 
 
 def thread_rows(problems: Sequence[Problem], timing: Timing) -> list[Row]:
@@ -413,6 +462,8 @@ class Plan:
         timing: how long.
         checked: the length at which contenders are compared with their reference.
         heads: of attention by itself.
+        widths: of a head on a GPU.
+        tiled: sequences of a batch, by length, where sizes of tiles are compared.
     """
 
     batches: dict[int, int]
@@ -424,13 +475,15 @@ class Plan:
     steps: dict[str, int] = field(default_factory=dict)
     checked: int = 320
     heads: int = HEADS
+    widths: tuple[int, ...] = (64,)
+    tiled: dict[int, int] = field(default_factory=dict)
 
     def problems(self, widths: tuple[int, ...] = (64,), longer_than: int = 0) -> list[Problem]:
         return [
             Problem(T, batch, width, causal, self.heads)
             for width in widths
             for T, batch in self.batches.items()
-            if longer_than <= T and (width == 64 or T <= 2048)
+            if longer_than <= T and (width >= 64 or T <= 2048)
             for causal in (False, True)
         ]
 
@@ -446,7 +499,8 @@ def cpu_plan(seconds: float, tiny: bool) -> Plan:
 def gpu_plan(seconds: float, tiny: bool) -> Plan:
     if tiny:
         return Plan({17: 1}, Timing(0, 1, 1), checked=17, heads=1)  # Triton is interpreted, head by head
-    return Plan({1024: 8, 2048: 4, 4096: 2, 8192: 1, 16384: 1}, Timing(seconds), checked=320)
+    batches = {T: 65536 // T for T in (512, 1024, 2048, 4096, 8192, 16384)}
+    return Plan(batches, Timing(seconds), checked=320, widths=(64, 128), tiled={2048: 32, 16384: 4})
 
 
 def parts_of(
@@ -456,7 +510,11 @@ def parts_of(
     timing = plan.timing
     main: dict[str, Any] = {"names": names, "device": device, "dtype": dtype}
     if kind == "cuda":
-        return {"attention": partial(pass_rows, plan.problems(), timing, **main)}
+        shapes = [(T, batch // wider, 64 * wider) for T, batch in plan.tiled.items() for wider in (1, 2)]
+        return {
+            "attention": partial(pass_rows, plan.problems(plan.widths), timing, **main),
+            "tiles": partial(tile_rows, shapes, dtype, device),
+        }
     long = [problem for problem in plan.problems(longer_than=plan.long_from) if not problem.causal]
     longer = replace(timing, seconds=3 * timing.seconds)  # for what is a row alone
     return {

@@ -126,16 +126,19 @@ def cpu_targets(about: dict[str, Any]) -> list[Target]:
 
 def gpu_targets() -> list[Target]:
     """Those of a GPU, in bfloat16."""
-    return [
-        Target(
-            f"mlr by Triton, {which}, T = {T}, over flash SDPA",
-            most,
-            0.8,
-            of_attention("mlr triton", T, which, causal=False),
-        )
-        for T in (1024, 2048, 4096, 8192)
-        for which, most in ((FORWARD, 1.0), (BOTH, 1.1))
-    ]
+    targets = []
+    for width in (64, 128):
+        for causal, which in CASES:
+            for T in (2048, 4096, 8192, 16384):
+                where = {**of_attention("mlr triton", T, which, causal=causal), "width": width}
+                name = (
+                    f"mlr by Triton, heads of {width}{', causal' if causal else ''}, {which}, T = {T}, over flash SDPA"
+                )
+                targets.append(Target(name, 0.8, FLOOR[which], where))
+    for which in (FORWARD, BOTH):
+        where = of_attention("swa flex, 256", 16384, which, causal=False)
+        targets.append(Target(f"swa (window 256), {which}, T = 16384, over flash SDPA", 0.1, 0.05, where))
+    return targets
 
 
 def reached(targets: list[Target], rows: pd.DataFrame) -> list[dict[str, Any]]:

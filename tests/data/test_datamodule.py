@@ -55,22 +55,6 @@ def forecasting(toy_csv: Path, saved: tuple[Task, Scaler], path: Path) -> CSVDat
     return data
 
 
-def test_task_and_scaler_survive_json(trained: CSVDataModule, saved: tuple[Task, Scaler]) -> None:
-    assert saved == (trained.task, trained.scaler)
-
-
-def test_window_to_predict_is_the_end_of_the_data(
-    trained: CSVDataModule, saved: tuple[Task, Scaler], toy_frame: pd.DataFrame
-) -> None:
-    (batch,) = trained.predict_dataloader()
-    assert len(batch) == 1
-    assert batch.target is None
-    assert batch.target_observed is None
-    assert batch.past_observed is None
-    np.testing.assert_allclose(restored(batch.past[0], saved), toy_frame[-48:], atol=1e-4)
-    assert pd.Timestamp(int(batch.time[0, 47]), unit="s") == toy_frame.index[-1]
-
-
 def test_preset_task_is_obeyed_and_nothing_refitted(
     saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,14 +116,6 @@ def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
 def test_forecast_from_needs_no_training_file(saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path) -> None:
     data = forecasting(tmp_path / "gone.csv", saved, written(tmp_path / "other.csv", other))
     assert len(data.predict_dataloader()) == 1
-
-
-@pytest.mark.parametrize("rows", [48])
-def test_forecast_from_needs_no_more_rows_than_the_context(
-    toy_csv: Path, saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, rows: int
-) -> None:
-    (batch,) = forecasting(toy_csv, saved, written(tmp_path / "o.csv", other[:rows])).predict_dataloader()
-    np.testing.assert_allclose(restored(batch.past[0], saved), other[rows - 48 : rows], atol=1e-4)
 
 
 @pytest.mark.parametrize("rows", [1, 47])

@@ -23,17 +23,6 @@ def data(toy_csv: Path) -> CSVDataModule:
     return data
 
 
-def test_task_describes_the_file(data: CSVDataModule, toy_frame: pd.DataFrame) -> None:
-    assert data.task is not None
-    assert data.name == data.task.data == "toy"
-    assert data.task.channels == ("wave", "drift")
-    assert data.task.num_channels == 2
-    assert (data.task.frequency, data.task.season_length) == ("h", 24)
-    assert (data.task.context_length, data.task.prediction_length) == (48, 24)
-    np.testing.assert_allclose(data.scaler.mean, toy_frame[:420].mean(), rtol=1e-9)
-    np.testing.assert_allclose(data.scaler.scale, toy_frame[:420].std(ddof=0), rtol=1e-9)
-
-
 def test_scaler_sees_training_rows_only(toy_frame: pd.DataFrame, tmp_path: Path, data: CSVDataModule) -> None:
     toy_frame.iloc[420:] = 1e6
     path = tmp_path / "later.csv"
@@ -69,6 +58,16 @@ def test_evaluation_windows_come_in_the_order_of_time(data: CSVDataModule, toy_f
     np.testing.assert_allclose(context, toy_frame[start - 48 : start], atol=1e-4)
 
 
+def test_test_windows_reach_back_before_the_split_and_their_horizons_do_not(data: CSVDataModule) -> None:
+    (split,) = data.splits
+    batches = list(data.test_dataloader())
+    rows = data.series.time
+    first, last = batches[0].time[0], batches[-1].time[-1]
+    assert first[0] == rows[split.val_end - 48] < rows[split.val_end] == first[48]
+    assert last[-1] == rows[split.test_end - 1]
+    assert torch.equal(batches[0].past[0], data.series.values[split.val_end - 48 : split.val_end])
+
+
 def test_training_windows_end_before_validation_starts(data: CSVDataModule, toy_frame: pd.DataFrame) -> None:
     last = max(int(batch.time.max()) for batch in data.train_dataloader())
     assert pd.Timestamp(last, unit="s") == toy_frame.index[419]
@@ -89,15 +88,6 @@ def test_batches_come_out_of_a_worker_process(toy_csv: Path) -> None:
     data = CSVDataModule(str(toy_csv), num_workers=1, **SIZES)
     data.setup("fit")
     assert sum(len(batch) for batch in data.val_dataloader()) == 37
-
-
-def test_fractions_and_time_column_are_the_user_s(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
-    path = tmp_path / "other.csv"
-    toy_frame.to_csv(path, index_label="hour")
-    data = CSVDataModule(str(path), time_column="hour", train_fraction=0.5, val_fraction=0.25, **SIZES)
-    data.setup("fit")
-    (split,) = data.splits
-    assert (split.train_end, split.val_end, split.test_end) == (300, 450, 600)
 
 
 def test_empty_cells_are_masked_and_logged(
@@ -123,6 +113,9 @@ def test_sizes_below_one_are_refused() -> None:
             CSVDataModule("any.csv", **{name: None})  # as of a key of YAML without a value
     with pytest.raises(UserError, match="num_workers must be at least 0, not -1"):
         CSVDataModule("any.csv", num_workers=-1)
+    for size in (-1.0, float("nan")):
+        with pytest.raises(UserError, match="resident_gb must be at least 0"):
+            CSVDataModule("any.csv", resident_gb=size)
 
 
 def test_nothing_is_read_before_setup(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from scipy.linalg import toeplitz
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.cli import main
-from tsattn.data import CO2DataModule, Panel, PretrainingDataModule, pretraining
+from tsattn.data import CO2DataModule, Panel, PretrainingDataModule
 from tsattn.data.pretraining import (
     composed_covariance,
     kernel_covariances,
@@ -192,16 +192,6 @@ def test_a_seed_decides_all_series(made: Any) -> None:
     assert np.allclose(series.std(axis=1), 1)
 
 
-def test_generated_series_are_unlike_and_some_are_skewed() -> None:
-    series = synthetic_series(40, 200)
-    alike = np.abs(np.corrcoef(series))[np.triu_indices(40, 1)]
-    assert np.median(alike) < 0.5
-    rough = np.abs(np.diff(series)).mean(axis=1)
-    assert rough.min() < 0.1 < 0.8 < rough.max(), "smooth ones and noise"
-    skewness = (seasonal_series(200, 300) ** 3).mean(axis=1)
-    assert 0.05 < np.mean(skewness > 1) < 0.4, "exponentials"
-
-
 def test_compositions_are_covariances() -> None:
     rng = np.random.default_rng(0)
     made = kernel_covariances(40)
@@ -218,29 +208,6 @@ def test_compositions_are_covariances() -> None:
         column = seasonal_covariance(120, rng)
         assert column[0] == column.max()
         assert np.linalg.eigvalsh(toeplitz(column)).min() > 0
-
-
-def test_draws_have_the_covariance_that_was_composed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a wave of 8 steps: what comes a period later is alike, half a period later not."""
-    monkeypatch.setattr(pretraining, "kernel_covariances", lambda length: [kernel_covariances(length)[0]])
-    monkeypatch.setattr(pretraining, "_PERIODS", (8,))
-    series = synthetic_series(500, 400, draws=50, seed=1)
-    later = {gap: np.mean(series[:, gap:] * series[:, :-gap]) for gap in (4, 8)}
-    assert later[8] > 0.95
-    assert later[4] < 0
-
-
-@pytest.mark.parametrize("week", [0.0, 1.0])
-def test_a_season_later_is_alike_and_a_second_season_may_be_the_week(
-    monkeypatch: pytest.MonkeyPatch, week: float
-) -> None:
-    monkeypatch.setattr(pretraining, "_SEASONS", {24: 1.0})
-    monkeypatch.setattr(pretraining, "_SECOND", week)
-    monkeypatch.setattr(pretraining, "_WEEK", week)
-    series = seasonal_series(300, 480, seed=1)
-    later = {gap: np.mean(series[:, gap:] * series[:, :-gap]) for gap in (12, 24, 144, 168)}
-    assert later[24] > 0.5 > 0.3 > later[12]
-    assert (later[168] > later[144] + 0.05) == (week == 1.0)
 
 
 def test_mixtures_are_of_the_sources_alone() -> None:

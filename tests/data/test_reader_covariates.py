@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.data.cases import ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
+from tests.data.cases import ROLES, assert_same, covariate_frame, logged, long_frame, refusal
 from tsattn.data.matching import in_static_categories, match_task
 from tsattn.data.reader import panel_from_frame
 from tsattn.data.windows import future_for
@@ -51,17 +51,6 @@ def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture)
     assert_same(panel, panel_from_frame(frame, **ROLES))
 
 
-def test_future_of_a_wide_frame() -> None:
-    frame = wide_frame(12)
-    frame.loc[9:, "x"] = np.nan
-    panel = panel_from_frame(frame[:9], future_covariates="z", future=frame.loc[9:, ["date", "z"]])
-    assert panel.channels == ("x",)
-    assert_same(panel, panel_from_frame(frame, future_covariates=["z"]))
-    indexed = frame.set_index("date")
-    panel = panel_from_frame(indexed[:9], future_covariates="z", future=indexed.loc[indexed.index[9:], ["z"]])
-    np.testing.assert_array_equal(future_for(panel, 3), [[[2], [1], [0]]])
-
-
 def test_future_that_stops_early_is_refused_with_its_place() -> None:
     panel = panel_from_frame(covariate_frame().drop(index=25), **ROLES)  # the last row of series b
     assert future_for(panel, 3).shape == (2, 3, 2)
@@ -73,24 +62,6 @@ def test_future_that_stops_early_is_refused_with_its_place() -> None:
         assert fragment in message
     with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
         future_for(panel, 6)
-
-
-def test_hole_in_the_future_is_refused_with_its_place() -> None:
-    frame = covariate_frame().astype({"promo": object})
-    frame.loc[12, "promo"] = None  # of series a, third step
-    panel = panel_from_frame(frame, **ROLES)
-    assert future_for(panel, 2).shape == (2, 2, 2)
-    with pytest.raises(UserError, match=f"covariate promo.*series a.*{frame['ds'][12]}, step 3"):
-        future_for(panel, 3)
-
-
-def test_without_future_covariates_there_is_no_future() -> None:
-    assert future_for(panel_from_frame(long_frame({"a": 5})), 3) is None
-
-
-def test_missing_targets_at_the_end_are_rows_without_future_covariates() -> None:
-    panel = panel_from_frame(covariate_frame(), past_covariates=["rain", "price"])
-    assert panel.lengths.tolist() == [14, 12]
 
 
 def test_past_covariates_after_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,15 +132,6 @@ def test_future_may_write_ids_as_text_that_are_numbers_in_the_table() -> None:
     assert "of series '8', '9', not of any in the frame; valid are 1, 2" in message
 
 
-def test_future_in_another_time_zone_is_of_the_same_instants() -> None:
-    frame = covariate_frame()
-    frame["ds"] = frame["ds"].dt.tz_localize("Asia/Kolkata")
-    is_future = frame["y"].isna()
-    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
-    future["ds"] = future["ds"].dt.tz_convert("UTC")
-    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
-
-
 def test_covariates_without_any_future_are_named() -> None:
     frame = covariate_frame()
     panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
@@ -214,45 +176,10 @@ def test_future_within_the_history_is_refused() -> None:
     assert "does not come after the last row with a target" in message
 
 
-def test_future_without_future_covariates_is_refused() -> None:
-    assert "future_covariates" in refusal(long_frame({"a": 5}), future=long_frame({"a": 5}))
-
-
-def test_channels_and_covariates_come_in_the_order_of_the_model() -> None:
-    frame = covariate_frame().assign(z=lambda frame: -frame["y"])
-    panel = panel_from_frame(frame, target=["y", "z"], **ROLES)
-    other = panel.select(channels=("z", "y"), future=("promo", "price"))
-    np.testing.assert_array_equal(other.values, panel.values[:, [1, 0]])
-    np.testing.assert_array_equal(other.future_covariates, panel.future_covariates[:, [1, 0]])
-    np.testing.assert_array_equal(other.ahead, panel.ahead[:, [1, 0]])
-    assert (other.channels, other.future_names) == (("z", "y"), ("promo", "price"))
-    assert panel.select(past=(), future=("promo",)).past_covariates is None
-    with pytest.raises(UserError, match="it lacks the future covariate 'rain' that the model was trained with"):
-        match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, future_covariates=("rain",)), "it")
-
-
 def test_bool_covariates_are_0_and_1() -> None:
     frame = long_frame({"a": 4}).assign(p=[True, False, True, True], q=pd.array([True, None, False, True], "boolean"))
     panel = panel_from_frame(frame.assign(r=frame["q"].astype(object)), past_covariates=["p", "q", "r"])
     np.testing.assert_array_equal(panel.past_covariates, [[1, 1, 1], [0, np.nan, np.nan], [1, 0, 0], [1, 1, 1]])
-
-
-def test_covariates_in_filled_rows_are_missing() -> None:
-    frame = long_frame({"a": 6}).assign(p=1.0, f=2.0).drop(index=3)
-    panel = panel_from_frame(frame, past_covariates="p", future_covariates="f")
-    assert np.flatnonzero(np.isnan(panel.past_covariates)).tolist() == [3]
-    assert np.flatnonzero(np.isnan(panel.future_covariates)).tolist() == [3]
-
-
-def test_static_columns_become_categories() -> None:
-    frame = long_frame({"a": 4, "b": 3, "c": 2})
-    frame["shop"] = frame["unique_id"].map({"a": "south", "b": "north", "c": "south"})
-    frame["floor"] = frame["unique_id"].map({"a": 2, "b": 10, "c": 2})
-    panel = panel_from_frame(frame, static=["shop", "floor"])
-    assert panel.static_names == ("shop", "floor")
-    assert panel.static_categories == (("north", "south"), ("10", "2"))
-    assert panel.static.tolist() == [[1, 1], [0, 0], [1, 1]]
-    assert panel.static.dtype == np.int64
 
 
 def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureFixture) -> None:
@@ -273,46 +200,3 @@ def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureF
     assert [message.startswith(told) for message in caplog.messages] == [True]
     with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
         match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, static=("region",), categories=(("north",),)), "it")
-
-
-@pytest.mark.parametrize(
-    ("frame", "options", "fragments"),
-    [
-        pytest.param(
-            long_frame({"a": 5}).assign(p=["hot", "1", "2", "3", "4"]),
-            {"past_covariates": ["p"]},
-            ["row 1", "hot", "column p", "numbers, bools, or text without a number"],
-            id="text covariate",
-        ),
-        pytest.param(
-            long_frame({"a": 5}).assign(p=np.inf), {"past_covariates": ["p"]}, ["row 1", "p"], id="infinite covariate"
-        ),
-        pytest.param(
-            long_frame({"a": 5}).assign(p=np.nan),
-            {"past_covariates": ["p"]},
-            ["covariate p", "missing"],
-            id="no covariate",
-        ),
-        pytest.param(
-            long_frame({"a": 3, "b": 3}).assign(k=list("xxxyzy")),
-            {"static": ["k"]},
-            ["row 5", "static column k", "series b", "to z"],
-            id="static that changes",
-        ),
-        pytest.param(
-            long_frame({"a": 3}).assign(k=["x", None, "x"]),
-            {"static": ["k"]},
-            ["row 2", "k", "missing"],
-            id="no static",
-        ),
-        pytest.param(
-            long_frame({"a": 3}).assign(k=[[1], [1], [1]]), {"static": ["k"]}, ["static column k"], id="static lists"
-        ),
-    ],
-)
-def test_unusable_covariates_and_categories_are_refused(
-    frame: pd.DataFrame, options: dict[str, object], fragments: list[str]
-) -> None:
-    message = refusal(frame, **options)
-    for fragment in fragments:
-        assert fragment in message

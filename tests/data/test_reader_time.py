@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame, with_cell
+from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame
 from tsattn.data import assembly
 from tsattn.data.reader import panel_from_frame
 
@@ -38,12 +38,6 @@ def test_gaps_across_changes_of_clocks_are_filled_on_the_right_stamps(frequency:
     assert np.flatnonzero(np.isnan(panel.values)).tolist() == [10, 28, 29, 200, 300]
 
 
-def test_series_of_one_frequency_may_have_different_phases() -> None:
-    hours = pd.date_range("2020-01-01", periods=5, freq="h")
-    frame = pd.DataFrame({"unique_id": ["a"] * 5 + ["b"] * 5, "ds": hours.append(hours + pd.Timedelta(30, "min"))})
-    assert panel_from_frame(frame.assign(y=1.0)).lengths.tolist() == [5, 5]
-
-
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_unit_of_the_time_stamps_is_kept(unit: str) -> None:
     frame = long_frame({"a": 10, "b": 9}).drop(index=5)
@@ -70,12 +64,6 @@ def test_time_stamps_of_all_kinds(change: Callable[[pd.Series], pd.Series]) -> N
     assert_same(panel_from_frame(frame.assign(ds=change(frame["ds"]))), panel_from_frame(frame))
 
 
-def test_midnights_may_be_written_short() -> None:
-    frame = long_frame({"a": 30}, "h")
-    text = frame["ds"].map(lambda stamp: str(stamp.date()) if stamp.hour == 0 else str(stamp))
-    assert_same(panel_from_frame(frame.assign(ds=text)), panel_from_frame(frame))
-
-
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 def test_time_zone_is_kept(zone: str) -> None:
     frame = long_frame({"a": 5, "b": 4}, "h")
@@ -84,18 +72,6 @@ def test_time_zone_is_kept(zone: str) -> None:
     assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
     text = frame["ds"].astype(str) + "Z"
     assert str(panel_from_frame(frame.assign(ds=text)).time.tz) == "UTC"
-
-
-def test_short_series_take_the_frequency_of_the_others() -> None:
-    panel = panel_from_frame(long_frame({"a": 1, "b": 2, "c": 9, "d": 2}, "MS"))
-    assert panel.frequency == "MS"
-    assert panel.lengths.tolist() == [1, 2, 9, 2]
-
-
-def test_short_series_alone_need_a_frequency() -> None:
-    frame = long_frame({"a": 1, "b": 2}, "MS")
-    assert "3 rows" in refusal(frame)
-    assert panel_from_frame(frame, frequency="MS").lengths.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("frequency", ["h", "H", "60min"])
@@ -117,11 +93,6 @@ def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
     assert "row 10" in message
     assert "of series b have frequency '2D', not 'D' like series a" in message
     assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
-
-
-def test_what_is_no_frequency_is_refused_and_so_is_one_that_is_too_fine() -> None:
-    assert "'hourly' is not a frequency" in refusal(long_frame({"a": 5}), frequency="hourly")
-    assert "'ms'" in refusal(long_frame({"a": 5}), frequency="ms")
 
 
 @pytest.mark.parametrize(
@@ -156,33 +127,6 @@ def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
     assert repr(frequency) in message
 
 
-@pytest.mark.parametrize("frequency", ["h", "MS"])
-def test_row_off_the_grid_of_the_only_series_is_named(frequency: str) -> None:
-    frame = wide_frame(30, frequency)
-    frame.loc[12, "date"] += pd.Timedelta(7, "min")
-    assert f"row 13: time stamp {frame['date'][12]} comes" in refusal(frame)
-
-
-def test_stamps_without_any_rhythm_are_refused() -> None:
-    stamps = pd.to_datetime(["2020-01-01", "2020-01-15", "2020-02-15", "2020-03-15", "2020-04-15"])
-    assert "row 1: time stamp 2020-01-01" in refusal(pd.DataFrame({"ds": stamps, "y": 1.0}))
-
-
-def test_time_stamps_that_shift_are_named_where_they_do() -> None:
-    frame = wide_frame(40)
-    frame.loc[17:, "date"] += pd.Timedelta(20, "min")
-    assert "row 18: time stamp" in refusal(frame)
-
-
-def test_a_date_far_away_does_not_fill_the_memory() -> None:
-    frame = long_frame({"a": 20}, "min")
-    frame.loc[0, "ds"] = pd.Timestamp("1700-01-01")
-    message = refusal(frame)
-    assert "row 1" in message
-    assert "1700-01-01" in message
-    assert "only 20 rows" in message
-
-
 def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly, "_FREE_ROWS", 10)
     frame = long_frame({"a": 20})
@@ -206,30 +150,6 @@ def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptur
     assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
 
 
-@pytest.mark.parametrize(
-    ("stamps", "row"),
-    [
-        pytest.param(["2020-01-01", "2020-01-02T00:00Z", "2020-01-03"], 2, id="aware among naive"),
-        pytest.param(["2020-01-01T00:00Z", "2020-01-02T00:00Z", "2020-01-03"], 3, id="naive among aware"),
-        pytest.param(["2020-01-01T00:00+01:00", "2020-01-02T00:00+01:00", "2020-01-03T00:00+02:00"], 3, id="offsets"),
-        pytest.param(
-            [pd.Timestamp("2020-01-01", tz="UTC"), pd.Timestamp("2020-01-02", tz="Europe/Berlin")], 2, id="objects"
-        ),
-        pytest.param([pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-02", tz="UTC")], 2, id="naive object first"),
-        pytest.param(
-            [pd.Timestamp("2020-01-01", tz="UTC").to_pydatetime(), pd.Timestamp("2020-01-02").to_pydatetime()],
-            2,
-            id="datetime",
-        ),
-    ],
-)
-def test_mixed_time_zones_are_refused(stamps: list[object], row: int) -> None:
-    frame = pd.DataFrame({"unique_id": "a", "ds": pd.Series(stamps, dtype=object), "y": 1.0})
-    message = refusal(frame)
-    assert f"row {row}:" in message
-    assert "time zone" in message
-
-
 def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
     frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
     utc = frame.tz_convert("UTC")  # not daily by that clock
@@ -238,35 +158,3 @@ def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
     assert str(panel.time.tz) == "Europe/Berlin"
     message = refusal(frame.tz_localize(None), zone_of=frame.index)
     assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")
-
-
-@pytest.mark.parametrize(
-    ("frame", "fragments"),
-    [
-        pytest.param(
-            long_frame({"a": 5, "b": 5}).iloc[[0, 1, 2, 6, 7, 8, 2]],
-            ["row 7", "2020-01-03", "series a", "twice", "row 3"],
-            id="duplicate",
-        ),
-        pytest.param(wide_frame().iloc[[0, 1, 1, 2]], ["row 3", "twice", "row 2"], id="duplicate in a wide frame"),
-        pytest.param(with_cell("ds", 6, "soon"), ["row 7", "soon", "not a date"], id="no date"),
-        pytest.param(with_cell("ds", 6, None), ["row 7", "not a date"], id="missing date"),
-        pytest.param(
-            long_frame({"a": 5}).assign(ds=np.arange(5) / 2),
-            ["row 1", "column ds", "not a date"],
-            id="parts of numbers",
-        ),
-        pytest.param(
-            long_frame({"a": 5}).assign(ds=[f"0{day}/02/2020" for day in range(1, 6)]),
-            ["%d/%m/%Y (2020-02-01)", "%m/%d/%Y (2020-01-02)", "date_format"],
-            id="dates in doubt",
-        ),
-        pytest.param(
-            long_frame({"a": 3}).assign(ds=[f"300{i}-01-01" for i in range(3)]), ["row 1"], id="the far future"
-        ),
-    ],
-)
-def test_unusable_time_stamps_are_refused(frame: pd.DataFrame, fragments: list[str]) -> None:
-    message = refusal(frame)
-    for fragment in fragments:
-        assert fragment in message

@@ -19,7 +19,6 @@ from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule, batch_order
 from tsattn.data.batch_order import OrderedBatches
-from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 
 
@@ -83,16 +82,6 @@ def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypat
         int(batch.time[0, 0])  # so a look would have failed
 
 
-def test_series_are_sent_once_and_again_when_they_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
-    data = prepared("one series", "meta")
-    held = [loader.dataset.series for loader in loaders(data)]  # type: ignore[attr-defined]
-    assert held[0] is held[1] is held[2] is not data.series
-    data.panel = None
-    data.setup("fit")
-    assert data.train_dataloader().dataset.series is not held[0]  # type: ignore[attr-defined]
-
-
 def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
     data = prepared("one series", "meta")
@@ -142,12 +131,6 @@ def test_what_is_pinned_is_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(part.is_contiguous() for part in held.values())
     assert torch.equal(held["past"], batch.past)
     assert torch.equal(held["target"], batch.target)
-
-
-@pytest.mark.parametrize("size", [-1.0, float("nan")])
-def test_a_negative_limit_is_refused(size: float) -> None:
-    with pytest.raises(UserError, match="resident_gb must be at least 0"):
-        FrameDataModule(wide(missing=False), resident_gb=size)
 
 
 def test_a_data_set_gives_a_mask_in_each_batch_or_in_none() -> None:

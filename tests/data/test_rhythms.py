@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from tests.data.cases import assert_same, logged, long_frame, refusal, wide_frame
-from tsattn.data import season_length
 from tsattn.data.reader import panel_from_frame
 
 MIDDLE = pd.Timedelta(14, "D")
@@ -47,44 +46,6 @@ def test_a_rhythm_is_found_filled_and_continued(
         assert panel.time.tolist() == past.tolist()
         assert np.flatnonzero(np.isnan(panel.values[:, 0])).tolist() == gaps
         assert panel.future_time(0, 10).tolist() == whole[-10:].tolist()
-
-
-@pytest.mark.parametrize("frequency", [None, "MS", "ME"])
-@pytest.mark.parametrize(
-    ("first", "months", "rhythm"),
-    [
-        ("2020-01-30", 1, "monthly on day 30"),
-        ("2020-01-29", 1, "monthly on day 29"),
-        ("2020-02-29", 3, "quarterly on day 29"),
-        ("2000-06-29", 12, "yearly on day 29"),
-        ("2000-01-30", 24, "24 months apart on day 30"),
-    ],
-)
-def test_dates_that_not_every_month_has_are_named(first: str, months: int, rhythm: str, frequency: str | None) -> None:
-    """And those of the advice are taken."""
-    stamps = pd.DatetimeIndex([pd.Timestamp(first) + pd.DateOffset(months=months * row) for row in range(30)])
-    for given in (stamps, stamps.delete([4, 9])):
-        message = refusal(frame_of(given), frequency=frequency)
-        assert f"they look {rhythm}, which not every month has" in message
-    for moved in (stamps - pd.offsets.MonthBegin(), stamps + pd.offsets.MonthEnd(0)):
-        panel = panel_from_frame(frame_of(moved))
-        assert panel.time.tolist() == moved.tolist()
-
-
-@pytest.mark.parametrize(
-    ("frequency", "season"), [("SMS-15", 24), ("SME-15", 24), ("100ms", 10), ("ms", 1000), ("1", 1), ("5", 1)]
-)
-def test_a_season_is_not_longer_than_anyone_has_data(frequency: str, season: int) -> None:
-    assert season_length(frequency) == season
-
-
-def test_weekdays_are_days_where_these_are_asked_for(caplog: pytest.LogCaptureFixture) -> None:
-    stamps = pd.date_range("2024-01-01", periods=60, freq="B")
-    panel = panel_from_frame(frame_of(stamps), frequency="D")
-    assert panel.frequency == "D"
-    assert panel.time.tolist() == pd.date_range(stamps[0], stamps[-1]).tolist()
-    assert panel.future_time(0, 3).tolist() == pd.date_range(stamps[-1], periods=4)[1:].tolist()
-    assert logged(caplog) == ["the frame: filled 22 missing time stamps in 1 of 1 series"]
 
 
 @pytest.mark.parametrize(
@@ -213,19 +174,3 @@ def test_ids_and_time_stamps_named_like_a_column_of_forecasts_are_refused(name: 
         named = {"id_column": "unique_id", role: name}
         message = refusal(frame.rename(columns={column: name}), target="sold", **named)
         assert message.startswith(f"column {name} of the frame holds {what}, but forecasts have a column of that name")
-
-
-def test_the_order_of_rows_decides_nothing() -> None:
-    frame = long_frame({"b": 20, "c": 20, "a": 15, "10": 4}).assign(kind=lambda frame: frame["unique_id"])
-    expected = panel_from_frame(frame, static=["kind"])
-    assert expected.ids == ("10", "a", "b", "c")
-    for seed in range(3):
-        shuffled = frame.sample(frac=1, random_state=seed)
-        assert_same(panel_from_frame(shuffled, static=["kind"]), expected)
-
-
-@pytest.mark.filterwarnings("error")
-def test_a_frame_of_many_columns_goes_there_and_back_without_a_warning() -> None:
-    frame = pd.DataFrame(np.ones((60, 207)), index=pd.date_range("2020-01-01", periods=60))
-    panel = panel_from_frame(frame)
-    assert panel.to_frame().shape == (60, 208)

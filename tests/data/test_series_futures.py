@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lightning.pytorch import Trainer
 
 from tests.data.many_series import COLUMNS, LENGTHS, L, T, everything, long_frame, prepared
-from tsattn.data import FrameDataModule, FutureWindows, panel_from_frame, scaled_series
+from tsattn.data import FutureWindows, panel_from_frame, scaled_series
 from tsattn.errors import UserError
 from tsattn.forecaster import future_frame
 from tsattn.task import Output, Task
-from tsattn.training import ForecastingModule
-
-
-def module_for(data: FrameDataModule) -> ForecastingModule:
-    torch.manual_seed(0)
-    model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2})
-    model.build(data.task, data.scaler)
-    return model
-
-
-def forecast(data: FrameDataModule, folder: Path) -> list[torch.Tensor]:
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    batches = Trainer(default_root_dir=folder, accelerator="cpu", **quiet).predict(module_for(data), data)
-    return list(batches)
-
-
-def test_forecasts_come_back_in_the_units_of_each_series(tmp_path: Path) -> None:
-    lengths = {f"s{number:02}": 40 for number in range(40)}  # more than a batch
-    data = prepared(long_frame(lengths)[["unique_id", "ds", "y"]])
-    frame = future_frame(forecast(data, tmp_path), data.task, Output(), data.panel)
-    middle = frame.groupby("unique_id", sort=False).predictions.mean()
-    assert list(middle.index) == list(lengths)
-    spread = np.ravel(data.scaler.series_scale)
-    assert (np.abs(middle - np.ravel(data.scaler.series_mean)) < 3 * spread).all()
 
 
 def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:

@@ -7,15 +7,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tests.data.cases import logged
 from tests.data.many_series import COLUMNS, LENGTHS, SIZES, long_frame, prepared
 from tsattn.data import FrameDataModule, panel_from_frame
 from tsattn.data.scaling import series_units
 from tsattn.errors import UserError
-from tsattn.evaluation import ErrorTotals
-from tsattn.scaler import Scaler, Units
+from tsattn.scaler import Scaler
 
 
 @pytest.mark.parametrize("scaling", ["global", "series"])
@@ -93,28 +91,6 @@ def test_missing_values_at_the_start_take_nothing_from_the_series_before() -> No
     assert (data.series.values[60:63] == 0).all()
     assert (data.series.past_covariates[58:60] == data.series.past_covariates[57]).all()
     assert (data.series.past_covariates[60:63] == 0).all()
-
-
-def test_a_constant_series_is_centred_and_not_stretched() -> None:
-    frame = long_frame({"a": 100, "b": 100})[["unique_id", "ds", "y"]]
-    frame.loc[frame.unique_id == "b", "y"] = 0.1
-    data = prepared(frame)
-    assert data.scaler.series_scale[1] == (1.0,)
-    assert data.scaler.series_mean[1] == pytest.approx((0.1,))
-    assert data.series.values[100:].abs().max() < 1e-6
-
-
-def test_errors_in_original_units_know_the_scale_of_each_series() -> None:
-    data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
-    units, errors, squares = Units(data.series.mean, data.series.scale), ErrorTotals(1), []
-    for batch in data.eval_dataloader("test"):
-        forecast = torch.zeros_like(batch.target)
-        errors.update(forecast, batch.target, batch.target_observed, units.of(batch.series_id))
-        original = units.restore(batch.target, batch.series_id) - units.restore(forecast, batch.series_id)
-        squares.append(original.square())
-    assert errors.scores()["mse_original"] == pytest.approx(torch.cat(squares).mean().item(), rel=1e-9)
-    spread = [scale for (scale,) in data.scaler.series_scale]
-    assert max(spread) > 2 * min(spread), "or the check would say nothing"
 
 
 @pytest.mark.parametrize("name", [pd.Timestamp("2020-01-01"), b"shop"])

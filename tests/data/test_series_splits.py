@@ -11,14 +11,9 @@ import torch
 from tests.baseline_scores import baseline_scores
 from tests.data.cases import logged
 from tests.data.many_series import LENGTHS, L, T, everything, long_frame, prepared
-from tsattn.data import ByCount, ByShare, Split
+from tsattn.data import ByCount, Split
 from tsattn.data.splits import all_origins
 from tsattn.errors import UserError
-
-
-def test_each_series_is_split_by_the_same_shares() -> None:
-    data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
-    assert data.splits == [ByShare(0.7, 0.1).split(range(rows)) for rows in LENGTHS.values()]
 
 
 def test_each_series_is_split_by_the_same_counts() -> None:

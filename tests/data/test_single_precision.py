@@ -67,12 +67,6 @@ def test_a_fill_value_is_named_with_its_series_and_row(
     )
 
 
-def test_one_sale_among_zeros_is_no_fill_value(caplog: pytest.LogCaptureFixture) -> None:
-    frame = frame_of({"a": 0.0})
-    frame.loc[10, "y"] = 5.0
-    assert not said(frame, caplog, "series")
-
-
 @pytest.mark.parametrize("kind", ["solar power", "intermittent sales", "weekly sales", "radiation"])
 def test_honest_series_with_zeros_are_not_told(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     rng, hours = np.random.default_rng(0), np.arange(480)
@@ -113,15 +107,6 @@ def test_fill_values_of_one_channel_of_a_covariate_and_of_a_later_row(caplog: py
     caplog.clear()
     Forecaster("ridge", **options).fit(frame)
     assert "series c has the value 1e+10 at 2020-10-17 00:00:00, 1e+10 standard deviations from" in caplog.text
-
-
-def test_a_fill_value_in_a_table_larger_than_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    frame = frame_of({"a": 1.0, "b": 1.0}, 300)
-    frame.loc[310, "y"] = 1e20
-    frame.to_parquet(tmp_path / "t.parquet", index=False)
-    data = MappedDataModule(str(tmp_path / "t.parquet"), context_length=8, prediction_length=3, scaling="series")
-    data.setup("fit")
-    assert "('b') change by less than single precision tells apart: series b has the value 1e+20 at 10;" in caplog.text
 
 
 def test_they_are_those_whose_rounding_is_a_part_of_their_changes(monkeypatch: pytest.MonkeyPatch) -> None:

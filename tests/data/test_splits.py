@@ -6,27 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tsattn.data import ByShare, Split
-from tsattn.data.splits import BenchmarkShares, all_origins
+from tsattn.data import CARDS, ByShare, Split
+from tsattn.data.splits import all_origins
 from tsattn.errors import UserError
 
 SPLIT = Split(train_end=100, val_end=130, test_end=200)
-
-
-@pytest.mark.parametrize(
-    ("rows", "train", "val", "ends"),
-    [
-        (1000, 0.7, 0.1, (700, 800, 1000)),
-        (2284, 0.7, 0.1, (1598, 1826, 2284)),
-        (10, 0.5, 0.25, (5, 7, 10)),
-        (90, 0.7, 0.1, (63, 72, 90)),
-        (50, 0.58, 0.28, (29, 43, 50)),
-        (99, 0.7, 0.1, (69, 78, 99)),
-    ],
-)
-def test_by_share_leaves_the_rest_for_testing(rows: int, train: float, val: float, ends: tuple[int, ...]) -> None:
-    split = ByShare(train, val).split(range(rows))
-    assert (split.train_end, split.val_end, split.test_end) == ends
 
 
 @given(st.integers(1, 10**9), st.integers(1, 98), st.integers(1, 98))
@@ -42,7 +26,7 @@ def test_shares_in_percent_are_rounded_as_fractions(rows: int, train: int, val: 
 )
 def test_benchmark_shares_are_rounded_as_the_literature_does(rows: int, train: int, val: int, test: int) -> None:
     """Training and test rows of weather, exchange rate, ILI and electricity, as Autoformer's loader cuts them."""
-    assert BenchmarkShares().split(range(rows)) == Split(train, train + val, rows)
+    assert CARDS["weather"].split(range(rows)) == Split(train, train + val, rows)
     assert train + val + test == rows
 
 
@@ -53,15 +37,6 @@ def test_by_share_refuses_shares_that_leave_a_part_empty(train: float, val: floa
     with pytest.raises(UserError, match="above 0 that sum to less than 1") as caught:
         ByShare(train, val)
     assert str(train) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("part", "first", "last"),
-    [("train", 24, 92), ("val", 100, 122), ("test", 130, 192)],
-)
-def test_every_window_of_a_part_and_no_other(part: str, first: int, last: int) -> None:
-    origins = SPLIT.origins(part, 24, 8)
-    assert list(origins) == list(range(first, last + 1))
 
 
 def test_windows_are_all_there_or_refused_and_never_leak() -> None:
@@ -108,11 +83,6 @@ def test_horizon_longer_than_the_part_is_refused_with_the_longest_valid(part: st
     assert f"prediction_length {rows + 1}" in message
     assert f"{word} part" in message
     assert f"1 to {rows}" in message
-
-
-@pytest.mark.parametrize(("part", "rows"), [("val", 30), ("test", 70)])
-def test_horizon_as_long_as_the_part_gives_one_window(part: str, rows: int) -> None:
-    assert len(SPLIT.origins(part, 100, rows)) == 1
 
 
 def test_context_too_long_for_training_is_refused() -> None:

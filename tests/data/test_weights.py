@@ -13,6 +13,7 @@ from tests.forecaster.toys import frame_of
 from tsattn.data import CSVDataModule, FrameDataModule, panel_from_frame
 from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError
+from tsattn.training.losses import masked_loss
 
 SIZES: dict[str, Any] = {"context_length": 12, "prediction_length": 4}
 
@@ -77,6 +78,26 @@ def test_windows_have_the_weights_of_their_targets_and_only_ratios_matter() -> N
     mean = train[train > 0].mean()
     np.testing.assert_allclose(batch.target_weight[0, :, 0], rows[12:16] / mean, rtol=1e-6)
     np.testing.assert_allclose(batch.target_weight[2, :, 0], rows[17:21] / mean, rtol=1e-6)
+
+
+def test_a_series_or_row_of_weight_0_takes_no_part() -> None:
+    """Whatever its targets are: losses, and so gradients, see the weight alone."""
+    frame = long().drop(columns="w")
+    stretch = ["2024-01-01 20:00", "2024-01-01 22:00", 0]
+    data = FrameDataModule(frame, **SIZES, series_weights={"a": 0}, row_weights=[stretch])
+    data.setup("fit")
+    batch = data.windows("train").__getitems__([*range(len(data.windows("train")))])
+    assert batch.target_weight is not None
+    assert batch.target is not None
+    is_a = batch.series_id == data.panel.ids.index("a")  # type: ignore[union-attr]
+    assert (batch.target_weight[is_a] == 0).all()
+    stamps = pd.to_datetime(batch.time[~is_a, 12:].numpy().ravel(), unit="s")
+    gone = torch.from_numpy((stamps >= stretch[0]) & (stamps <= stretch[1])).view(-1, 4)
+    assert torch.equal(batch.target_weight[~is_a][..., 0] == 0, gone)
+    assert 0 < gone.sum() < gone.numel()
+    changed = torch.where(batch.target_weight == 0, 1e3, batch.target)
+    losses = [masked_loss("mse", one * 0, one, None, (), batch.target_weight) for one in (batch.target, changed)]
+    assert losses[0] == losses[1] > 0
 
 
 def unweighted_windows(frame: pd.DataFrame) -> Any:

@@ -5,10 +5,8 @@ import pandas as pd
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from tests.wide_panels import wide_panel
-from tsattn.batch import Batch
 from tsattn.data import Series, WindowDataset, panel_from_frame, scaled_series
 from tsattn.scaler import Scaler
 
@@ -48,33 +46,12 @@ def test_batch_equals_windows_sliced_one_by_one(missing: bool, indices: list[int
         assert batch.target_observed is None
 
 
-@pytest.mark.parametrize("missing", [False, True])
-def test_shapes_and_types(missing: bool) -> None:
-    batch = WindowDataset(series_of(50, missing), range(L, 40), L, T).__getitems__([4, 2])
-    assert batch.past.shape == (2, L, C)
-    assert batch.past.dtype == torch.float32
-    assert batch.target.shape == (2, T, C)
-    assert batch.time.shape == (2, L + T)
-    assert batch.time.dtype == torch.int64
-    if missing:
-        assert batch.past_observed.shape == (2, L, C)
-        assert batch.target_observed.shape == (2, T, C)
-        assert batch.past_observed.dtype == batch.target_observed.dtype == torch.bool
-
-
 def test_one_index_gives_a_batch_of_one() -> None:
     dataset = WindowDataset(series_of(50, False), range(L, 46), L, T)
     assert torch.equal(dataset[7].past, dataset.__getitems__([7]).past)
     for number in (-1, len(dataset)):
         with pytest.raises(IndexError, match="numbered from 0 to 33"):
             dataset[number]
-
-
-def test_strided_origins_give_strided_windows() -> None:
-    series = series_of(50, False)
-    dataset = WindowDataset(series, range(L, 46, 10), L, T)
-    assert len(dataset) == 4
-    assert torch.equal(dataset[2].target[0], series.values[L + 20 : L + 20 + T])
 
 
 def test_horizon_of_zero_has_no_target() -> None:
@@ -84,22 +61,6 @@ def test_horizon_of_zero_has_no_target() -> None:
     assert batch.past_observed is not None
     assert batch.past.shape == (1, L, C)
     assert batch.time.shape == (1, L)
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_loader_yields_every_window_once(shuffle: bool) -> None:
-    series = series_of(50, True)
-    origins = range(L, 46)
-    torch.manual_seed(0)
-    loader: DataLoader[Batch] = DataLoader(
-        WindowDataset(series, origins, L, T), batch_size=8, shuffle=shuffle, collate_fn=lambda batch: batch
-    )
-    batches = list(loader)
-    assert [len(batch) for batch in batches] == [8, 8, 8, 8, 2]
-    starts = torch.cat([batch.time[:, L] for batch in batches])
-    expected = series.time[list(origins)]
-    assert torch.equal(starts.sort().values, expected)
-    assert torch.equal(starts, expected) is not shuffle
 
 
 def test_windows_are_cut_when_asked_for_not_copied_ahead() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import tsattn
-from tsattn.data.mapped.convert import convert
+from tsattn.data.mapped import convert
 from tsattn.data.reader import TableReader
 from tsattn.experiments import RESULTS_VERSION
 from tsattn.ops.native.library import kernels_taken

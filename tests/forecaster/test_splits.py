@@ -57,6 +57,12 @@ def test_rows_for_testing_change_no_weight_and_are_the_ones_that_are_scored(way:
         assert scores.loc["patchtst_standard", name] == pytest.approx(expected, rel=1e-5)
 
 
+def test_cross_validation_trains_on_all_rows_before_an_origin_whatever_the_split() -> None:
+    frame, sizes = frame_of({"a": 200}), {"context_length": 24, "prediction_length": T}
+    one, other = (Forecaster("ridge", **sizes, **way).cross_validate(frame, windows=2) for way in ({}, WAYS["rows"]))
+    pd.testing.assert_frame_equal(one, other)
+
+
 def test_what_was_trained_on_is_known_of_a_saved_model(tmp_path: Path) -> None:
     frame = frame_of(FRAME_LENGTHS)
     forecaster = Forecaster(**QUICK, **WAYS["rows"]).fit(frame)

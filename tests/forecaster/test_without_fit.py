@@ -230,7 +230,7 @@ def test_frequencies_may_be_offsets_and_lengths_of_time(given: Any, same: str) -
     forecaster = Forecaster("persistence", prediction_length=6, frequency=given)
     assert forecaster.arguments["frequency"] == same
     assert forecaster.predict(frame)["ds"].tolist() == stamps[60:].tolist()
-    assert FrameDataModule(frame, frequency=given).frames.reader.frequency == same
+    assert FrameDataModule(frame, frequency=given).source.reader.frequency == same
 
 
 def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from tests.ops.triton_cases import DEVICE, DOUBLING, EIGHT, Case, check_case, make_blocks, needs_triton
 from tsattn.ops import multilevel_triton
+from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
 
 
@@ -147,6 +148,26 @@ def test_logits_of_ten_thousand_stay_finite(monkeypatch: pytest.MonkeyPatch) -> 
     case = Case(40, ranks=(8, 4), counts=(1, 2), width=8, causal=True, scale=1.0)
     # such weights are 0 or 1, so that only rounding is left of the gradients of q and k, times 100
     check_case(case, monkeypatch, tensors=(q, k, v), tolerance=2e-2)
+
+
+@needs_triton
+@pytest.mark.parametrize("causal", [False, True])
+def test_regular_blocks_are_found_from_their_numbers_and_kept(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multilevel_triton, "tile_sizes", lambda *_: TileSizes(16, 32, 4, 2, parts=2))
+    regular = RegularBlocks(7, 43, numbers=(1, 2, 10), max_length=50)
+    places = torch.arange(7, 50)[None]
+    blocks = make_blocks((1, 2, 10), places, 50).to(DEVICE)
+    wide = torch.randn(3, 1, 2, 43, 18, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    shared = {"ranks": (8, 6, 4), "query_blocks": blocks, "key_blocks": blocks, "causal": causal}
+    results = []
+    for said in ({}, {"regular": regular}, {"regular": regular}):
+        leaves = [t.detach().requires_grad_() for t in wide]
+        with torch.inference_mode():  # what is kept must be of use to gradients later
+            multilevel_attention_triton(*wide, **shared, **said)
+        out = multilevel_attention_triton(*leaves, **shared, **said)
+        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
+    for known, *others in zip(*results, strict=True):
+        assert all(torch.equal(known, other) for other in others)
 
 
 @needs_triton

@@ -76,9 +76,16 @@ def test_only_tiles_that_a_window_touches_are_visited() -> None:
     assert torch.equal(mask.to_dense()[0, 0].bool(), touched)
 
 
-@pytest.mark.parametrize(("case", "window_size"), [(case, (20, 140)[turn % 2]) for turn, case in enumerate(CASES)])
-def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str, window_size: int) -> None:
-    said = tokens(case)
+@pytest.mark.parametrize(
+    ("case", "window_size", "in_order"),
+    [
+        *((case, (20, 140)[turn % 2], False) for turn, case in enumerate(CASES)),
+        ("plain", 20, True),
+        ("causal", 140, True),
+    ],
+)
+def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str, window_size: int, in_order: bool) -> None:
+    said = {**tokens(case), "in_order": in_order}
     positions = said.pop("positions", torch.arange(T)[None])
     mask = window_block_mask(positions, window_size, **said)
     assert mask.full_kv_num_blocks is not None
@@ -86,6 +93,9 @@ def test_no_pair_is_missed_and_whole_tiles_need_no_mask(case: str, window_size: 
     b, n, s = torch.meshgrid(torch.arange(2), torch.arange(T), torch.arange(T), indexing="ij")
     seen = mask.mask_mod(b, torch.zeros_like(b), n, s)
     rows = mask.kv_num_blocks.shape[0]
+    if in_order:
+        far = (n - s).abs() >= window_size
+        assert torch.equal(seen, ~(far | (n < s)) if said.get("causal") else ~far)
     for row in range(2):
         of = row if rows > 1 else 0
         for own in range(-(-T // TILE)):

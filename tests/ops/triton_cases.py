@@ -71,7 +71,7 @@ def check_case(
 ) -> tuple[Tensor, ...]:
     """Hold values and gradients against the reference in float32; return what the kernel gave."""
     if monkeypatch is not None:
-        sizes = TileSizes(*case.tiles, warps=4, stages=2)
+        sizes = TileSizes(*case.tiles, warps=4, stages=2, parts=case.tiles[1] // 16)
         monkeypatch.setattr(multilevel_triton, "tile_sizes", lambda *_: sizes)
     generator = torch.Generator().manual_seed(case.tokens)
     B, H, G, N, S, r = case.batch, case.heads, case.groups, case.tokens, case.sources, sum(case.ranks)

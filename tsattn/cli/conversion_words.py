@@ -54,10 +54,9 @@ def convert_table(options: argparse.Namespace) -> str:
     """Convert, and say what came of it.
 
     Raises:
-        UserError: as `tsattn.data.mapped.convert.convert`.
+        UserError: as `tsattn.data.mapped.convert`.
     """
-    from tsattn.data.mapped.convert import convert
-    from tsattn.data.mapped.panel_folder import open_panel
+    from tsattn.data.mapped import convert, open_panel
     from tsattn.data.table_options import TableOptions, TextFormat
 
     columns = {name: getattr(options, name) for name in ("time_column", "weight_column")}

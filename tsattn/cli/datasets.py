@@ -9,10 +9,10 @@ from typing import NoReturn
 
 from tsattn.cli.conversion_words import OPTIONS, add_words, convert_table
 from tsattn.cli.diagnosed_files import add_options, diagnose_file
-from tsattn.data.files import sha256_of
 from tsattn.data.public.cards import CARDS, Card, card_of, data_root, fetch, reported
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.sentences import sentence
+from tsattn.saved_folders import sha256
 
 __all__ = ["run"]
 
@@ -143,7 +143,7 @@ def _fetch(card: Card, root: Path) -> str:
         return f"{card.name} is embedded in a package that tsattn requires: there is nothing to fetch"
     here = _where(card, root) == "here"
     path = fetch(card, root)
-    found = sha256_of(path)
+    found = sha256(path)
     verified = "is verified" if card.sums else f"cannot be verified against a known sum; {reported(card, found)}"
     return f"{path} {'was here already' if here else 'was downloaded'} and {verified}"
 
@@ -168,12 +168,10 @@ def _check(cards: list[Card], root: Path) -> None:
 def _differences(card: Card, root: Path) -> list[str]:
     import pandas as pd
 
-    from tsattn.data.public.public_data import channels_frame, differences, frame_differences
+    from tsattn.data.public.public_data import CO2DataModule, channels_frame, differences, frame_differences
 
     if card.file is not None:
         return differences(card, root / card.file)
-    from tsattn.data.public.co2 import CO2DataModule
-
     panel = CO2DataModule().source.load()
     frame = channels_frame(panel)
     return frame_differences(card, frame, pd.DatetimeIndex(frame.index), panel.frequency)

@@ -2,20 +2,19 @@
 
 Where things are, in the order of the way:
 
-- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table (`csv_cells.py` a CSV
-  file), `roles.py` finds which column is what, `table_rows.py` reads rows (`columns.py` turns cells into numbers,
-  categories and ids, `stamps.py` into time), `assembly.py` (with `survey.py`) puts each row at its place on the grid of
-  its series (`grid.py`, `frequency.py`), `reader.py` goes the whole way in memory and `mapped/convert.py` part by part,
-  `panel.py` is the record;
+- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table, `roles.py` finds which
+  column is what, `table_rows.py` reads rows (`columns.py` makes numbers, categories and ids of cells, `stamps.py`
+  time), `assembly.py` puts each row at its place on the grid of its series (`grid.py`, `frequency.py`), `reader.py`
+  goes the whole way in memory and `mapped.py` part by part, `panel.py` is the record;
 - from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
   future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
-- from a panel to a batch: `splits.py`, `scaling.py` (with `target_transforms.py`), `windows.py`, `batch_order.py`;
+- from a panel to a batch: `splits.py`, `scaling.py`, `windows.py`, `batch_order.py`;
 - around that, the one `LightningDataModule` of `datamodule.py`, and thin ones over it that name a source and a rule:
   `own_data.py` (your frame, file, panel or table larger than memory), `public/` (the public data sets, with their cards
   and files), `pretraining.py` (series that are generated and mixed).
 
 To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
-`ForecastDataModule` that names a source and a rule, as `public/co2.py`, and its line in `DATA_MODULES`. The names are
+`ForecastDataModule` that names a source and a rule, as `CO2DataModule`, and its line in `DATA_MODULES`. The names are
 imported when they are first asked for, so that the cards can be read without pandas or torch.
 """
 
@@ -28,13 +27,11 @@ from tsattn.descriptions import imported
 if TYPE_CHECKING:
     from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source, WindowOptions
     from tsattn.data.frequency import future_index, season_length
-    from tsattn.data.grid import infer_frequency
     from tsattn.data.own_data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PanelDataModule
     from tsattn.data.panel import Panel
     from tsattn.data.pretraining import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
-    from tsattn.data.public.co2 import CO2DataModule
-    from tsattn.data.public.public_data import PublicDataModule
+    from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
     from tsattn.data.reader import TableReader, panel_from_frame
     from tsattn.data.scaling import scaled_series
     from tsattn.data.splits import ByCount, ByDate, ByShare, Split, SplitRule
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
     from tsattn.data.windows import FutureWindows, Series, WindowDataset
 
 DATA_MODULES = {
-    "CO2DataModule": "tsattn.data.public.co2.CO2DataModule",
+    "CO2DataModule": "tsattn.data.public.public_data.CO2DataModule",
     "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
     "MappedDataModule": "tsattn.data.own_data.MappedDataModule",
     "PretrainingDataModule": "tsattn.data.pretraining.PretrainingDataModule",
@@ -53,7 +50,6 @@ DATA_MODULES = {
 _HOMES = {
     "datamodule": ("ForecastDataModule", "FrameSource", "Source", "WindowOptions"),
     "frequency": ("future_index", "season_length"),
-    "grid": ("infer_frequency",),
     "own_data": ("DataOptions", "FrameDataModule", "PanelDataModule"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),
@@ -64,39 +60,11 @@ _HOMES = {
     "windows": ("FutureWindows", "Series", "WindowDataset"),
 }
 
-__all__ = [
-    "CARDS",
-    "DATA_MODULES",
-    "ByCount",
-    "ByDate",
-    "ByShare",
-    "CO2DataModule",
-    "CSVDataModule",
-    "Card",
-    "DataOptions",
-    "ForecastDataModule",
-    "FrameDataModule",
-    "FrameSource",
-    "FutureWindows",
-    "MappedDataModule",
-    "Panel",
-    "PanelDataModule",
-    "PretrainingDataModule",
-    "PublicDataModule",
-    "Series",
-    "Source",
-    "Split",
-    "SplitRule",
-    "TableReader",
-    "WindowDataset",
-    "WindowOptions",
-    "future_index",
-    "infer_frequency",
-    "panel_from_frame",
-    "read_table",
-    "scaled_series",
-    "season_length",
-]
+__all__ = ["CARDS", "DATA_MODULES", "ByCount", "ByDate", "ByShare", "CO2DataModule", "CSVDataModule", "Card"]
+__all__ += ["DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "FutureWindows", "MappedDataModule"]
+__all__ += ["Panel", "PanelDataModule", "PretrainingDataModule", "PublicDataModule", "Series", "Source", "Split"]
+__all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "future_index"]
+__all__ += ["panel_from_frame", "read_table", "scaled_series", "season_length"]
 
 
 def __getattr__(name: str) -> Any:

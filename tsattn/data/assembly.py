@@ -1,9 +1,9 @@
 """From the rows of a table, in memory or part by part, to a panel: each row at its place on the grid of its series.
 
-The rows are looked at twice. First what is known of each series is counted; frequency, grids and the size of all arrays
-follow from that. Then each row is written to its place, in any order: nothing is sorted, and memory holds a part of the
-rows. An array beside those of the panel has, for each place, the number of the row that came there, from 1: it shows
-what is there twice, and what is missing. Rows in memory that are regular as they are stay where they are.
+Rows are read twice, in any order; nothing is sorted, and memory holds one part. `Survey` counts what each series has:
+frequency, grids and sizes of all arrays follow. `_Places` writes each row to its place. Its array `source` holds, for
+each place, the number of the row that came there, from 1: it shows rows that come twice, and gaps. Regular rows in
+memory stay where they are.
 
 Shape letters: R rows, S series, C targets, P past and F future covariates, K static columns.
 """
@@ -19,39 +19,41 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import recoded
+from tsattn.data.category_columns import Categories, recoded
 from tsattn.data.columns import id_order
 from tsattn.data.frequency import Times, is_steps, normalise_frequency, try_infer_frequency
 from tsattn.data.grid import (
     OFF_GRID,
     Grid,
+    are_business_days,
     business_series,
     coarser_series,
     counts,
-    regularity,
+    on_business_days,
     runs_of_longer_steps,
     usual_frequency,
 )
 from tsattn.data.panel import Panel
 from tsattn.data.roles import NO_NAME, Roles, is_nameless
-from tsattn.data.stamps import time_unit, times_of
-from tsattn.data.survey import PER_UNIT, Survey
+from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.data.table_rows import Rows, listed
 from tsattn.errors import UserError, number_of, one_of, shown
 
-__all__ = ["MISSING", "Assembly", "in_memory"]
+__all__ = ["Assembly", "Survey", "in_memory"]
 
 logger = logging.getLogger("tsattn")
 
 Array = NDArray[Any]
 
-MISSING = "missing"
-"""The category of a series that has none."""
-
+_MISSING = "missing"  # the category of a series that has none
 _FREE_ROWS, _MAX_GROWTH = 1_000_000, 10  # filling gaps may add so many rows, or so many times the rows given
 _HEAD = 1 << 22  # rows of one series that its frequency is found from
 _BLOCK = 1 << 20  # rows of the arrays that are looked at together
+_MOST_TEXTS = 1 << 16  # categories of a covariate that are remembered
+_REGULAR = "time stamps must be regular, though some may be missing (date months by their first or last day)"
+_NEVER, _LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _ROW_PARTS = {"values": "values", "past_covariates": "past", "future_covariates": "known", "weight": "weights"}
+_PER_UNIT = {None: 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}  # nanoseconds; 1 of steps
 
 
 def in_memory(name: str, shape: tuple[int, ...]) -> Array:
@@ -60,149 +62,323 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
 
 
 @dataclass(frozen=True)
-class _Layout:
-    """Where every row goes."""
-
-    roles: Roles  # without channels that have no value
-    channels: Array  # `(C,)` the places of these channels among those of the table
-    ids: tuple[Any, ...]  # of the series that have a value, sorted
-    order: Array  # `(S,)` their numbers in the survey
-    number: Array  # the other way round, -1 of a series that is left out
-    frequency: str
-    grid: Grid
-    origin: Array  # `(S,)` coordinate of the first time stamp
-    phase: Array  # `(S,)` of all time stamps
-    rows: Array  # `(S,)` rows of the table
-    kept: Array  # `(S,)` steps up to the last time stamp, or, with future covariates, to the last target
-    whole: Array  # `(S,)` all steps
-
-    @property
-    def starts(self) -> Array:
-        """`(S + 1,)` first kept step of each series, and how many there are."""
-        return np.concatenate([[0], np.cumsum(self.kept)])
-
-    @property
-    def whole_starts(self) -> Array:
-        """`(S + 1,)` first step of each series, and how many there are."""
-        return np.concatenate([[0], np.cumsum(self.whole)])
-
-    def times(self, places: Array) -> Times:
-        """The time stamps of places, which count the steps of all series."""
-        series = np.searchsorted(self.whole_starts, places, side="right") - 1
-        return self.grid.join(self.origin[series] + places - self.whole_starts[series], self.phase[series])
-
-
 class Assembly:
     """Puts the rows of a table together.
 
-    Args:
+    Attributes:
         parts: gives the rows, part by part, each time it is called; the last may be those of a future.
         roles: which column is what.
-        source: what the table is, for messages.
+        source: names the table in messages.
         where: names a row, counted over all parts, in messages.
-        frequency: of the table, if it is known.
+        frequency: of the table; None infers it.
         max_filled: the share of the rows of a series that may be filled.
-        every_target: whether channels without any value are left out.
-        is_strict: whether missing values are not logged.
+        every_target: leave out channels without any value.
+        is_strict: log no missing values.
         times: as `parts`, for series and time alone.
-        room: makes the array of a name and shape, which is zeros for `source`.
+        room: makes the array of a name and shape, zeros for `source`.
         final_ids: turns the ids of the rows into those of the panel.
     """
 
-    def __init__(
-        self,
-        parts: Callable[[], Iterable[Rows]],
-        roles: Roles,
-        source: str,
-        where: Callable[[int], str],
-        *,
-        frequency: str | None = None,
-        max_filled: float = 1.0,
-        every_target: bool = False,
-        is_strict: bool = False,
-        times: Callable[[], Iterable[Rows]] | None = None,
-        room: Callable[[str, tuple[int, ...]], Array] = in_memory,
-        final_ids: Callable[[list[Any]], list[Any]] = list,
-    ) -> None:
-        self._parts, self._roles, self._source, self._where = parts, roles, source, where
-        self._given, self._max_filled, self._every_target = frequency, max_filled, every_target
-        self._is_strict, self._times, self._room, self._final_ids = is_strict, times or parts, room, final_ids
+    parts: Callable[[], Iterable[Rows]]
+    roles: Roles
+    source: str
+    where: Callable[[int], str]
+    frequency: str | None = None
+    max_filled: float = 1.0
+    every_target: bool = False
+    is_strict: bool = False
+    times: Callable[[], Iterable[Rows]] | None = None
+    room: Callable[[str, tuple[int, ...]], Array] = in_memory
+    final_ids: Callable[[list[Any]], list[Any]] = list
 
     def panel(self) -> tuple[Panel, Array | None]:
         """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled."""
-        survey = Survey(self._roles)
-        for rows in self._parts():
+        survey = Survey(self.roles)
+        for rows in self.parts():
             survey.add(rows)
-        layout = self._layout(survey)
-        arrays = self._as_they_are(survey, layout) or self._written(survey, layout)
-        return self._finished(survey, layout, arrays)
+        return _Places(self, survey).panel()
 
-    def _layout(self, survey: Survey) -> _Layout:
-        """Where the rows go."""
-        a, (roles, channels) = survey.series, self._with_values(survey)
-        known = a["known"][:, channels]
-        has_value = np.atleast_1d(known.any(axis=1)) | roles.is_wide
+
+class Survey:
+    """What each series has; series are numbered in the order of their first rows."""
+
+    def __init__(self, roles: Roles) -> None:
+        self.roles = roles
+        self.ids: dict[Any, int] = {}  # of each series its number
+        C, K = len(roles.target), len(roles.static)
+        # of each series: first and last in nanoseconds, or steps; late, if a row came before an earlier one; known,
+        # how many values; static, numbers of categories, or -1; lacking, the first row without one, from 1, or 0
+        self._new: dict[str, Any] = {"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0}
+        self._new |= {"known": [0] * C, "static": [-1] * K, "lacking": [0] * K}
+        self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
+        self.has_value = np.zeros(len(roles.past) + len(roles.future), bool)  # of covariates
+        self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}  # None of numbers
+        self.time: Times | None = None  # none at all, in the zone and finest unit of all rows
+        self.rows = 0
+        self.regular: tuple[Array, Array] | None = None  # steps and first rows of the series, if no row is out of order
+
+    def add(self, rows: Rows) -> None:
+        """Count some rows."""
+        self._add_time(rows)
+        before = len(self.ids)
+        for name in rows.names:
+            self.ids.setdefault(name, len(self.ids))
+        for name, new in self._new.items():
+            room = np.full((len(self.ids) - before, *np.shape(new)), new, int)
+            self.series[name] = np.concatenate([self.series[name], room]) if len(room) else self.series[name]
+        codes = self.codes(rows)
+        self._add_covariates(rows)
+        if rows.is_own:
+            for k, name in enumerate(self.roles.static):
+                self._add_static(k, name, rows, codes)
+        stamps, values, per = time_numbers(rows.time), rows.values, _PER_UNIT[time_unit(rows.time)]
+        is_sorted = bool((codes[1:] >= codes[:-1]).all())
+        if not is_sorted:
+            order = np.argsort(codes, kind="stable")
+            codes, stamps, values = codes[order], stamps[order], values[order]
+        begin = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+        number, sizes, steps = codes[begin], np.diff(begin, append=len(codes)), stamps[1:] - stamps[:-1]
+        back = steps < 0
+        back[begin[1:] - 1] = False
+        a, is_back = self.series, bool(back.any())
+        self.regular = (steps, begin) if self.rows == 0 and is_sorted and not is_back else None
+        a["late"][number] |= stamps[begin] * per < a["last"][number]
+        a["late"][codes[1:][back]] = 1
+        first, last = stamps[begin], stamps[begin + sizes - 1]
+        if is_back:
+            first, last = np.minimum.reduceat(stamps, begin), np.maximum.reduceat(stamps, begin)
+        with_target, missing = last * per, np.isnan(values)
+        a["known"][number] += sizes[:, None]
+        if missing.any():
+            a["known"][number] -= np.add.reduceat(missing, begin, dtype=np.int64)
+            with_target = np.maximum.reduceat(np.where(missing.all(axis=1), _NEVER, stamps * per), begin)
+        a["rows"][number] += sizes
+        a["first"][number] = np.minimum(a["first"][number], first * per)
+        a["last"][number] = np.maximum(a["last"][number], last * per)
+        a["last_target"][number] = np.maximum(a["last_target"][number], with_target)
+        self.rows += len(codes)
+
+    def codes(self, rows: Rows) -> Array:
+        """`(R,)` the number of the series of each row."""
+        places = np.array([self.ids.get(name, -1) for name in rows.names], np.int64)
+        if (places < 0).any():
+            raise UserError(f"{rows.where(0)}: the file was changed while it was read; start again")
+        return rows.series if np.array_equal(places, np.arange(len(places))) else places[rows.series]
+
+    def stamps(self, numbers: Array) -> Times:
+        """Nanoseconds as stamps in the time zone of the rows; or steps."""
+        is_time = isinstance(self.time, pd.DatetimeIndex)
+        return times_of(numbers, "ns" if is_time else None, getattr(self.time, "tz", None))
+
+    @property
+    def categories(self) -> Categories:
+        """The categories of the covariates that are such, sorted."""
+        covariates = {name: known for name, known in self.texts.items() if name not in self.roles.static}
+        return {name: tuple(sorted(known)) for name, known in covariates.items() if known is not None}
+
+    def _add_time(self, rows: Rows) -> None:
+        time = rows.time[:0]
+        if self.time is None:
+            self.time = time
+        # offsets that are the same all year may differ from part to part
+        zones = [getattr(one, "tz", None) for one in (time, self.time)]
+        if zones[0] != zones[1] and all(zone is not None and zone.utcoffset(None) is not None for zone in zones):
+            time, self.time = (pd.DatetimeIndex(one).tz_convert("UTC") for one in (time, self.time))
+        if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
+            mine, others = (time_zone(one) or "none" for one in (time, self.time))
+            raise UserError(f"{rows.where(0)}: the time zone is {mine}, but {others} before; all rows need the same")
+        if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
+            self.time = time
+
+    def _add_covariates(self, rows: Rows) -> None:
+        is_given = ~np.isnan(np.concatenate([rows.past, rows.known], axis=1))
+        self.has_value |= is_given.any(axis=0)
+        for k, name in enumerate((*self.roles.past, *self.roles.future)):
+            if not is_given[:, k].any():
+                continue
+            texts = self.texts.setdefault(name, {} if name in rows.categories else None)
+            if (texts is None) != (name not in rows.categories):
+                where, before = rows.where(int(is_given[:, k].argmax())), "numbers" if texts is None else "text"
+                raise UserError(f"{where}: covariate {shown(name)} has no {before} from here on; give text or numbers")
+            if texts is not None:
+                texts |= dict.fromkeys(rows.categories[name], 0)
+                if len(texts) > _MOST_TEXTS:
+                    says = f"covariate {shown(name)} has more than {_MOST_TEXTS} categories; give fewer, or numbers"
+                    raise UserError(f"{rows.where(0)}: {says}")
+
+    def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
+        known = self.texts[name]
+        assert known is not None
+        numbers = np.array([*(known.setdefault(text, len(known)) for text in rows.categories[name]), -1], np.int64)
+        own = numbers[np.nan_to_num(rows.static[:, k], nan=0).astype(np.int64) - 1]  # of missing ones the last, -1
+        static, first = self.series["static"][:, k], self.series["lacking"][:, k]
+        lacking = np.flatnonzero((own < 0) & ~np.isnan(rows.values).all(axis=1))[::-1]
+        lacking = lacking[first[codes[lacking]] == 0]
+        first[codes[lacking]] = rows.start + lacking + 1  # of several rows the first is written last
+        given = np.flatnonzero(own >= 0)[::-1]
+        given = given[static[codes[given]] < 0]
+        static[codes[given]] = own[given]
+        changes = (own != static[codes]) & (own >= 0)
+        if changes.any():
+            row = int(changes.argmax())
+            series, text = shown(list(self.ids)[codes[row]]), shown(list(known)[own[row]])
+            says = f"static column {shown(name)} changes within series {series}, to {text}; make it a covariate"
+            raise UserError(f"{rows.where(row)}: {says}")
+
+
+class _Places:
+    """Where each row goes, and the arrays that all are written to."""
+
+    def __init__(self, table: Assembly, survey: Survey) -> None:
+        self.table, self.survey, self.source, a = table, survey, table.source, survey.series
+        self.per = _PER_UNIT[time_unit(survey.time)] if survey.time is not None else 1
+        # `(C,)` the places of the channels that have a value among those of the table
+        self.channels = self._channels()
+        self.roles = replace(table.roles, target=tuple(table.roles.target[place] for place in self.channels))
+        known = a["known"][:, self.channels]
+        has_value = np.atleast_1d(known.any(axis=1)) | self.roles.is_wide
         if not has_value.any():
-            raise UserError(f"{self._source}: every target of every series is missing; at least one is needed")
-        names = self._final_ids(list(survey.ids))
-        if not has_value.all():
-            left = [name for name, is_full in zip(names, has_value, strict=True) if not is_full]
-            left = [left[place] for place in id_order(left)]
+            raise UserError(f"{self.source}: every target of every series is missing; at least one is needed")
+        names = table.final_ids(list(survey.ids))
+        order = np.array(id_order(names))
+        if left := [names[place] for place in order[~has_value[order]]]:
             says = "%s: left out %d of %d series, without any value: %s"
-            logger.warning(says, self._source, len(left), len(names), listed(left))
-        kept = np.flatnonzero(has_value)
-        order = kept[id_order([names[place] for place in kept])]
-        ids, number = tuple(names[place] for place in order), np.full(len(names), -1)
-        number[order] = np.arange(len(order))
-        empty = np.argwhere(known[order] == 0)
-        if empty.size:
+            logger.warning(says, self.source, len(left), len(names), listed(left))
+        self.order = order[has_value[order]]  # `(S,)` numbers in the survey, of the ids that are sorted
+        self.ids = tuple(names[place] for place in self.order)
+        self.number = np.full(len(names), -1)  # the other way round, -1 of a series that is left out
+        self.number[self.order] = np.arange(len(self.order))
+        if (empty := np.argwhere(known[self.order] == 0)).size:
             series, channel = empty[0].tolist()
-            of = "" if roles.is_wide else f" of series {shown(ids[series])}"
-            raise UserError(
-                f"{self._source}: every value of {shown(roles.target[channel])}{of} is missing; at least one is needed"
-            )
-        rows, first, last, target = (a[name][order] for name in ("rows", "first", "last", "last_target"))
-        frequency = self._frequency(survey, int(order[rows.argmax()]), first, last)
-        edges = [self._like(survey, stamps) for stamps in (first, last, target if roles.future else last)]
-        grid = Grid(edges[0].append(edges[1]), frequency)
-        coordinates, phases = grid.split(edges[0].append(edges[1:]))
-        origin, latest, end = coordinates.reshape(3, -1)
-        phase, others, _ = phases.reshape(3, -1)
-        kept, whole = end - origin + 1, latest - origin + 1
-        layout = _Layout(roles, channels, ids, order, number, frequency, grid, origin, phase, rows, kept, whole)
-        wrong = np.flatnonzero((phase == OFF_GRID) | (others != phase))
+            raise UserError(self._missing(f"{shown(self.roles.target[channel])}{self._of(series)}"))
+        self.rows, first, last, target = (a[name][self.order] for name in ("rows", "first", "last", "last_target"))
+        self.frequency = self._frequency(first, last)
+        edges = survey.stamps(np.concatenate([first, last, target if self.roles.future else last]))
+        self.grid = Grid(edges[: 2 * len(first)], self.frequency)
+        (self.origin, latest, end), phases = (part.reshape(3, -1) for part in self.grid.split(edges))
+        self.phase = phases[0]
+        # `(S,)` steps up to the last time stamp, or, with future covariates, to the last target; and all steps
+        self.kept, self.whole = end - self.origin + 1, latest - self.origin + 1
+        self.starts, self.whole_starts = (np.concatenate([[0], np.cumsum(part)]) for part in (self.kept, self.whole))
+        wrong = np.flatnonzero((self.phase == OFF_GRID) | (phases[1] != self.phase))
         if wrong.size:
-            raise self._irregular(survey, layout, int(wrong[0]))
-        self._refuse_gaps(survey, layout, _FREE_ROWS + _MAX_GROWTH * int(rows.sum()))
-        return layout
+            raise self._irregular(int(wrong[0]))
+        self._refuse_gaps(1.0, _FREE_ROWS + _MAX_GROWTH * int(self.rows.sum()))
 
-    def _with_values(self, survey: Survey) -> tuple[Roles, Array]:
-        """The roles without the channels of a wide table that have no value, unless they were listed."""
-        roles = self._roles
-        for name, count in zip((*roles.past, *roles.future), survey.covariates, strict=True):
-            if not count:
-                raise UserError(
-                    f"{self._source}: every value of covariate {shown(name)} is missing; at least one is needed"
-                )
-        is_full = np.atleast_1d(survey.series["known"].any(axis=0))
-        if not roles.is_wide or not self._every_target or is_full.all() or not is_full.any():
-            return roles, np.arange(len(roles.target))
-        empty = [shown(name) for name, is_kept in zip(roles.target, is_full, strict=True) if not is_kept]
-        what = f"column {empty[0]}" if len(empty) == 1 else f"columns {one_of(empty)}"
-        logger.warning("%s: left out %s, without any value", self._source, what)
-        channels = np.flatnonzero(is_full)
-        return replace(roles, target=tuple(roles.target[place] for place in channels)), channels
+    def panel(self) -> tuple[Panel, Array | None]:
+        """Write all rows to their places, or leave them where they are."""
+        roles, arrays = self.roles, self._as_they_are() or self._written()
+        complete = self._complete(arrays)
+        static, categories = self._static()
+        panel = Panel(
+            ids=self.ids,
+            channels=roles.target,
+            frequency=self.frequency,
+            time=arrays["time"],
+            starts=self.starts,
+            values=arrays["values"],
+            past_covariates=arrays["past_covariates"] if roles.past else None,
+            past_names=roles.past,
+            future_covariates=arrays["future_covariates"] if roles.future else None,
+            future_names=roles.future,
+            ahead=arrays.get("ahead", np.empty((0, len(roles.future)))) if roles.future else None,
+            ahead_starts=self.whole_starts - self.starts,
+            static=static if roles.static else None,
+            static_names=roles.static,
+            static_categories=categories,
+            covariate_categories=self.survey.categories,
+            complete=frozenset() if self.table.room is in_memory else complete,
+            is_wide=roles.is_wide,
+            id_name=Panel.id_name if roles.id is None else roles.id,
+            time_name=NO_NAME if is_nameless(roles.time) or roles.time.startswith("__index_level_") else roles.time,
+        )
+        return panel, None if roles.weight is None else arrays["weight"]
 
-    def _like(self, survey: Survey, stamps: Array) -> Times:
-        """Stamps in nanoseconds in the time zone of the rows; or steps."""
-        is_time = isinstance(survey.time, pd.DatetimeIndex)
-        return times_of(stamps, "ns" if is_time else None, getattr(survey.time, "tz", None))
+    def write(self, arrays: dict[str, Array], rows: Rows) -> Array:
+        """Write rows to their places; which past covariates `(P,)` have values after the last target."""
+        number = self.number[self.survey.codes(rows)]
+        coordinates, phases = self.grid.split(rows.time)
+        own = np.flatnonzero(number >= 0)
+        number = number[own]
+        steps = coordinates[own] - self.origin[number]
+        off = (phases[own] != self.phase[number]) | (steps < 0) | (steps >= self.whole[number])
+        if off.any():
+            raise self._irregular(int(number[off].min()))
+        source, places, rank = arrays["source"], self.whole_starts[number] + steps, rows.start + own + 1
+        before = source[places]
+        source[places] = rank
+        now = source[places]
+        twice = np.flatnonzero((before != 0) | (now != rank))
+        if twice.size:
+            first, second = np.where(before != 0, before, rank)[twice], np.where(before != 0, rank, now)[twice]
+            at = int(second.argmin())
+            stamp, series = rows.time[own[twice[at]]], int(number[twice[at]])
+            raise self._twice(series, stamp, int(first[at]) - 1, int(second[at]) - 1)
+        is_kept = steps < self.kept[number]
+        if is_kept.any() and not rows.is_own:
+            at = int(is_kept.argmax())
+            stamp = f"time stamp {rows.time[own[at]]}{self._of(int(number[at]))}"
+            raise UserError(f"{rows.where(int(own[at]))}: {stamp} does not come after the last row with a target")
+        kept, later, here = own[is_kept], own[~is_kept], (self.starts[number] + steps)[is_kept]
+        texts = {name: known for name, known in self.survey.categories.items() if name in rows.categories}
+        past = recoded(rows.past, rows.categories, self.roles.past, texts)
+        known = recoded(rows.known, rows.categories, self.roles.future, texts)
+        arrays["time"][here] = counts(rows.time[kept]) // self.per
+        arrays["values"][here] = rows.values[kept][:, self.channels]
+        for name, part in (("past_covariates", past), ("future_covariates", known), ("weight", rows.weights)):
+            if part.shape[1]:
+                arrays[name][here] = part[kept]
+        if "ahead" in arrays:
+            there = (self.whole_starts - self.starts)[number] + steps - self.kept[number]
+            arrays["ahead"][there[~is_kept]] = known[later]
+        return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
-    def _stamps(self, survey: Survey, code: int) -> tuple[Any, Array, Array]:
+    def _channels(self) -> Array:
+        """The channels of a wide table that have a value; all that were listed."""
+        roles = self.table.roles
+        for name, has_value in zip((*roles.past, *roles.future), self.survey.has_value, strict=True):
+            if not has_value:
+                raise UserError(self._missing(f"covariate {shown(name)}"))
+        is_full = np.atleast_1d(self.survey.series["known"].any(axis=0))
+        if not roles.is_wide or not self.table.every_target or is_full.all() or not is_full.any():
+            return np.arange(len(roles.target))
+        empty = [shown(roles.target[place]) for place in np.flatnonzero(~is_full)]
+        what = f"column{'' if len(empty) == 1 else 's'} {one_of(empty)}"
+        logger.warning("%s: left out %s, without any value", self.source, what)
+        return np.flatnonzero(is_full)
+
+    def _frequency(self, first: Array, last: Array) -> str:
+        """The frequency that was given, under its one name, or the usual one of the longest series."""
+        if self.table.frequency is not None:
+            frequency = normalise_frequency(self.table.frequency)
+            if is_steps(frequency) == isinstance(self.survey.time, pd.DatetimeIndex):
+                says = "has whole numbers that count steps, but frequency {!r} is one of time stamps; valid are 1, 2"
+                if is_steps(frequency):
+                    says = "has time stamps, but frequency {!r} counts steps; valid are such as 15min, h, D, W-SUN, MS"
+                raise UserError(f"{self.source} {says.format(frequency)}")
+            return frequency
+        longest = int(self.rows.argmax())
+        time, rows, is_own = self._stamps(longest)
+        if len(time) < 3:
+            says = f"no series has the 3 rows that it takes to see a frequency (the longest has {len(time)})"
+            raise UserError(f"{self.table.where(int(rows[0]))}: {says}; give the frequency")
+        again = np.flatnonzero(time[1:] == time[:-1])
+        if again.size:
+            at = int(again[rows[again + 1].argmin()])
+            raise self._twice(longest, time[at], *rows[at : at + 2].tolist())
+        own = time[is_own] if is_own.sum() > 2 else time
+        frequency = usual_frequency(own)
+        ends = self.survey.stamps(np.stack([first, last], axis=1).ravel())
+        if frequency != "D" or not on_business_days(own) or not are_business_days(ends, np.arange(0, len(ends), 2)):
+            return frequency
+        times = self.table.times or self.table.parts
+        return "B" if all(on_business_days(part.time) for part in times()) else "D"
+
+    def _stamps(self, series: int) -> tuple[Any, Array, Array]:
         """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
         stamps, numbers, is_own, count = [], [], [], 0
-        for rows in self._times():
-            found = np.flatnonzero(survey.codes(rows) == code)
+        for rows in (self.table.times or self.table.parts)():
+            found = np.flatnonzero(self.survey.codes(rows) == self.order[series])
             stamps.append(counts(rows.time[found]))
             numbers.append(rows.start + found)
             is_own.append(np.full(len(found), rows.is_own))
@@ -211,227 +387,131 @@ class Assembly:
                 break
         time = np.concatenate(stamps)
         order = np.argsort(time, kind="stable")
-        return self._like(survey, time[order]), np.concatenate(numbers)[order], np.concatenate(is_own)[order]
+        return self.survey.stamps(time[order]), np.concatenate(numbers)[order], np.concatenate(is_own)[order]
 
-    def _frequency(self, survey: Survey, longest: int, first: Array, last: Array) -> str:
-        """The frequency that was given, under its one name, or the usual one of the longest series."""
-        if self._given is not None:
-            frequency, has_steps = normalise_frequency(self._given), not isinstance(survey.time, pd.DatetimeIndex)
-            if is_steps(frequency) != has_steps:
-                what, other = ("whole numbers that count steps", "is one of time stamps; valid are 1, 2, ...")
-                if not has_steps:
-                    what, other = ("time stamps", "counts steps; valid are such as 15min, h, D, W-SUN, MS")
-                raise UserError(f"{self._source} has {what}, but frequency {frequency!r} {other}")
-            return frequency
-        time, rows, is_own = self._stamps(survey, longest)
-        if len(time) < 3:
-            raise UserError(
-                f"{self._where(int(rows[0]))}: no series has the 3 rows that it takes to see a frequency (the longest "
-                f"has {len(time)}); give the frequency"
-            )
-        again = np.flatnonzero(time[1:] == time[:-1])
-        if again.size:
-            at = int(again[rows[again + 1].argmin()])
-            raise self._twice(list(survey.ids)[longest], time[at], *rows[at : at + 2].tolist())
-        own = time[is_own] if is_own.sum() > 2 else time
-        frequency = usual_frequency(own)
-        if frequency != "D" or not np.is_busday(_days(own)).all():
-            return frequency
-        # days of which none is on a weekend, in any series, though one goes on in another week
-        weeks = [(_days(self._like(survey, stamps)).astype(np.int64) + 3) // 7 for stamps in (first, last)]
-        if (weeks[0] == weeks[1]).all() or not all(np.is_busday(_days(part.time)).all() for part in self._times()):
-            return "D"
-        return "B"
+    def _times(self, places: Array) -> Times:
+        """The time stamps of places, which count the steps of all series."""
+        series = np.searchsorted(self.whole_starts, places, side="right") - 1
+        return self.grid.join(self.origin[series] + places - self.whole_starts[series], self.phase[series])
 
-    def _refuse_gaps(self, survey: Survey, layout: _Layout, most: int | None = None) -> None:
-        """Refuse to fill more rows of a series than may be; or more than so many in all."""
-        rows, whole = layout.rows, layout.whole
-        if most is not None:
-            if (whole - rows).sum() <= most:
-                return
-            worst, advice = int((whole - rows).argmax()), "check its dates"
-        elif not (whole - rows > self._max_filled * whole).any():
-            return
-        else:
-            worst = int(((whole - rows) / whole).argmax())
-            advice = "none of them may be filled; check its dates and frequency"
-            if self._max_filled:
-                share = f"{1 - rows[worst] / whole[worst]:.0%}"
-                advice = (
-                    f"filling {share} of them is more than max_filled {self._max_filled:g} allows; check its dates and "
-                    "frequency, or give a larger max_filled"
-                )
-        code = int(layout.order[worst])
-        _, numbers, _ = self._stamps(survey, code)
-        first, last = (self._like(survey, survey.series[name][[code]])[0] for name in ("first", "last"))
-        raise UserError(
-            f"{self._where(int(numbers[0]))}: from {first} to {last} there are {whole[worst]} time "
-            f"stamps{self._label(layout.ids[worst])} at frequency {layout.frequency!r}, but only {rows[worst]} rows; "
-            f"{advice}"
-        )
-
-    def _label(self, name: Any) -> str:
-        return "" if self._roles.is_wide else f" of series {shown(name)}"
-
-    def _twice(self, name: Any, time: Any, first: int, second: int) -> UserError:
-        several = "several series, name id_column"
-        if not self._roles.is_wide:
-            several = "more series, list all columns of ids in id_column"
-        return UserError(
-            f"{self._where(second)}: time stamp {time}{self._label(name)} is there twice, first in "
-            f"{self._where(first)}; each may come once (if the rows are of {several})"
-        )
-
-    def _like_the_longest(self, layout: _Layout, series: int) -> str:
-        longest = int(layout.rows.argmax())
-        if self._given is not None or len(layout.ids) == 1 or series == longest:
-            return ""
-        return f" like series {shown(layout.ids[longest])}"
-
-    def _irregular(self, survey: Survey, layout: _Layout, series: int) -> UserError:
-        """What is wrong with the time stamps of a series, not all of which are on one grid of the frequency."""
-        time, rows, is_own = self._stamps(survey, int(layout.order[series]))
-        own = try_infer_frequency(time) if len(time) > 2 else None
-        if own is not None and normalise_frequency(own) != layout.frequency:
-            return self._mixed(layout, series, normalise_frequency(own), int(rows[0]))
-        label = self._label(layout.ids[series])
-        phases = layout.grid.split(time)[1]
-        if not is_own.all() and is_own.any() and (phases[is_own] == phases[0]).all() and phases[0] != OFF_GRID:
-            row = int((phases != phases[0]).argmax())
-            return UserError(
-                f"{self._where(int(rows[row]))}: time stamp {time[row]}{label} is not on the grid of its series, which "
-                f"ends at {time[is_own][-1]} with frequency {layout.frequency!r}; give the steps after that"
-            )
-        candidates, how_often = np.unique(phases, return_counts=True)
-        # in doubt the first row is right
-        phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
-        row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
-        place = f" comes {time[row] - time[row - 1]} after the row before, but" if row else ""
-        return UserError(
-            f"{self._where(int(rows[row]))}: time stamp {time[row]}{label}{place} is not on the grid of frequency "
-            f"{layout.frequency!r}{self._like_the_longest(layout, series)}; {regularity(time)}"
-        )
-
-    def _mixed(self, layout: _Layout, series: int, own: str, row: int) -> UserError:
-        needs = "give the right one as frequency" if len(layout.ids) == 1 else "all series need the same frequency"
-        if self._given is None and len(layout.ids) > 1:
-            needs += " (where rows are missing, give the right one as frequency)"
-        return UserError(
-            f"{self._where(row)}: the time stamps{self._label(layout.ids[series])} have frequency {own!r}, not "
-            f"{layout.frequency!r}{self._like_the_longest(layout, series)}; {needs}"
-        )
-
-    def _as_they_are(self, survey: Survey, layout: _Layout) -> dict[str, Any] | None:
+    def _as_they_are(self) -> dict[str, Any] | None:
         """The arrays of rows in memory that have no gap and come in the order of series and time; None of others."""
-        is_whole = survey.rows == layout.whole.sum() == layout.kept.sum() and len(layout.ids) == len(survey.ids)
-        if self._room is not in_memory or survey.regular is None or not is_whole:
+        is_whole = self.survey.rows == self.whole.sum() == self.kept.sum() and len(self.ids) == len(self.survey.ids)
+        if self.table.room is not in_memory or self.survey.regular is None or not is_whole:
             return None
-        is_in_order = np.array_equal(layout.order, np.arange(len(layout.ids)))
-        if not is_in_order or len(layout.channels) < len(self._roles.target):
+        is_in_order = np.array_equal(self.order, np.arange(len(self.ids)))
+        if not is_in_order or len(self.channels) < len(self.table.roles.target):
             return None
-        (rows,) = self._parts()
-        (steps, begin), step = survey.regular, layout.grid.step
+        (rows,) = self.table.parts()
+        (steps, begin), step = self.survey.regular, self.grid.step
         if step is not None:
-            length, rest = divmod(step, PER_UNIT[time_unit(rows.time)])
+            length, rest = divmod(step, _PER_UNIT[time_unit(rows.time)])
             follows, is_on_grid = steps == length, rest == 0
         else:
-            coordinates, phases = layout.grid.split(rows.time)
-            follows, is_on_grid = np.diff(coordinates) == 1, bool((phases == layout.phase.repeat(layout.rows)).all())
+            coordinates, phases = self.grid.split(rows.time)
+            follows, is_on_grid = np.diff(coordinates) == 1, bool((phases == self.phase.repeat(self.rows)).all())
         follows[begin[1:] - 1] = True
         if not follows.all() or not is_on_grid:
             return None
         return {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
 
-    def _written(self, survey: Survey, layout: _Layout) -> dict[str, Any]:
+    def _written(self) -> dict[str, Any]:
         """The arrays with every row at its place, and what is missing filled."""
-        rows, total, roles = int(layout.kept.sum()), int(layout.whole.sum()), layout.roles
+        rows, total, roles = int(self.kept.sum()), int(self.whole.sum()), self.roles
         widths = {"values": len(roles.target), "past_covariates": len(roles.past)}
         widths |= {"future_covariates": len(roles.future), "weight": int(roles.weight is not None)}
         shapes: dict[str, tuple[int, ...]] = {name: (rows, width) for name, width in widths.items() if width}
         shapes |= {"time": (rows,), "source": (total,)}
         if roles.future:
             shapes["ahead"] = total - rows, len(roles.future)
-        arrays = {name: self._room(name, shape) for name, shape in shapes.items()}
+        arrays = {name: self.table.room(name, shape) for name, shape in shapes.items()}
         drops = np.zeros(len(roles.past), dtype=bool)
-        for part in self._parts():
-            drops |= self._write(survey, layout, arrays, part)
-        self._check_rhythms(survey, layout, arrays["source"])
-        self._refuse_gaps(survey, layout)
-        filled = sum(self._fill(survey, layout, arrays, first) for first in range(0, total, _BLOCK))
-        self._log_rows(survey, layout, drops)
-        assert survey.time is not None
-        time = times_of(arrays["time"], time_unit(survey.time), getattr(survey.time, "tz", None))
+        for part in self.table.parts():
+            drops |= self.write(arrays, part)
+        self._check_rhythms(arrays["source"])
+        self._refuse_gaps(self.table.max_filled)
+        filled = sum(self._fill(arrays, first) for first in range(0, total, _BLOCK))
+        if dropped := [shown(name) for name, is_dropped in zip(roles.past, drops, strict=True) if is_dropped]:
+            what = f"covariate{'' if len(dropped) == 1 else 's'} {one_of(dropped)}"
+            logger.warning("%s: values of the past %s after the last targets are not used", self.source, what)
+        self._log_rows()
+        assert self.survey.time is not None
+        time = times_of(arrays["time"], time_unit(self.survey.time), getattr(self.survey.time, "tz", None))
         return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
 
-    def _write(self, survey: Survey, layout: _Layout, arrays: dict[str, Array], rows: Rows) -> Array:
-        """Write rows to their places; which past covariates `(P,)` have values after the last target."""
-        number = layout.number[survey.codes(rows)]
-        coordinates, phases = layout.grid.split(rows.time)
-        own = np.flatnonzero(number >= 0)
-        number, phases = number[own], phases[own]
-        steps = coordinates[own] - layout.origin[number]
-        off = (phases != layout.phase[number]) | (steps < 0) | (steps >= layout.whole[number])
-        if off.any():
-            raise self._irregular(survey, layout, int(number[off].min()))
-        source, places, rank = arrays["source"], layout.whole_starts[number] + steps, rows.start + own + 1
-        before = source[places]
-        source[places] = rank
-        now = source[places]
-        twice = np.flatnonzero((before != 0) | (now != rank))
-        if twice.size:
-            first, second = np.where(before != 0, before, rank)[twice], np.where(before != 0, rank, now)[twice]
-            at = int(second.argmin())
-            stamp = rows.time[own[twice[at]]]
-            raise self._twice(layout.ids[number[twice[at]]], stamp, int(first[at]) - 1, int(second[at]) - 1)
-        is_kept = steps < layout.kept[number]
-        if is_kept.any() and not rows.is_own:
-            at = int(own[is_kept][0])
-            raise UserError(
-                f"{rows.where(at)}: time stamp {rows.time[at]}{self._label(rows.names[rows.series[at]])} does not come "
-                "after the last row with a target"
-            )
-        kept, here = own[is_kept], (layout.starts[number] + steps)[is_kept]
-        arrays["time"][here] = counts(rows.time[kept]) // PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
-        arrays["values"][here] = rows.values[kept][:, layout.channels]
-        texts = {name: known for name, known in survey.categories.items() if name in rows.categories}
-        past = recoded(rows.past, rows.categories, layout.roles.past, texts)
-        known = recoded(rows.known, rows.categories, layout.roles.future, texts)
-        for name, part in (("past_covariates", past), ("future_covariates", known), ("weight", rows.weights)):
-            if part.shape[1]:
-                arrays[name][here] = part[kept]
-        later = own[~is_kept]
-        if layout.roles.future:
-            ahead_starts = layout.whole_starts - layout.starts
-            there = ahead_starts[number] + steps - layout.kept[number]
-            arrays["ahead"][there[~is_kept]] = known[later]
-        return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
-
-    def _fill(self, survey: Survey, layout: _Layout, arrays: dict[str, Array], first: int) -> int:
+    def _fill(self, arrays: dict[str, Array], first: int) -> int:
         """Give the places of a block that no row came to their time stamps, and missing values; count those kept."""
         places = first + np.flatnonzero(arrays["source"][first : first + _BLOCK] == 0)
         if not len(places):
             return 0
-        series = np.searchsorted(layout.whole_starts, places, side="right") - 1
-        steps = places - layout.whole_starts[series]
-        is_kept = steps < layout.kept[series]
-        here = (layout.starts[series] + steps)[is_kept]
-        stamps = counts(layout.times(places[is_kept]))
-        arrays["time"][here] = stamps // PER_UNIT[time_unit(survey.time)]  # type: ignore[arg-type]
-        for name in _ROW_PARTS:
-            if name in arrays:
-                arrays[name][here] = np.nan
+        series = np.searchsorted(self.whole_starts, places, side="right") - 1
+        steps = places - self.whole_starts[series]
+        is_kept = steps < self.kept[series]
+        here = (self.starts[series] + steps)[is_kept]
+        arrays["time"][here] = counts(self._times(places[is_kept])) // self.per
+        for name in (name for name in _ROW_PARTS if name in arrays):
+            arrays[name][here] = np.nan
         if "ahead" in arrays:
-            ahead = (layout.whole_starts - layout.starts)[series] + steps - layout.kept[series]
+            ahead = (self.whole_starts - self.starts)[series] + steps - self.kept[series]
             arrays["ahead"][ahead[~is_kept]] = np.nan
         return len(here)
 
-    def _check_rhythms(self, survey: Survey, layout: _Layout, source: Array) -> None:
+    def _complete(self, arrays: dict[str, Any]) -> frozenset[str]:
+        """The arrays in which no number is missing; log how many are missing in others."""
+        filled, complete, roles = arrays.get("filled", 0), set(), self.roles
+        blocks = [slice(first, first + _BLOCK) for first in range(0, int(self.starts[-1]), _BLOCK)]
+        given = int(self.starts[-1]) - filled
+        for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
+            missing: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0)
+            lacking = missing - filled
+            if names and not missing.any():
+                complete.add(part)
+            if self.table.is_strict or not names:
+                continue
+            if part == "values" and lacking.any():
+                says = "%s: %d of %d values are missing; they are masked, never scored"
+                logger.warning(says, self.source, lacking.sum(), given * len(names))
+            for name, count in zip(names, lacking.tolist(), strict=True) if part != "values" else ():
+                says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
+                if count:
+                    logger.warning(says, self.source, shown(name), count, given)
+        return frozenset(complete)
+
+    def _static(self) -> tuple[Array, tuple[tuple[str, ...], ...]]:
+        """`(S, K)` the category of each series in each static column, and the categories of each column."""
+        raw, lacking = (self.survey.series[name][self.order] for name in ("static", "lacking"))
+        partly = np.argwhere((lacking > 0) & (raw >= 0))
+        if partly.size:
+            number, k = min(partly.tolist(), key=lambda place: int(lacking[*place]))
+            where = self.table.where(int(lacking[number, k]) - 1)
+            raise UserError(f"{where}: the category in static column {shown(self.roles.static[k])} is missing")
+        categories, codes = [], np.empty_like(raw)
+        for k, name in enumerate(self.roles.static):
+            texts = [*(self.survey.texts[name] or ()), _MISSING]  # -1, the last, is that of a series without any
+            used = sorted({texts[code] for code in raw[:, k]})
+            place = {text: number for number, text in enumerate(used)}
+            codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
+            categories.append(tuple(used))
+        return codes, tuple(categories)
+
+    def _log_rows(self) -> None:
+        late, series, lacking = self.survey.series["late"][self.order], len(self.ids), self.whole - self.rows
+        if late.any():
+            logger.warning("%s: sorted the rows of %d of %d series by time", self.source, late.sum(), series)
+        if lacking.any():
+            number = number_of(int(lacking.sum()), "missing time stamp")
+            logger.warning("%s: filled %s in %d of %d series", self.source, number, (lacking > 0).sum(), series)
+        if ahead := int((self.whole - self.kept).sum()):
+            says = "%s: read %s after the last targets as the future of the covariates"
+            logger.info(says, self.source, number_of(ahead, "row"))
+
+    def _check_rhythms(self, source: Array) -> None:
         """Refuse series with gaps whose time stamps are of another frequency, or of two.
 
         A frequency that is given holds for a series that happens to have no two rows in a row, but not if none has.
         """
-        has_gaps, starts = layout.rows < layout.whole, layout.whole_starts
-        coarser, two_rhythms = np.zeros(len(layout.ids), dtype=bool), None
+        has_gaps, starts, is_given = self.rows < self.whole, self.whole_starts, self.table.frequency is not None
+        coarser, two_rhythms = np.zeros(len(self.ids), dtype=bool), None
         next_one = 0
         while has_gaps[next_one:].any():  # as many series as may be looked at together
             block = next_one + int(has_gaps[next_one:].argmax())
@@ -441,119 +521,88 @@ class Assembly:
             series = np.searchsorted(starts, places, side="right") - 1
             begin = np.flatnonzero(np.diff(series, prepend=-1))
             coarser[series[begin]] = coarser_series(places, begin)
-            if self._given is None:
-                if layout.frequency == "D":
-                    coarser[series[begin]] |= business_series(layout.times(places), begin)
-                runs = runs_of_longer_steps(places, begin)
-                if two_rhythms is None and len(runs):
-                    two_rhythms = [int(places[at]) for at in (runs[0, 0] - 1, runs[0, 0], runs[0, 1])]
-        if coarser.any() and (self._given is None or coarser[layout.rows > 2].all()):
+            if is_given:
+                continue
+            if self.frequency == "D":
+                coarser[series[begin]] |= business_series(self._times(places), begin)
+            runs = runs_of_longer_steps(places, begin)
+            if two_rhythms is None and len(runs):
+                two_rhythms = places[[runs[0, 0] - 1, runs[0, 0], runs[0, 1]]]
+        if coarser.any() and (not is_given or coarser[self.rows > 2].all()):
             number = int(coarser.argmax())
-            time, rows, _ = self._stamps(survey, int(layout.order[number]))
-            raise self._mixed(layout, number, usual_frequency(time), int(rows[0]))
+            time, rows, _ = self._stamps(number)
+            raise self._mixed(number, usual_frequency(time), int(rows[0]))
         if two_rhythms is not None:
-            before, at, end = two_rhythms
-            stamps: Any = self._like(survey, counts(layout.times(np.array([before, at, end]))))
-            label = self._label(layout.ids[int(np.searchsorted(starts, at, side="right")) - 1])
+            stamps: Any = self._times(two_rhythms)
+            series_of = int(np.searchsorted(starts, two_rhythms[1], side="right")) - 1
             raise UserError(
-                f"{self._where(int(source[at]) - 1)}: from {stamps[0]} to {stamps[2]} the time stamps{label} come "
-                f"{stamps[1] - stamps[0]} apart, but others at frequency {layout.frequency!r}; a series needs one "
-                "frequency (to have what is between filled as missing, give the right one as frequency)"
+                f"{self.table.where(int(source[two_rhythms[1]]) - 1)}: from {stamps[0]} to {stamps[2]} the time "
+                f"stamps{self._of(series_of)} come {stamps[1] - stamps[0]} apart, but others at frequency "
+                f"{self.frequency!r}; a series needs one frequency (give the right one to fill what is between)"
             )
 
-    def _log_rows(self, survey: Survey, layout: _Layout, drops: Array) -> None:
-        """Log what was done to the rows."""
-        late, series = survey.series["late"][layout.order], len(layout.ids)
-        if late.any():
-            says = "%s: sorted the rows of %d of %d series by time"
-            logger.warning(says, self._source, late.sum(), series)
-        if missing := int((layout.whole - layout.rows).sum()):
-            logger.warning(
-                "%s: filled %s in %d of %d series",
-                *(self._source, number_of(missing, "missing time stamp"), (layout.whole > layout.rows).sum(), series),
+    def _refuse_gaps(self, share: float, most: float = np.inf) -> None:
+        """Refuse to fill more than a share of the rows of a series, or more than so many in all."""
+        lacking = self.whole - self.rows
+        if lacking.sum() <= most and (lacking <= share * self.whole).all():
+            return
+        worst = int((lacking / self.whole).argmax())
+        advice = "check its dates" if share else "none of them may be filled; check its dates and frequency"
+        if share and most == np.inf:
+            advice = (
+                f"filling {lacking[worst] / self.whole[worst]:.0%} of them is more than max_filled {share:g} allows; "
+                "check its dates and frequency, or give a larger max_filled"
             )
-        if ahead := int((layout.whole - layout.kept).sum()):
-            says = "%s: read %s after the last targets as the future of the covariates"
-            logger.info(says, self._source, number_of(ahead, "row"))
-        if drops.any():
-            names = [shown(name) for name, is_dropped in zip(layout.roles.past, drops, strict=True) if is_dropped]
-            what = f"covariate{'' if len(names) == 1 else 's'} {one_of(names)}"
-            logger.warning("%s: values of the past %s after the last targets are not used", self._source, what)
-
-    def _finished(self, survey: Survey, layout: _Layout, arrays: dict[str, Any]) -> tuple[Panel, Array | None]:
-        roles = layout.roles
-        complete = self._complete(survey, layout, arrays)
-        static, categories = self._static(survey, layout)
-        panel = Panel(
-            ids=layout.ids,
-            channels=roles.target,
-            frequency=layout.frequency,
-            time=arrays["time"],
-            starts=layout.starts,
-            values=arrays["values"],
-            past_covariates=arrays["past_covariates"] if roles.past else None,
-            past_names=roles.past,
-            future_covariates=arrays["future_covariates"] if roles.future else None,
-            future_names=roles.future,
-            ahead=arrays.get("ahead", np.empty((0, len(roles.future)))) if roles.future else None,
-            ahead_starts=layout.whole_starts - layout.starts,
-            static=static if roles.static else None,
-            static_names=roles.static,
-            static_categories=categories,
-            covariate_categories=survey.categories,
-            complete=frozenset() if self._room is in_memory else complete,
-            is_wide=roles.is_wide,
-            id_name=Panel.id_name if roles.id is None else roles.id,
-            time_name=NO_NAME if is_nameless(roles.time) or roles.time.startswith("__index_level_") else roles.time,
+        first, last = self._times(self.whole_starts[worst] + np.array([0, self.whole[worst] - 1]))
+        raise UserError(
+            f"{self.table.where(int(self._stamps(worst)[1][0]))}: from {first} to {last} there are "
+            f"{self.whole[worst]} time stamps{self._of(worst)} at frequency {self.frequency!r}, but only "
+            f"{self.rows[worst]} rows; {advice}"
         )
-        return panel, None if roles.weight is None else arrays["weight"]
 
-    def _complete(self, survey: Survey, layout: _Layout, arrays: dict[str, Any]) -> frozenset[str]:
-        """The arrays in which no number is missing; log how many are missing in others."""
-        rows, roles, complete = int(layout.kept.sum()), layout.roles, set()
-        filled = arrays.get("filled", 0)
-        known = {"values": survey.series["known"][layout.order].sum(axis=0)[layout.channels]}
-        known["past_covariates"], known["future_covariates"] = np.split(survey.covariates, [len(roles.past)])
-        if "ahead" in arrays or len(layout.ids) < len(survey.ids):
-            blocks = [slice(first, first + _BLOCK) for first in range(0, rows, _BLOCK)]
-            for part in (part for part in known if part in arrays):
-                known[part] = np.sum([(~np.isnan(arrays[part][block])).sum(axis=0) for block in blocks], axis=0)
-        given = rows - filled
-        for part, columns in zip(known, (roles.target, roles.past, roles.future), strict=True):
-            lacking = given - known[part]
-            if columns and not filled and not lacking.any():
-                complete.add(part)
-            if self._is_strict or not lacking.any():
-                continue
-            if part == "values":
-                says = "%s: %d of %d values are missing; they are masked, never scored"
-                logger.warning(says, self._source, lacking.sum(), given * len(columns))
-                continue
-            for name, count in zip(columns, lacking.tolist(), strict=True):
-                if count:
-                    logger.warning(
-                        "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known",
-                        *(self._source, shown(name), count, given),
-                    )
-        return frozenset(complete)
+    def _missing(self, what: str) -> str:
+        return f"{self.source}: every value of {what} is missing; at least one is needed"
 
-    def _static(self, survey: Survey, layout: _Layout) -> tuple[Array, tuple[tuple[str, ...], ...]]:
-        """`(S, K)` the category of each series in each static column, and the categories of each column."""
-        raw, lacking = (survey.series[name][layout.order] for name in ("static", "lacking"))
-        partly = np.argwhere((lacking > 0) & (raw >= 0))
-        if partly.size:
-            number, k = min(partly.tolist(), key=lambda place: int(lacking[*place]))
-            where = self._where(int(lacking[number, k]) - 1)
-            raise UserError(f"{where}: the category in static column {shown(layout.roles.static[k])} is missing")
-        categories, codes = [], np.empty_like(raw)
-        for k, name in enumerate(layout.roles.static):
-            texts = [*(survey.texts[name] or ()), MISSING]  # -1, the last, is that of a series without any
-            used = sorted({texts[code] for code in raw[:, k]})
-            place = {text: number for number, text in enumerate(used)}
-            codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
-            categories.append(tuple(used))
-        return codes, tuple(categories)
+    def _of(self, series: int) -> str:
+        return "" if self.table.roles.is_wide else f" of series {shown(self.ids[series])}"
 
+    def _like_the_longest(self, series: int) -> str:
+        longest = int(self.rows.argmax())
+        is_alone = self.table.frequency is not None or series == longest
+        return "" if is_alone else f" like series {shown(self.ids[longest])}"
 
-def _days(index: Any) -> NDArray[np.datetime64]:
-    return np.asarray(index.tz_localize(None)).astype("M8[D]")
+    def _twice(self, series: int, time: Any, first: int, second: int) -> UserError:
+        mend = "several series, name" if self.table.roles.is_wide else "more series, list all columns of ids in"
+        return UserError(
+            f"{self.table.where(second)}: time stamp {time}{self._of(series)} is there twice, first in "
+            f"{self.table.where(first)}; each may come once (if the rows are of {mend} id_column)"
+        )
+
+    def _irregular(self, series: int) -> UserError:
+        """What is wrong with the time stamps of a series, not all of which are on one grid of the frequency."""
+        time, rows, is_own = self._stamps(series)
+        own = try_infer_frequency(time) if len(time) > 2 else None
+        if own is not None and normalise_frequency(own) != self.frequency:
+            return self._mixed(series, normalise_frequency(own), int(rows[0]))
+        phases = self.grid.split(time)[1]
+        candidates, how_often = np.unique(phases, return_counts=True)
+        # in doubt the first row is right
+        phase = candidates[how_often.argmax()] if 3 * how_often.max() > 2 * len(phases) else phases[0]
+        is_future = not is_own.all() and is_own.any() and bool((phases[is_own] == phases[0]).all())
+        phase = phases[0] if is_future else phase
+        row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
+        place = f" comes {time[row] - time[row - 1]} after the row before, but" if row and not is_future else ""
+        which = f"of frequency {self.frequency!r}{self._like_the_longest(series)}; {_REGULAR}"
+        if is_future:  # which is to blame, however many rows it has
+            which = f"of its series, which ends at {time[is_own][-1]}, of frequency {self.frequency!r}"
+        return UserError(
+            f"{self.table.where(int(rows[row]))}: time stamp {time[row]}{self._of(series)}{place} is not on the grid "
+            f"{which}"
+        )
+
+    def _mixed(self, series: int, own: str, row: int) -> UserError:
+        return UserError(
+            f"{self.table.where(row)}: the time stamps{self._of(series)} have frequency {own!r}, not "
+            f"{self.frequency!r}{self._like_the_longest(series)}; all need the same (where rows are missing, give the "
+            "right one as frequency)"
+        )

@@ -7,7 +7,8 @@ memory of a device the numbers of the windows lie there too, so that no batch ma
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -25,46 +26,30 @@ RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
 _PERMUTED = 10_000_000  # a shuffled list of more windows would take more memory than the data
 _DRAWN = 1000  # batches that are drawn at once where there are more
 
+Numbers: TypeAlias = NDArray[np.int64] | Tensor
 
-class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
+
+@dataclass(eq=False)
+class ShuffledBatches(Sampler[Numbers]):
     """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
 
     Of more than ten million windows, as many are drawn at random, with replacement. With several processes each takes
     its share of every batch, so that together they see the batches that one process would see; of the last batch of an
     epoch, what cannot be shared out evenly is left out.
 
-    Args:
-        num_windows: how many there are.
-        batch_size: windows in a batch of one process.
-        seed: decides the order, together with the epoch.
-        rank: number of this process.
-        world_size: how many processes there are.
-        total: batches in all, epoch after epoch; None ends with the epoch.
-        device: where the numbers are needed, as tensors, the same on each; None gives arrays.
-
-    Attributes:
-        position: the number of batches to leave out, counted through the epochs where there is a total.
+    With `total`, it gives so many batches, epoch after epoch; None ends with the epoch. On a device, the numbers are
+    tensors there, the same on each. `position` batches are left out, counted through the epochs where there is a total.
     """
 
-    def __init__(
-        self,
-        num_windows: int,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        world_size: int = 1,
-        total: int | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        self.num_windows = num_windows
-        self.batch_size = batch_size
-        self.device = device
-        self.seed = seed
-        self.rank = rank
-        self.world_size = world_size
-        self.total = total
-        self.epoch = 0
-        self.position = 0
+    num_windows: int
+    batch_size: int
+    seed: int
+    rank: int = 0
+    world_size: int = 1
+    total: int | None = None
+    device: torch.device | None = None
+    epoch: int = field(default=0, init=False)
+    position: int = field(default=0, init=False)
 
     @property
     def epoch_length(self) -> int:
@@ -85,7 +70,7 @@ class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
     def __len__(self) -> int:
         return self.epoch_length if self.total is None else self.total
 
-    def __iter__(self) -> Iterator[NDArray[np.int64] | Tensor]:
+    def __iter__(self) -> Iterator[Numbers]:
         position, self.position = self.position, 0
         if self.total is None:
             yield from self._epoch(self.epoch, position, self.epoch_length)
@@ -96,7 +81,7 @@ class ShuffledBatches(Sampler[NDArray[np.int64] | Tensor]):
             yield from self._epoch(epoch, first, last)
             position += last - first
 
-    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[NDArray[np.int64] | Tensor]:
+    def _epoch(self, epoch: int, first: int, last: int) -> Iterator[Numbers]:
         """The batches of an epoch from the number `first` on, before the number `last`."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
@@ -132,37 +117,25 @@ def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
     return np.random.default_rng(0).integers(ends[:-1], ends[1:])
 
 
-class OrderedBatches(Sampler[NDArray[np.int64] | Tensor]):
-    """The numbers of the windows of each batch, in order.
+@dataclass(eq=False)
+class OrderedBatches(Sampler[Numbers]):
+    """The numbers `(n,)` of the windows of each batch, in order: tensors on a device, or arrays."""
 
-    Args:
-        windows: the numbers of all of them, ``(n,)``.
-        batch_size: windows in a batch, at most.
-        device: where the numbers are needed, as tensors; None gives arrays.
-    """
-
-    def __init__(self, windows: range | NDArray[np.int64], batch_size: int, device: torch.device | None = None) -> None:
-        self.windows = windows
-        self.batch_size = batch_size
-        self.device = device
+    windows: range | NDArray[np.int64]
+    batch_size: int
+    device: torch.device | None = None
 
     def __len__(self) -> int:
         return -(-len(self.windows) // self.batch_size)
 
-    def __iter__(self) -> Iterator[NDArray[np.int64] | Tensor]:
+    def __iter__(self) -> Iterator[Numbers]:
         for start in range(0, len(self.windows), self.batch_size):
             some = np.asarray(self.windows[start : start + self.batch_size])
             yield some if self.device is None else torch.as_tensor(some, device=self.device)
 
 
 class TrainingLoader(DataLoader[Batch]):
-    """Shuffled training windows; a checkpoint knows how many batches were seen.
-
-    Args:
-        windows: the training windows.
-        batches: their order.
-        **options: those of a DataLoader.
-    """
+    """Shuffled training windows; a checkpoint knows how many batches were seen."""
 
     def __init__(self, windows: WindowDataset, batches: ShuffledBatches, **options: Any) -> None:
         super().__init__(windows, batch_sampler=batches, **options)  # type: ignore[arg-type]  # arrays, not lists
@@ -187,18 +160,16 @@ class TrainingLoader(DataLoader[Batch]):
         self._resumed = state["seen"]
 
 
+@dataclass(eq=False)
 class WindowLoaders:
     """Makes the loaders of one DataModule, and holds its series in the memory of the device where they are cut.
 
-    Args:
-        num_workers: processes of a loader; with any, windows are cut on the host.
-        resident_gb: larger series, in GB, are cut on the host too.
+    With worker processes, or series of more than `resident_gb`, windows are cut on the host.
     """
 
-    def __init__(self, num_workers: int, resident_gb: float) -> None:
-        self.num_workers = num_workers
-        self.resident_gb = resident_gb
-        self._held: tuple[Series, Series] | None = None  # on the host, on the device
+    num_workers: int
+    resident_gb: float
+    _held: tuple[Series, Series] | None = field(default=None, init=False)  # on the host, on the device
 
     def placed(self, series: Series, device: torch.device) -> Series:
         """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
@@ -215,15 +186,7 @@ class WindowLoaders:
     def shuffled(
         self, windows: WindowDataset, batch_size: int, device: torch.device, process: tuple[int, int], total: int | None
     ) -> TrainingLoader:
-        """Load training windows in the order of torch's seed, see `ShuffledBatches`.
-
-        Args:
-            windows: of series that are `placed`.
-            batch_size: windows in a batch of one process.
-            device: that computes.
-            process: the number of this process, and how many there are.
-            total: batches in all, epoch after epoch; None ends with the epoch.
-        """
+        """Load training windows, of series that are `placed`, in the order of torch's seed; see `ShuffledBatches`."""
         memory = self._memory_of(windows)
         batches = ShuffledBatches(len(windows), batch_size, torch.initial_seed(), *process, total, memory)
         return TrainingLoader(windows, batches, **self._options(device, memory))
@@ -231,10 +194,10 @@ class WindowLoaders:
     def in_order(
         self, windows: WindowDataset, numbers: range | NDArray[Any], batch_size: int, device: torch.device = HOST
     ) -> DataLoader[Batch]:
-        """Load the windows of these numbers, ``(n,)``, in their order; see `shuffled`."""
+        """Load the windows of these numbers, ``(n,)``, in their order."""
         memory = self._memory_of(windows)
-        batches = OrderedBatches(numbers, batch_size, memory)
-        return DataLoader(windows, batch_sampler=batches, **self._options(device, memory))  # type: ignore[arg-type]
+        batches: Any = OrderedBatches(numbers, batch_size, memory)
+        return DataLoader(windows, batch_sampler=batches, **self._options(device, memory))
 
     def beyond_the_end(self, windows: FutureWindows, batch_size: int) -> DataLoader[Batch]:
         """Load the windows beyond the end of the data, on the host."""

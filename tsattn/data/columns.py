@@ -57,22 +57,15 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     cells, given = column.astype(object), column.notna().to_numpy()
     is_covariate = role.endswith("covariate")
-    types = {cell: _kind(cell) for cell in {*map(type, cells)}}
-    kinds = cells.map(type).map(types).to_numpy()
+    kinds = cells.map(type).map({cell: _kind(cell) for cell in {*map(type, cells)}}).to_numpy()
     if is_covariate and (kinds[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
-    decimal = column.attrs.get(DECIMAL, ".")
-    if decimal != ".":
-        # a point would be read as a mark of decimals
-        pointed = np.flatnonzero(cells.astype(str).str.fullmatch(r"\s*[+-]?\d+(\.\d+)+(,\d*)?\s*") & (kinds == "t"))
-        if pointed.size:
-            row = int(pointed[0])
-            raise UserError(
-                f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number with the "
-                f"decimal {decimal!r}: a {role} needs numbers without a mark of thousands"
-            )
     # pandas would drop imaginary parts and count bools and dates as numbers
     may_be = given & np.isin(kinds, ["n", "t"])
+    decimal, advice = column.attrs.get(DECIMAL, "."), ", or give the decimal ',' of a CSV file"
+    if decimal != ".":  # a point would be read as a mark of decimals
+        may_be &= ~(cells.astype(str).str.fullmatch(r"\s*[+-]?\d+(\.\d+)+(,\d*)?\s*") & (kinds == "t")).to_numpy()
+        advice = f", as the decimal is {decimal!r}"
     try:
         numbers = pd.to_numeric(cells.where(may_be, np.nan), errors="coerce").to_numpy(dtype=np.float64)
     except OverflowError:  # whole numbers that no float holds
@@ -81,9 +74,13 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
         row = int(wrong[0])
+        has_marks = re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])) is not None
+        advice = (
+            f"remove marks of thousands{advice}" if has_marks else "name text columns as static, or list the targets"
+        )
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{', bools, or text without a number' if is_covariate else ''}{_advice(cells, row)}"
+            f"numbers{', bools, or text without a number' if is_covariate else ''} ({advice})"
         )
     return numbers
 
@@ -95,35 +92,13 @@ def _kind(cell: type) -> str:
     return "t" if issubclass(cell, str) else "n" if issubclass(cell, Real | Decimal) else "-"
 
 
-def _advice(cells: pd.Series, row: int) -> str:
-    """What to do about a cell that is no number; whether a comma marks decimals, other cells of the column may tell."""
-    text = str(cells.iloc[row]).strip()
-    if not re.fullmatch(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)", text):
-        return " (name text columns as static, or list the targets)"
-    commas = [one.strip() for one in cells if isinstance(one, str) and "," in one]
-    is_decimal = "," in text and all(re.fullmatch(r"[+-]?\d+,\d+", one) for one in commas)
-    is_thousands = all(re.fullmatch(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", one) for one in commas)
-    if is_decimal and is_thousands:
-        read = text.replace(",", ".")
-        return f" (remove the comma, or give the decimal ',' for {read})"
-    if is_decimal:
-        return " (of a CSV file with decimal commas, give the decimal ',')"
-    return " (remove marks of thousands)"
-
-
 def covariate_columns(
     frame: pd.DataFrame, names: Sequence[str], where: Where, role: str, categorical: Collection[str] | None
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
     """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
 
-    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`.
-
-    Args:
-        frame: has the columns.
-        names: of the columns.
-        where: names a row (from 0) in messages.
-        role: of the columns, for messages.
-        categorical: those that are categories; None for pandas Categoricals, and for text of which no cell is a number.
+    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`. Without `categorical` these
+    are pandas Categoricals, and text of which no cell is a number.
     """
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
@@ -131,16 +106,19 @@ def covariate_columns(
         if not (name in categorical if categorical is not None else _is_category(column)):
             matrix[:, k] = number_columns(frame, (name,), where, role)[:, 0]
             continue
-        try:
-            raw, uniques = pd.factorize(column)
-        except TypeError as error:
-            kind = "static column" if role == "static" else "covariate"
-            raise UserError(f"{kind} {shown(name)} holds no categories; valid are texts and numbers") from error
+        raw, uniques = _factorized(column, f"{'static column' if role == 'static' else 'covariate'}", "categories")
         texts = [_category_text(value) for value in uniques.tolist()]
         categories[name] = tuple(sorted({*texts} - {UNSEEN}))
         number = {text: float(place) for place, text in enumerate(categories[name], 1)} | {UNSEEN: 0.0}
         matrix[:, k] = np.array([*(number[text] for text in texts), np.nan])[raw]  # -1, the last, is missing
     return matrix, categories
+
+
+def _factorized(column: pd.Series, what: str, of: str) -> tuple[NDArray[np.intp], Any]:
+    try:
+        return pd.factorize(column)
+    except TypeError as error:
+        raise UserError(f"{what} {shown(column.name)} holds no {of}; valid are texts and numbers") from error
 
 
 def _is_category(column: pd.Series) -> bool:
@@ -173,22 +151,16 @@ def with_joined_ids(frame: pd.DataFrame, name: str | None, source: str) -> pd.Da
         return frame
     numbers = np.zeros(len(frame), np.int64)
     for part in parts:
-        try:
-            codes, uniques = pd.factorize(frame[part])
-        except TypeError as error:
-            raise UserError(f"column {shown(part)} holds no ids; valid are texts and numbers") from error
+        codes, uniques = _factorized(frame[part], "column", "ids")
         numbers = pd.factorize(numbers * (len(uniques) + 1) + codes + 1)[0]
     first_rows = frame.loc[~pd.Series(numbers, index=frame.index).duplicated(), [*parts]]
     joined = [
         None if any(map(pd.isna, key)) else JOINS.join(map(_category_text, key))
         for key in first_rows.itertuples(index=False, name=None)
     ]
-    twice = [text for text, count in Counter(joined).items() if text is not None and count > 1]
-    if twice:
-        raise UserError(
-            f"{source}: two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined; "
-            f"write their ids without {JOINS!r}"
-        )
+    if twice := [text for text, count in Counter(joined).items() if text is not None and count > 1]:
+        both = f"two series of columns {', '.join(map(shown, parts))} are both {shown(twice[0])} once joined"
+        raise UserError(f"{source}: {both}; write their ids without {JOINS!r}")
     return frame.assign(**{name: np.array(joined, dtype=object)[numbers]})
 
 
@@ -196,34 +168,25 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     """Number the series of each row, `(rows,)`, and list the ids, sorted, so that the order of rows decides nothing."""
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
-    try:
-        is_new = _is_new(ids)
-        codes, uniques = pd.factorize(ids[is_new])
-    except TypeError as error:
-        raise UserError(f"column {shown(ids.name)} holds no ids; valid are texts and numbers") from error
+    is_new = np.ones(len(ids), dtype=bool)
+    if isinstance(ids.dtype, pd.StringDtype) or pd.api.types.is_numeric_dtype(ids.dtype):
+        # few rows have another id than the row before, where rows are sorted by series
+        is_new[1:] = differs(ids.array[1:], ids.array[:-1])
+    codes, uniques = _factorized(ids[is_new], "column", "ids")
     starts = np.flatnonzero(is_new)
+    names = [name.item() if isinstance(name, np.generic) else name for name in uniques.tolist()]
     if (codes < 0).any():
         raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
-    names = [name.item() if isinstance(name, np.generic) else name for name in uniques.tolist()]
     # ids are saved with a model, as plain data
     strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
     if strange:
-        row = int(starts[(codes == strange[0]).argmax()])
-        raise UserError(
-            f"{where(row)}: {shown(names[strange[0]])} in column {shown(ids.name)} is a "
-            f"{type(names[strange[0]]).__name__}, not an id; valid are texts and numbers"
-        )
+        row, name = int(starts[(codes == strange[0]).argmax()]), names[strange[0]]
+        says = f"is a {type(name).__name__}, not an id; valid are texts and numbers"
+        raise UserError(f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}")
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
     return numbers[codes].repeat(np.diff(starts, append=rows)), tuple(names[place] for place in order)
-
-
-def _is_new(ids: pd.Series) -> NDArray[np.bool_]:
-    """`(rows,)` whether a row may have another id than the row before: few have where rows are sorted by series."""
-    if not isinstance(ids.dtype, pd.StringDtype) and not pd.api.types.is_numeric_dtype(ids.dtype):
-        return np.ones(len(ids), dtype=bool)
-    return np.concatenate([[True], differs(ids.array[1:], ids.array[:-1])])
 
 
 def differs(one: Any, other: Any) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
 from tsattn.data.category_columns import in_categories
@@ -29,20 +28,10 @@ _SERIES, _LATER = "the series", "the table of later rows"
 
 
 def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
-    """Replace what a panel knows of its future covariates after its last rows.
+    """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
 
-    Missing time stamps in between are filled as missing. Series that the panel has not got are left out, which is
-    logged.
-
-    Args:
-        panel: the series.
-        future: a frame, or the path of a file, of ids, time stamps and future covariates, in any order; or a panel,
-            of which the rows after the end of each series are taken.
-        text: how its text is written.
-
-    Raises:
-        UserError: for a panel without future covariates, cells that cannot be used, and rows that are not after the
-            last one of their series or not on its grid, naming the row.
+    The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of
+    which the rows after the end of each series are taken. UserError names a row that cannot be used.
     """
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
@@ -93,97 +82,86 @@ def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
 
 
 def appended(panel: Panel, later: Panel) -> Panel:
-    """Join the series of two panels; a series in both has the first one's rows up to where the second one's begin.
+    """Join two panels in memory: a series in both has the first one's rows up to where the second one's begin.
 
     Missing time stamps in between are filled as missing. The future of a series is that of the panel in which it ends.
-    All rows are held in memory.
-
-    Args:
-        panel: the series.
-        later: others with the same columns and frequency, or later rows of the same.
 
     Raises:
         UserError: for other columns, another frequency, or time stamps on another grid.
     """
-    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
-        if getattr(panel, what) != getattr(later, what):
-            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
-            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
-    later = with_categories(later, panel.covariate_categories, _LATER)
-    later = replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))
-    names = list(dict.fromkeys([*panel.ids, *later.ids]))
+    later = _alike(later, panel)
+    names, both = list(dict.fromkeys([*panel.ids, *later.ids])), (panel, later)
     ids = tuple(names[place] for place in id_order(names))
     S, place = len(ids), {name: number for number, name in enumerate(ids)}
-    first, second = (np.array([place[name] for name in one.ids], np.int64) for one in (panel, later))
+    first, second = (np.array([place[name] for name in one.ids], np.int64) for one in both)
     # coordinates are found together: of stamps that clocks have moved, the others tell the usual time of day
-    edges = [one.time[rows] for one in (panel, later) for rows in (one.starts[:-1], one.starts[1:] - 1)]
+    edges = [one.time[rows] for one in both for rows in (one.starts[:-1], one.starts[1:] - 1)]
     grid = Grid(edges[0].append(edges[1:]), panel.frequency)
     coordinates, found = grid.split(edges[1].append(edges[2]))
-    end, begin, phase, other = np.zeros((4, S), np.int64)
-    end[first], phase[first] = coordinates[: len(panel)] + 1, found[: len(panel)]
-    begin[second], other[second] = coordinates[len(panel) :], found[len(panel) :]
-    both = np.intersect1d(first, second)
-    wrong = both[phase[both] != other[both]]
+    n, numbers, lengths = len(panel), np.concatenate([first, second]), np.concatenate([one.lengths for one in both])
+    begin = np.concatenate([coordinates[:n] + 1 - panel.lengths, coordinates[n:]])
+    phase, end = np.zeros((2, S), np.int64)
+    origin, cut = np.full((2, S), np.iinfo(np.int64).max)  # the first row of each series, and the later panel's
+    phase[first] = found[:n]
+    wrong = second[np.isin(second, first) & (phase[second] != found[n:])]
     if wrong.size:
         raise UserError(
             f"the later rows of series {shown(ids[wrong[0]])} are not on the time grid of those before; both need the "
             f"same, at frequency {panel.frequency!r}"
         )
-    # of each series: rows of the first panel, filled ones, rows of the second
-    mine, gap, theirs = np.zeros((3, S), np.int64)
-    mine[first], theirs[second] = panel.lengths, later.lengths
-    origin = end - mine
-    mine[both] = np.clip(begin[both] - origin[both], 0, mine[both])
-    gap[both] = np.where(mine[both] > 0, begin[both] - origin[both] - mine[both], 0)
-    starts = np.concatenate([[0], np.cumsum(mine + gap + theirs)])
-    step = np.arange(len(panel.time)) - panel.starts[:-1].repeat(panel.lengths)
-    kept = step < mine[first].repeat(panel.lengths)
-    to = (starts[:-1][first].repeat(panel.lengths) + step)[kept]
-    shift = (starts[:-1] + mine + gap)[second] - later.starts[:-1]
-    to = np.concatenate([to, np.arange(len(later.time)) + shift.repeat(later.lengths)])
+    phase[second], cut[second] = found[n:], begin[n:]
+    end[numbers] = begin + lengths  # of a series in both, that of the later panel
+    np.minimum.at(origin, numbers, begin)
+    starts = np.concatenate([[0], np.cumsum(end - origin)])
+    owner, number = numbers.repeat(lengths), np.arange(lengths.sum())
+    step = number - (np.cumsum(lengths) - lengths - begin).repeat(lengths)  # the coordinate of each row
+    kept = (number >= len(panel.time)) | (step < cut[owner])
+    to = (starts[:-1] - origin)[owner[kept]] + step[kept]
 
     def rows(name: str) -> Any:
-        one = getattr(panel, name)
-        if one is None:
+        if getattr(panel, name) is None:
             return None
-        result = np.full((starts[-1], one.shape[1]), np.nan)
-        result[to] = np.concatenate([one[kept], getattr(later, name)])
+        joined = np.concatenate([getattr(one, name) for one in both])
+        result = np.full((starts[-1], joined.shape[1]), np.nan)
+        result[to] = joined[kept]
         return result
 
     stamps, is_gap = np.empty(starts[-1], np.int64), np.ones(starts[-1], dtype=bool)
-    stamps[to], is_gap[to] = np.concatenate([counts(panel.time)[kept], counts(later.time)]), False
-    filled = np.flatnonzero(is_gap)
-    if filled.size:
-        owner = np.searchsorted(starts, filled, side="right") - 1
-        stamps[filled] = counts(grid.join((origin - starts[:-1])[owner] + filled, phase[owner]))
-    categories = tuple(
-        tuple(sorted({*mine, *others}))
-        for mine, others in zip(panel.static_categories, later.static_categories, strict=True)
-    )
-    static = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
-    ahead, steps = [], np.zeros(S, np.int64)
-    for one, numbers in ((panel, first), (later, second)):
-        if static is not None:
-            static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
-        is_end = (one is later) | ~np.isin(numbers, second)
-        part = one.take(np.flatnonzero(is_end))
-        if part.ahead is not None:
-            steps[numbers[is_end]] = np.diff(part.ahead_starts)
-            ahead.append((part.ahead, numbers[is_end].repeat(np.diff(part.ahead_starts))))
-    joined: NDArray[np.float64] | None = None
-    if ahead:
-        order = np.argsort(np.concatenate([numbers for _, numbers in ahead]), kind="stable")
-        joined = np.concatenate([values for values, _ in ahead])[order]
+    stamps[to], is_gap[to] = np.concatenate([counts(one.time) for one in both])[kept], False
+    if is_gap.any():
+        gap = np.flatnonzero(is_gap)
+        of = np.searchsorted(starts, gap, side="right") - 1
+        stamps[gap] = counts(grid.join((origin - starts[:-1])[of] + gap, phase[of]))
+    kinds = zip(panel.static_categories, later.static_categories, strict=True)
+    categories = tuple(tuple(sorted({*mine, *others})) for mine, others in kinds)
+    static: Any = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
+    for one, numbers in ((panel, first), (later, second)) if static is not None else ():
+        static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
+    ahead_of = [numbers.repeat(np.diff(one.ahead_starts)) for numbers, one in ((first, panel), (second, later))]
+    is_last = np.concatenate([~np.isin(ahead_of[0], second), np.ones(len(ahead_of[1]), dtype=bool)])
+    order = np.flatnonzero(is_last)[np.argsort(np.concatenate(ahead_of)[is_last], kind="stable")]
+    steps = np.bincount(np.concatenate(ahead_of)[is_last], minlength=S)
+    known = None if panel.ahead is None or later.ahead is None else np.concatenate([panel.ahead, later.ahead])[order]
     return replace(
         panel,
         ids=ids,
         time=times_like(panel.time, stamps),
         starts=starts,
         **{name: rows(name) for name in ("values", "past_covariates", "future_covariates")},
-        ahead=joined,
+        ahead=known,
         ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
         static=static,
         static_categories=categories,
         weights=None,
         complete=frozenset(),
     )
+
+
+def _alike(later: Panel, panel: Panel) -> Panel:
+    """The later panel with the categories and time zone of the other; refused where columns or frequency differ."""
+    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
+        if getattr(panel, what) != getattr(later, what):
+            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
+            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
+    later = with_categories(later, panel.covariate_categories, _LATER)
+    return replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))

@@ -26,14 +26,14 @@ from tsattn.data.matching import match_task, warn_of_unknown_zone, with_training
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
-from tsattn.data.scaling import fit_scaler, scaled_series
-from tsattn.data.splits import PART_WORDS, AllRows, ByCount, Split, SplitRule, all_origins
+from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
+from tsattn.data.splits import PART_WORDS, ByCount, Recut, Split, SplitRule, all_origins
 from tsattn.data.stamps import kept_zone
 from tsattn.data.table_options import check_choices
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler, check_transform
-from tsattn.task import Task
+from tsattn.task import Output, Task
 
 __all__ = ["ForecastDataModule", "FrameSource", "Source", "WindowOptions"]
 
@@ -57,34 +57,29 @@ class Source(ABC):
         return self
 
     def at(self, path: Path) -> Source:
-        """A file of such series, to forecast from; by default any CSV or Parquet file.
-
-        Raises:
-            UserError: for series that no file can hold.
-        """
+        """A file of such series, to forecast from: any CSV or Parquet file; UserError if none can hold them."""
         return FrameSource(path)
 
 
+@dataclass
 class FrameSource(Source):
     """A frame or file of one's own, or a folder that a table was converted to.
 
-    Args:
-        table: a frame, or the path of a file or such a folder.
-        reader: how it is read; by default columns and frequency are found.
-
     Attributes:
+        table: a frame, a function that makes one, or the path of a file or such a folder.
+        reader: how it is read; by default columns and frequency are found.
         future: a frame or file of ids, time stamps and future covariates after the end of each series; None where the
             table has them itself.
     """
 
-    def __init__(self, table: object, reader: TableReader | None = None, future: object = None) -> None:
-        self.table = table
-        self.reader = TableReader() if reader is None else reader
-        self.future = future
+    table: object
+    reader: TableReader = TableReader()  # noqa: RUF009  # it is frozen
+    future: object = None
 
     @override
     def load(self) -> Panel:
-        return self.reader.read(self.table, future=self.future)
+        table = self.table() if callable(self.table) else self.table
+        return self.reader.read(table, future=self.future)
 
     @override
     def for_task(self, task: Task) -> FrameSource:
@@ -169,6 +164,8 @@ class ForecastDataModule(LightningDataModule):
     parts: tuple[str, ...] = ("train", "val", "test")
     options: ClassVar[type[WindowOptions]] = WindowOptions
     in_key: tuple[str, ...] = ()
+    training_batches: int | None = None
+    scored_windows: int | None = None
 
     def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
@@ -185,8 +182,6 @@ class ForecastDataModule(LightningDataModule):
         self.scaling = given.scaling
         self.val_windows = given.val_windows
         self.transform: Any = given.transform
-        self.training_batches: int | None = None
-        self.scored_windows: int | None = None
         self.task: Task | None = None
         self.scaler: Scaler | None = None
         self.panel: Panel | None = None
@@ -208,7 +203,9 @@ class ForecastDataModule(LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Load, split and scale (called by the Trainer for `stage` fit, validate, test or predict), once."""
-        if self._is_set_up:
+        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
+        asked = self.panel, self.task, self.scaler
+        if self._scaled is not None and all(one is other for one, other in zip(self._scaled, asked, strict=True)):
             return
         if self.panel is None:
             source = self.source if self._input is None else self.source.at(self._input)
@@ -221,7 +218,13 @@ class ForecastDataModule(LightningDataModule):
             panel = with_training_categories(panel, splits)
             self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling, self.transform)
         else:
-            panel = self._obey(self.task, panel)
+            for size in ("context_length", "prediction_length"):
+                mine, trained = getattr(self, size), getattr(self.task, size)
+                if mine != trained:
+                    raise UserError(f"the model was trained with {size} {trained}, not {mine}")
+            name = str(self._input or self.name)
+            warn_of_unknown_zone(panel, self.task, name)
+            panel = match_task(panel, self.task, name)
         self.panel = panel
         self._series = None
         self._scaled = panel, self.task, self.scaler
@@ -229,24 +232,17 @@ class ForecastDataModule(LightningDataModule):
         if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
             self._series = self.series
 
-    @property
-    def _is_set_up(self) -> bool:
-        """Whether the series are those of the panel, task and scaler that are asked for."""
-        assert (self.task is None) == (self.scaler is None), "task and scaler of a trained model are set together"
-        asked = self.panel, self.task, self.scaler
-        return self._scaled is not None and all(
-            done is wanted for done, wanted in zip(self._scaled, asked, strict=True)
-        )
+    def _set_up(self, what: str) -> tuple[Panel, Task, Scaler]:
+        if self._scaled is None:
+            raise UserError(f"call setup('fit') before asking for {what}")
+        return self._scaled
 
     @property
     def series(self) -> Series:
         """The scaled series that windows are cut from; those that a trained model does not know by their own rows."""
         if self._series is None:
-            if self._scaled is None:
-                raise UserError("call setup('fit') before asking for the series or windows")
-            panel, _, scaler = self._scaled
-            splits = self._splits
-            history = None if splits is None else np.array([one.train_end for one in splits])
+            panel, _, scaler = self._set_up("the series or windows")
+            history = None if self._splits is None else np.array([one.train_end for one in self._splits])
             self._series = scaled_series(panel, scaler, history)
         return self._series
 
@@ -258,96 +254,77 @@ class ForecastDataModule(LightningDataModule):
         return self._splits
 
     def windows(
-        self, part: str, context_length: int | None = None, seasons: Sequence[int] | None = None
+        self,
+        part: str,
+        context_length: int | None = None,
+        seasons: Sequence[int] | None = None,
+        device: torch.device = HOST,
     ) -> WindowDataset:
-        """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own.
+        """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own, cut on a device.
 
         A longer context leaves the windows of validation and test the same; training windows need all of it. For
         `seasons` see `WindowDataset`.
         """
-        return self._windows(self.series, part, context_length or self.context_length, seasons)
+        series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
+        origins = all_origins(self.splits, part, *sizes)
+        return WindowDataset(self._loaders.placed(series, device), origins, *sizes, seasons)
 
-    def _windows(
-        self, series: Series, part: str, context_length: int, seasons: Sequence[int] | None = None
-    ) -> WindowDataset:
-        origins = all_origins(self.splits, part, context_length, self.prediction_length)
-        return WindowDataset(series, origins, context_length, self.prediction_length, seasons)
+    def _copied(self, **changes: Any) -> Self:
+        """A copy that shares series, splits and scaler, without what belongs to a training."""
+        other = copy.copy(self)
+        loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        vars(other).update(
+            {"trainer": None, "training_batches": None, "scored_windows": None, **changes}, _loaders=loaders
+        )
+        return other
 
     def with_context(self, context_length: int) -> Self:
         """Share the series, splits and scaler of these data, set up, for a model that sees so many past steps.
 
         Validation and test windows stay those of the same rows; training windows need the whole context.
         """
-        if self._scaled is None:
-            raise UserError("call setup('fit') before asking for another context")
-        panel, task, scaler = self._scaled
-        other = copy.copy(self)
-        other.context_length = context_length
-        other.task = replace(task, context_length=context_length)
-        other._scaled = panel, other.task, scaler
-        # what belongs to a training
-        other.trainer, other.training_batches, other.scored_windows = None, None, None
-        other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
-        return other
+        panel, task, scaler = self._set_up("another context")
+        task = replace(task, context_length=context_length)
+        return self._copied(context_length=context_length, task=task, _scaled=(panel, task, scaler))
 
     def planned(self, trainer: Trainer, batches: int | None = None, scored: int | None = None) -> Self:
-        """Return a copy for one training of a Trainer, which shares its series, splits and scaler.
-
-        Args:
-            trainer: it says which share of a batch this process sees.
-            batches: that the training loader gives; None for one epoch.
-            scored: validation windows that ``auto`` stands for; None for all.
-        """
-        other = self.with_context(self.context_length)
-        other.trainer, other.training_batches, other.scored_windows = trainer, batches, scored
-        return other
+        """Return a copy for one training, of so many batches (None: an epoch) and scored windows (None: all)."""
+        return self._copied(trainer=trainer, training_batches=batches, scored_windows=scored)
 
     def with_validation(self, first: float, last: float) -> Self:
-        """Share all but the split, as `with_context`: a part of the validation rows is for validation.
-
-        Args:
-            first: the share of these rows, of each series, after which the part begins.
-            last: the share with which it ends.
-        """
-        other = self.with_context(self.context_length)
-        other._splits = [split.with_validation(first, last) for split in self.splits]
-        return other
+        """Share all but the split: validation has those of its rows, of each series, between two shares."""
+        return self._copied(_splits=[split.with_validation(first, last) for split in self.splits])
 
     def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
-        """Split the same data by another rule; they are not set up, and are scaled by their own training rows.
-
-        Args:
-            rule: where the parts of each series end.
-            parts: those that must have windows.
-        """
-        other = copy.copy(self)
-        other._loaders = WindowLoaders(self.num_workers, self.resident_gb)
-        other.rule = rule
-        other.parts = parts
-        other.task = other.scaler = None
-        return other
+        """Split the same data by another rule, with windows in these parts; they are not set up, and scaled anew."""
+        return self._copied(rule=rule, parts=parts, task=None, scaler=None)
 
     def with_all_rows(self, *, rescale: bool = True) -> Self:
         """Use all rows of these data, set up, for training, on the scale that they have or (`rescale`) on their own."""
-        whole = self.recut(AllRows(self.rule), ("train",))
+        whole = self.recut(Recut(self.rule, Split.all_for_training), ("train",))
         whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
         with quiet():  # the same rows were told of when these data were set up
             whole.setup("fit")
         return whole
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled training windows, see `ShuffledBatches`; the order is that of torch's seed.
+    def check_distribution(self, output: Output) -> None:
+        """Refuse data, set up, that the distribution of an output cannot be of: counts transformed, or none."""
+        if output.distribution != "negative_binomial" or self.panel is None:
+            return
+        if self.transform is not None:
+            raise UserError(
+                f"distribution {output.distribution} is of counts as they are: leave out transform "
+                f"{self.transform['kind']}, or take distribution student_t"
+            )
+        check_counts(self.panel, f"distribution {output.distribution}")
 
-        While a Trainer runs on a CUDA device they may lie there, see `resident_gb`, as those of validation and test.
-        """
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Shuffled training windows in the order of torch's seed; where a Trainer runs on CUDA, they may lie there."""
         windows, device = self._at_the_trainer("train")
         return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation windows in the order of series and time; of several processes each has its share of them.
-
-        In a training these are as many as `val_windows` says.
-        """
+        """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
         rank, world_size = self._process
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
@@ -362,23 +339,14 @@ class ForecastDataModule(LightningDataModule):
     def eval_dataloader(
         self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
     ) -> DataLoader[Batch]:
-        """Windows of a part in the order of series and time, with the given context or the model's own; on the host.
-
-        Args:
-            part: ``train``, ``val`` or ``test``.
-            context_length: L; the model's own by default.
-            every: 1 for all windows, k for each k-th of them.
-            seasons: see `WindowDataset`.
-        """
+        """Each `every`-th window of a part in the order of series and time; on the host. See `windows`."""
         windows = self.windows(part, context_length, seasons)
         return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
 
     def predict_dataloader(self) -> DataLoader[Batch]:
         """The windows whose horizons lie beyond the end of the data, one a series."""
-        series = self.series  # refuses to be asked for before setup
-        assert self._scaled is not None
-        panel, task, scaler = self._scaled
-        return self._loaders.beyond_the_end(FutureWindows(panel, series, task, scaler), self.eval_batch_size)
+        panel, task, scaler = self._set_up("the series or windows")
+        return self._loaders.beyond_the_end(FutureWindows(panel, self.series, task, scaler), self.eval_batch_size)
 
     def num_scored(self, available: int) -> int:
         """How many of the validation windows each validation of a training scores."""
@@ -408,7 +376,7 @@ class ForecastDataModule(LightningDataModule):
         trainer = self.trainer
         is_running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
-        return self._windows(self._loaders.placed(self.series, device), part, self.context_length), device
+        return self.windows(part, device=device), device
 
     @property
     def _process(self) -> tuple[int, int]:
@@ -416,6 +384,7 @@ class ForecastDataModule(LightningDataModule):
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _new_task(self, panel: Panel) -> Task:
+        covariates = (*panel.past_names, *panel.future_names)
         return Task(
             data=self.name,
             context_length=self.context_length,
@@ -427,9 +396,7 @@ class ForecastDataModule(LightningDataModule):
             future_covariates=panel.future_names,
             static=panel.static_names,
             categories=panel.static_categories,
-            covariate_categories=aligned_categories(
-                (*panel.past_names, *panel.future_names), panel.covariate_categories
-            ),
+            covariate_categories=aligned_categories(covariates, panel.covariate_categories),
             time_zone=kept_zone(panel.time),
         )
 
@@ -450,12 +417,3 @@ class ForecastDataModule(LightningDataModule):
                 "contexts are padded",
                 *(short, len(splits), L, T),
             )
-
-    def _obey(self, task: Task, panel: Panel) -> Panel:
-        """The panel as a trained model needs it; raises where it cannot be that."""
-        for size in ("context_length", "prediction_length"):
-            if getattr(self, size) != getattr(task, size):
-                raise UserError(f"the model was trained with {size} {getattr(task, size)}, not {getattr(self, size)}")
-        source = str(self._input or self.name)
-        warn_of_unknown_zone(panel, task, source)
-        return match_task(panel, task, source)

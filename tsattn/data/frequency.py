@@ -71,10 +71,8 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
         with contextlib.suppress(ValueError):
             if to_offset(frequency) == given:
                 return normalise_frequency(frequency)
-        raise UserError(
-            f"frequency {shown(repr(given))} has no name that keeps its holidays, hours or parts; give a text such as "
-            "B, bh or W-SUN"
-        )
+        says = "has no name that keeps its holidays, hours or parts; give a text such as B, bh or W-SUN"
+        raise UserError(f"frequency {shown(repr(given))} {says}")
     if isinstance(frequency, str) and re.search("day|:|^P", frequency):
         with contextlib.suppress(ValueError):
             frequency = pd.Timedelta(frequency)
@@ -82,9 +80,8 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
         days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
         frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
     if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
-        raise UserError(
-            f"frequency must be a text such as h, D or MS, or for steps a whole number, not {shown(repr(frequency))}"
-        )
+        says = "must be a text such as h, D or MS, or for steps a whole number, not"
+        raise UserError(f"frequency {says} {shown(repr(frequency))}")
     name = str(frequency)
     if name.isdecimal() and int(name) > 0:
         return str(int(name))
@@ -93,13 +90,11 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
     try:
         offset = to_offset(text)
         step = fixed_step(offset)
+        if offset.n < 1:
+            raise ValueError("no positive number of units of time")
     except (ValueError, TypeError, OverflowError, AttributeError) as error:
-        raise UserError(
-            f"{name!r} is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, YE, "
-            "and 1 for whole numbers that count steps"
-        ) from error
-    if offset.n < 1:
-        raise UserError(f"frequency {name!r} is not a positive number of units of time")
+        says = "is not a frequency; valid are those of pandas, such as 15min, h, D, B, W-SUN, MS, QE, and 1 for steps"
+        raise UserError(f"{shown(repr(frequency))} {says}") from error
     if step is not None:
         return step_name(step)
     # quarters that begin in January also begin in October; pandas 2 and 3 prefer different names
@@ -148,15 +143,10 @@ def is_steps(frequency: str) -> bool:
 
 
 def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | None = None) -> Times:
-    """List the time stamps, or steps, after `last`.
+    """List the `length` time stamps, or steps, after `last`.
 
-    Months, quarters and years that are written as a later day than their first keep that day.
-
-    Args:
-        last: a time stamp, or a step.
-        frequency: a pandas frequency, or that of steps.
-        length: how many come after it.
-        wall: what clocks would show at `last` if no change of clocks had skipped that; by default what they show.
+    Months, quarters and years that are written as a later day than their first keep that day. `wall` is what clocks
+    would show at `last` if no change of clocks had skipped that; by default what they show.
 
     Raises:
         UserError: for more than the calendar of time stamps holds.
@@ -175,10 +165,8 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
         is_summer = np.zeros(length, dtype=bool)
         return pd.DatetimeIndex(later.tz_localize(last.tz, ambiguous=is_summer, nonexistent="shift_forward"))
     except (OverflowError, pd.errors.OutOfBoundsDatetime) as error:
-        raise UserError(
-            f"{length} steps of {frequency} after {last} pass the end of the calendar; lower `--horizon` "
-            "(Python: `horizon=`)"
-        ) from error
+        says = "pass the end of the calendar; lower `--horizon` (Python: `horizon=`)"
+        raise UserError(f"{length} steps of {frequency} after {last} {says}") from error
 
 
 def season_length(frequency: str) -> int:

@@ -3,6 +3,8 @@
 A stamp is split into a *coordinate*, its number on the grid, and a *phase*, which tells grids of the same frequency
 apart: series on the hour and on the half hour are both hourly, the 1st and the 15th of each month both monthly. The
 stamps of a regular series share one phase, and their coordinates rise by 1. Steps are stamps, too.
+
+Series end to end are `(rows,)` stamps or coordinates that rise within each, and `begin (S,)`, their first rows.
 """
 
 from __future__ import annotations
@@ -21,11 +23,10 @@ from tsattn.data.frequency import (
     step_name,
     try_infer_frequency,
 )
-from tsattn.errors import UserError
 
 __all__ = [
-    *("OFF_GRID", "Grid", "are_business_days", "business_series", "coarser_series", "counts", "infer_frequency"),
-    *("regularity", "runs_of_longer_steps", "usual_frequency", "wall_times"),
+    *("OFF_GRID", "Grid", "are_business_days", "business_series", "coarser_series", "counts", "on_business_days"),
+    *("runs_of_longer_steps", "usual_frequency", "wall_times"),
 ]
 
 OFF_GRID = -1
@@ -116,8 +117,7 @@ def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
     wall = stamps.tz_localize(None).as_unit("ns").asi8
     if stamps.tz is None:
         return wall
-    before = (stamps.as_unit("ns") - pd.Timedelta(1, "ns")).tz_localize(None)
-    skipped_from = before.asi8 + 1
+    skipped_from = (stamps.as_unit("ns") - pd.Timedelta(1, "ns")).tz_localize(None).asi8 + 1
     is_moved = skipped_from < wall
     if not is_moved.any():
         return wall
@@ -133,40 +133,12 @@ def counts(index: Times) -> NDArray[np.int64]:
     return index.as_unit("ns").asi8 if isinstance(index, pd.DatetimeIndex) else index.to_numpy(dtype=np.int64)
 
 
-def infer_frequency(index: pd.DatetimeIndex, source: str, *, expected: str | None = None) -> str:
-    """Find the pandas frequency of regular time stamps.
-
-    Args:
-        index: rising time stamps.
-        source: what they were read from, for the message.
-        expected: the frequency that they must have, if one is known already.
-
-    Raises:
-        UserError: naming the first row that breaks the rhythm.
-    """
-    if expected is None and len(index) < 3:
-        raise UserError(f"{source} has {len(index)} rows; at least 3 are needed to see their frequency")
-    frequency = expected or try_infer_frequency(index) or usual_frequency(index)
-    regular = pd.date_range(index[0], periods=len(index), freq=frequency)
-    off = np.flatnonzero(np.asarray(index != regular))
-    if off.size:
-        row = int(off[0])
-        raise UserError(
-            f"{source}, row {row + 1}: {index[row]} where {regular[row]} is due at frequency {frequency!r}; "
-            "time stamps must be regular"
-        )
-    return frequency
-
-
 def usual_frequency(index: Times) -> str:
-    """The frequency that stamps with gaps have as a rule; some of them may still be off its grid.
+    """The frequency that at least 3 rising stamps with gaps have as a rule; some may still be off its grid.
 
     Regular stamps have the frequency that pandas infers. Otherwise the most frequent step decides: where more than
     three in four stamps have the same time of day it is counted in days, business days, weeks, half months, months,
     quarters or years; else it is a fixed step of time.
-
-    Args:
-        index: at least 3 rising time stamps, or steps.
     """
     if not isinstance(index, pd.DatetimeIndex):
         return str(_mode(np.diff(index.to_numpy())))
@@ -178,28 +150,28 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> str:
     at_usual_time = wall % _DAY == _mode(wall % _DAY)
     if 4 * at_usual_time.sum() <= 3 * len(wall):
         return step_name(_mode(np.diff(counts(index))))
-    days = wall[at_usual_time] // _DAY
-    usual = _mode(np.diff(days))
-    weeks, weekdays = np.divmod(days + 3, 7)  # 1970-01-01 was a Thursday
+    days: NDArray[np.int64] = wall[at_usual_time] // _DAY
+    usual, weekdays = _mode(np.diff(days)), _weeks(days)[1]
     if 5 <= usual <= 25 and (half_months := _half_months(days)) is not None:
         return half_months
     if usual >= 28 and (months := _months(days)) is not None:
         return months
-    if usual == 1 and weekdays.max() < 5 and weeks[0] != weeks[-1]:
+    if usual == 1 and are_business_days(_index(days), np.array([0])):
         return "B"
     return f"{usual // 7}W-{_WEEKDAYS[_mode(weekdays)]}" if usual % 7 == 0 else f"{usual}D"
 
 
 def _months(days: NDArray[np.int64]) -> str | None:
     """The frequency in whole months of days of which most are the same day, or weekday, of their months."""
-    in_month, usual = _days_of_month(days), _mode(_days_of_month(days))
-    weekday = _WEEKDAYS[_mode((days + 3) % 7)]
+    in_month = _days_of_month(days)
+    weekday = _WEEKDAYS[_mode(_weeks(days)[1])]
     weekdays = [f"WOM-{week}{weekday}" for week in range(1, 5)]
     if pd.__version__ >= "3":  # which reads the last weekday of a month from text
         weekdays.insert(0, f"LWOM-{weekday}")
-    grids = {alias: _on_grid(days, alias) for alias in ("ME", "BMS", "BME", *weekdays)}
     # the 29th to 31st are no days of all months
-    grids = {"MS": (in_month == usual) & (usual <= 28), **grids}
+    grids = {"MS": (in_month == _mode(in_month)) & (_mode(in_month) <= 28)}
+    for alias in ("ME", "BMS", "BME", *weekdays):
+        grids[alias] = Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
     best = max(grids, key=lambda alias: int(grids[alias].sum()))  # the first of those that fit as many
     chosen = grids[best]
     if chosen.sum() < 3 or (4 * chosen.sum() <= 3 * len(days) if best in weekdays else 2 * chosen.sum() <= len(days)):
@@ -227,54 +199,34 @@ def _half_months(days: NDArray[np.int64]) -> str | None:
     return f"SMS-{pair[1] - pair[0] + 1}"
 
 
-def regularity(index: Times) -> str:
-    """Advice on rising time stamps, or steps, that are on no grid: not all months have a 29th or 30th."""
-    advice = "time stamps must be regular, though some may be missing"
-    if not isinstance(index, pd.DatetimeIndex) or len(index) < 3:
-        return advice
-    days = wall_times(index) // _DAY
-    in_month, months = _days_of_month(days), days.view("M8[D]").astype("M8[M]")
-    numbers: NDArray[np.int64] = months.astype(np.int64)
-    usual, step = _mode(in_month), _mode(np.diff(numbers))
-    lengths = ((months + 1).astype("M8[D]") - months.astype("M8[D]")).astype(np.int64)
-    if usual not in (29, 30) or step < 1 or 3 * (in_month == np.minimum(usual, lengths)).sum() <= 2 * len(days):
-        return advice
-    rhythm = {1: "monthly", 3: "quarterly", 12: "yearly"}.get(step, f"{step} months apart")
-    return (
-        f"they look {rhythm} on day {usual}, which not every month has: date all of them on the first or on the last "
-        "day of their months"
-    )
-
-
 def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """`(S,)` whether a series has 3 rows or more but never two that follow each other on the grid.
-
-    Args:
-        coordinates: `(rows,)` of series end to end, rising within each.
-        begin: `(S,)` the first row of each.
-    """
+    """`(S,)` whether a series has 3 rows or more but never two that follow each other on the grid."""
     follows = np.concatenate([[False], coordinates[1:] - coordinates[:-1] <= 1])
     follows[begin] = False
     coarser: NDArray[np.bool_] = ~np.logical_or.reduceat(follows, begin)
     return coarser & (np.diff(begin, append=len(coordinates)) > 2)
 
 
+def on_business_days(index: Times) -> bool:
+    """Whether no stamp is on a weekend."""
+    return bool(np.is_busday(_days(index)).all())
+
+
 def are_business_days(index: Times, begin: NDArray[np.int64]) -> bool:
     """Whether no stamp is on a weekend though some series goes on in another week."""
-    days = _days(index)
-    weeks = (days.astype(np.int64) + 3) // 7  # 1970-01-01 was a Thursday
+    weeks = _weeks(_days(index).astype(np.int64))[0]
     ends = np.append(begin[1:], len(index)) - 1
-    return bool(np.is_busday(days).all() and np.any(weeks[begin] != weeks[ends]))
+    return on_business_days(index) and bool(np.any(weeks[begin] != weeks[ends]))
 
 
 def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]:
     """`(S,)` whether a series of 3 rows or more is regular on business days, over a weekend."""
     rows, days = np.diff(begin, append=len(index)), _days(index)
-    no_weekend = np.logical_and.reduceat(np.is_busday(days), begin)
     first, last = days[begin], days[begin + rows - 1]
-    spans_weekend = (last - first).astype(np.int64) >= rows
-    is_business: NDArray[np.bool_] = no_weekend & spans_weekend & (np.busday_count(first, last) == rows - 1)
-    return is_business & (rows > 2)
+    are_business: NDArray[np.bool_] = np.logical_and.reduceat(np.is_busday(days), begin) & (rows > 2)
+    are_business &= (last - first).astype(np.int64) >= rows
+    are_business &= np.busday_count(first, last) == rows - 1
+    return are_business
 
 
 def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -282,10 +234,6 @@ def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64
 
     Rows that are missing by chance leave a step of k between two others with a probability of at most
     (k - 1)^(k - 1) / k^k, however many are missing, and the same again only with the product.
-
-    Args:
-        coordinates: `(rows,)` of series end to end, rising within each.
-        begin: `(S,)` the first row of each.
 
     Returns:
         `(runs, 2)` the first row and the last that come so long after the rows before them.
@@ -307,6 +255,11 @@ def _days(index: Times) -> NDArray[np.datetime64]:
     return np.asarray(index.tz_localize(None)).astype("M8[D]")
 
 
+def _weeks(days: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of weeks, and of days in them; 1970-01-01 was a Thursday."""
+    return np.divmod(days + 3, 7)
+
+
 def _days_of_month(days: NDArray[np.int64]) -> NDArray[np.int64]:
     dates = days.view("M8[D]")
     numbers: NDArray[np.int64] = (dates - dates.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
@@ -315,11 +268,6 @@ def _days_of_month(days: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _index(days: NDArray[np.int64]) -> pd.DatetimeIndex:
     return pd.DatetimeIndex(days.view("M8[D]").astype("M8[ns]"))
-
-
-def _on_grid(days: NDArray[np.int64], alias: str) -> NDArray[np.bool_]:
-    is_on: NDArray[np.bool_] = Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
-    return is_on
 
 
 def _mode(steps: NDArray[np.int64]) -> int:

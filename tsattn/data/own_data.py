@@ -10,11 +10,11 @@ from typing_extensions import override
 
 from tsattn.data.continued import with_future
 from tsattn.data.datamodule import ForecastDataModule, FrameSource, WindowOptions
-from tsattn.data.mapped.panel_folder import is_panel_folder
+from tsattn.data.mapped import is_panel_folder
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
-from tsattn.data.splits import AllRows, ByCount, LastTenth, SplitRule, asked_rule
+from tsattn.data.splits import ByCount, LastTenth, Split, SplitRule, asked_rule
 from tsattn.data.table_options import TableOptions, TextFormat
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
@@ -85,19 +85,16 @@ class FrameDataModule(ForecastDataModule):
     frame.
 
     Args:
-        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__`` or ``__dataframe__``.
+        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
         name: the name of the data set, as run folders and tables show it.
         **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
-
-    Attributes:
-        future: a file of ids, time stamps and future covariates after the end of each series; None where the data have
-            them themselves.
 
     Raises:
         UserError: for an option that is not valid.
     """
 
     options = DataOptions
+    source: FrameSource
 
     def __init__(self, frame: Any, name: str = "frame", **options: Any) -> None:
         given = DataOptions(**options)
@@ -107,19 +104,13 @@ class FrameDataModule(ForecastDataModule):
             self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
 
     @property
-    def frames(self) -> FrameSource:
-        """The source: what it reads, and how."""
-        assert isinstance(self.source, FrameSource)
-        return self.source
-
-    @property
     def future(self) -> Any:
-        """The file of future covariates, see above."""
-        return self.frames.future
+        """A file of ids, time stamps and future covariates after the end of each series; None if the data have them."""
+        return self.source.future
 
     @future.setter
     def future(self, given: Any) -> None:
-        self.frames.future = given
+        self.source.future = given
 
 
 class CSVDataModule(FrameDataModule):
@@ -156,25 +147,26 @@ class MappedDataModule(CSVDataModule):
         super().__init__(path, **options)
         self.folder = self.path.with_name(f"{self.path.name}.panel") if folder is None else Path(folder)
         self.verify = verify
-        self.source = _Converted(self)
+        self.source = _Converted(self.path, self.source.reader, folder=self.folder, verify=verify)
 
 
+@dataclass
 class _Converted(FrameSource):
-    """The table of a `MappedDataModule`, converted if need be."""
+    """A table that is converted if need be, once for any task; or the folder that one was converted to."""
 
-    def __init__(self, data: MappedDataModule) -> None:
-        super().__init__(data.path, data.frames.reader)
-        self.path, self.folder, self.verify = data.path, data.folder, data.verify
+    table: Path
+    folder: Path | None = None
+    verify: bool = False
 
     @override
     def load(self) -> Panel:
-        folder = None if is_panel_folder(self.path) else self.folder
-        panel = self.reader.converted(self.path, folder, verify=self.verify)
+        folder = None if is_panel_folder(self.table) else self.folder
+        panel = self.reader.converted(self.table, folder, verify=self.verify)
         return panel if self.future is None else with_future(panel, self.future, self.reader.text)
 
     @override
     def for_task(self, task: Task) -> _Converted:
-        return self  # it is converted once, for any
+        return self
 
 
 class PanelDataModule(FrameDataModule):
@@ -187,7 +179,7 @@ class PanelDataModule(FrameDataModule):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
-        self.source = _Given(None, self.frames.reader)
+        self.source = _Given(None, self.source.reader)
         if all(options.get(name) is None for name in _SPLIT):
             self.rule = LastTenth(self.context_length, self.prediction_length)
 
@@ -202,7 +194,7 @@ class PanelDataModule(FrameDataModule):
         """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
         panel = self.panel
         assert panel is not None
-        whole = [AllRows().split(panel.time_of(number)) for number in range(len(panel))]
+        whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
         return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
 
 

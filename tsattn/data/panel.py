@@ -22,10 +22,8 @@ from tsattn.errors import UserError
 
 __all__ = ["Panel"]
 
-_OF_ROWS = ("values", "weights", "past_covariates", "future_covariates")
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
 
@@ -42,8 +40,8 @@ class Panel:
         past_names: their P columns.
         future_covariates: `(rows, F)` float64 covariates known for the future too, NaN where missing; None without.
         future_names: their F columns.
-        ahead: `(sum of steps ahead, F)` float64 values of the future covariates after the last row of each series,
-            laid end to end; None without future covariates.
+        ahead: `(sum of steps ahead, F)` float64 future covariates after the last row of each series, end to end; None
+            without.
         ahead_starts: `(S + 1,)` int64 first row of each series in `ahead`, and its length.
         static: `(S, K)` int64 numbers of the categories of each series, -1 for one not seen in training; None without.
         static_names: their K columns.
@@ -63,16 +61,16 @@ class Panel:
     time: Times
     starts: NDArray[np.int64]
     values: NDArray[np.float64]
-    past_covariates: NDArray[np.float64] | None
-    past_names: tuple[str, ...]
-    future_covariates: NDArray[np.float64] | None
-    future_names: tuple[str, ...]
-    ahead: NDArray[np.float64] | None
+    past_covariates: NDArray[np.float64] | None = None
+    past_names: tuple[str, ...] = ()
+    future_covariates: NDArray[np.float64] | None = None
+    future_names: tuple[str, ...] = ()
+    ahead: NDArray[np.float64] | None = None
     ahead_starts: NDArray[np.int64]
-    static: NDArray[np.int64] | None
-    static_names: tuple[str, ...]
-    static_categories: tuple[tuple[str, ...], ...]
-    is_wide: bool
+    static: NDArray[np.int64] | None = None
+    static_names: tuple[str, ...] = ()
+    static_categories: tuple[tuple[str, ...], ...] = ()
+    is_wide: bool = False
     id_name: str = "unique_id"
     time_name: str = "ds"
     weights: NDArray[np.float64] | None = None
@@ -95,11 +93,11 @@ class Panel:
         return is_mapped(self.values)
 
     def time_of(self, series: int) -> Times:
-        """The time stamps of a series, which is given by its number."""
+        """The time stamps of the series with this number."""
         return self.time[self.starts[series] : self.starts[series + 1]]
 
     def future_time(self, series: int, horizon: int) -> Times:
-        """The `horizon` time stamps, or steps, after the last row of a series, which is given by its number."""
+        """The `horizon` time stamps, or steps, after the last row of the series with this number."""
         return self.future_times(np.array([series]), horizon)
 
     def future_times(self, numbers: NDArray[np.int64], horizon: int) -> Times:
@@ -127,41 +125,29 @@ class Panel:
         future: Sequence[str] | None = None,
         static: Sequence[str] | None = None,
     ) -> Panel:
-        """Keep these columns, in this order; all where None is given.
-
-        Raises:
-            ValueError: for a column that the panel has not got.
-        """
+        """Keep these columns, in this order; all where None is given. ValueError for one that is not there."""
         changed: dict[str, Any] = {}
         for wanted, names, parts in (
             (channels, "channels", ("values", "weights")),
             (past, "past_names", ("past_covariates",)),
             (future, "future_names", ("future_covariates", "ahead")),
+            (static, "static_names", ("static",)),
         ):
             if wanted is not None:
                 columns = [getattr(self, names).index(name) for name in wanted]
                 changed[names] = tuple(wanted)
                 for part in parts:
-                    array = getattr(self, part)
-                    has_none = array is None or (part != "values" and not columns)
-                    changed[part] = None if has_none else columns_of(array, columns)
-        if static is not None:
-            columns = [self.static_names.index(name) for name in static]
-            changed["static"] = self.static[:, columns] if self.static is not None and columns else None
-            changed["static_names"] = tuple(static)
-            changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
+                    array = getattr(self, part) if columns or part == "values" else None
+                    changed[part] = None if array is None else columns_of(array, columns)
+                if names == "static_names":
+                    changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
         panel = replace(self, **changed)
         kept = {*panel.past_names, *panel.future_names}
-        return replace(
-            panel, covariate_categories={name: own for name, own in self.covariate_categories.items() if name in kept}
-        )
+        known = {name: own for name, own in self.covariate_categories.items() if name in kept}
+        return replace(panel, covariate_categories=known)
 
     def until(self, ends: NDArray[np.int64]) -> Panel:
-        """Cut each series at a row; known values of the future covariates after it become its future.
-
-        Args:
-            ends: `(S,)` rows of each series to keep, at least 1.
-        """
+        """Cut each series at a row `ends (S,)`, at least 1; future covariates known after it become its future."""
         cut = self._part(np.arange(len(self)), np.zeros_like(ends), ends)
         if self.future_covariates is None or self.ahead is None:
             return cut
@@ -176,16 +162,13 @@ class Panel:
     def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
         """Cut the end of each series: its last rows, and those before them that impute what is missing in the first.
 
-        Args:
-            rows: of all series, or of each.
-            seasons: lengths of seasons; of each place in one whose target is missing at first, the last known value is
-                kept, too.
+        Of each place in a season whose target is missing at first, the last known value is kept, too.
         """
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
         covariates = [part for part in (self.past_covariates, self.future_covariates) if part is not None]
-        for part in (self.values, *covariates):
-            for season in (1, *seasons) if part is self.values else (1,):
+        for part, lengths in ((self.values, (1, *seasons)), *((part, (1,)) for part in covariates)):
+            for season in lengths:
                 places = np.minimum(first[:, None] + np.arange(season), self.lengths[:, None] - 1)
                 missing = np.isnan(part[self.starts[:-1, None] + places])
                 for number in np.flatnonzero(missing.any(axis=(1, 2)) & (first > 0)):
@@ -197,7 +180,7 @@ class Panel:
         return self._part(np.arange(len(self)), begin, self.lengths)
 
     def take(self, numbers: NDArray[np.int64]) -> Panel:
-        """Some of the series, given by rising numbers."""
+        """Some of the series, given by their numbers."""
         part = self._part(numbers, np.zeros(len(numbers), np.int64), self.lengths[numbers])
         steps = np.diff(self.ahead_starts)[numbers]
         return replace(
@@ -209,36 +192,21 @@ class Panel:
         )
 
     def channels_as_series(self) -> Panel:
-        """Make each channel of a wide table a series, sorted by name, with one channel ``y`` and all covariates.
-
-        Raises:
-            UserError: if the table was not wide.
-        """
+        """Make each channel of a wide table a series, sorted by name, with one channel ``y`` and all covariates."""
         if not self.is_wide:
             raise UserError("the table has series already; only the channels of a wide table become series")
         order = np.argsort(np.array(self.channels, dtype=object))
-        S = len(order)
-
-        def repeated(part: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if part is None else np.tile(part, (S, 1))
-
-        def stacked(part: NDArray[Any]) -> NDArray[Any]:
-            return np.ascontiguousarray(part.T[order]).reshape(-1, 1)
-
+        columns: dict[str, Any] = {"values": self.values}
+        if self.weights is not None:
+            columns["weights"] = self.weights
+        first: Any = {name: part[:, :1] for name, part in columns.items()}
+        stacked: Any = {name: np.ascontiguousarray(part.T[order]).reshape(-1, 1) for name, part in columns.items()}
         return replace(
-            self,
+            replace(self, **first).take(np.zeros(len(order), np.int64)),
             ids=tuple(self.channels[number] for number in order),
             channels=("y",),
-            time=self.time.take(np.tile(np.arange(len(self.time)), S)),
-            starts=np.arange(S + 1) * len(self.values),
-            values=stacked(self.values),
-            weights=None if self.weights is None else stacked(self.weights),
-            past_covariates=repeated(self.past_covariates),
-            future_covariates=repeated(self.future_covariates),
-            ahead=repeated(self.ahead),
-            ahead_starts=np.arange(S + 1) * int(self.ahead_starts[-1]),
-            static=repeated(self.static),
             is_wide=False,
+            **stacked,
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -263,9 +231,11 @@ class Panel:
 
     def named_columns(self) -> dict[str, Any]:
         """The columns of `to_frame`, by the arguments of `tsattn.data.table_options.Columns`."""
-        names = {"time_column": self.time_name, "target": self.channels, "static": self.static_names}
-        covariates = {"past_covariates": self.past_names, "future_covariates": self.future_names}
-        return {"id_column": None if self.is_wide else self.id_name, **names, **covariates}
+        return {
+            **{"id_column": None if self.is_wide else self.id_name, "time_column": self.time_name},
+            **{"target": self.channels, "static": self.static_names},
+            **{"past_covariates": self.past_names, "future_covariates": self.future_names},
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle arrays in files as the places where they lie."""
@@ -282,8 +252,9 @@ class Panel:
         """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
         begin, lengths = self.starts[:-1][numbers] + first, end - first
         time = runs_of(time_numbers(self.time), begin, lengths)
-        arrays: dict[str, Any] = {name: part for name in _OF_ROWS if (part := getattr(self, name)) is not None}
-        arrays = {name: runs_of(part, begin, lengths) for name, part in arrays.items()}
+        names = "values", "weights", "past_covariates", "future_covariates"
+        there = {name: part for name in names if (part := getattr(self, name)) is not None}
+        arrays: Any = {name: runs_of(part, begin, lengths) for name, part in there.items()}
         return replace(
             self,
             time=times_of(time, time_unit(self.time), getattr(self.time, "tz", None)),

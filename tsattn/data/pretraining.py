@@ -8,8 +8,8 @@ Sources: KernelSynth and TSMixup, Ansari et al., *Chronos: Learning the Language
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,20 +23,15 @@ from typing_extensions import override
 from tsattn.batch import Batch, WindowUnits
 from tsattn.data.datamodule import ForecastDataModule, Source
 from tsattn.data.panel import Panel
-from tsattn.data.public.cards import CARDS, card_of
-from tsattn.data.public.co2 import CO2DataModule
-from tsattn.data.public.public_data import PublicDataModule
+from tsattn.data.public.cards import card_of
+from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
 from tsattn.data.splits import ByCount
 from tsattn.errors import UserError, whole_number
 
-__all__ = [
-    *("PretrainingDataModule", "composed_covariance", "kernel_covariances", "mixed_series", "own_scale"),
-    *("seasonal_covariance", "seasonal_series", "shortened", "synthetic_series"),
-]
+__all__ = ["PretrainingDataModule", "mixed_series", "seasonal_series", "synthetic_series"]
 
 Table: TypeAlias = NDArray[np.float64]
 
-_EMBEDDED = "co2"
 _LEAST_SPREAD = 1e-3  # standard deviation of a context, over that of its series, below which it counts as so large
 _MOST_PARTS, _CONCENTRATION, _ROWS = 3, 1.5, (1, 2, 3, 6)  # of a mixture: parts, Dirichlet weights, rows averaged
 
@@ -95,7 +90,7 @@ class PretrainingDataModule(ForecastDataModule):
         seasonal: int = 4000,
         mixed: int = 2000,
         length: int = 1024,
-        public: Sequence[str] = ("weather", "exchange_rate", "national_illness", _EMBEDDED),
+        public: Sequence[str] = ("weather", "exchange_rate", "national_illness", "co2"),
         root: str | None = None,
         data_seed: int = 1,
         shortened: float = 0.5,
@@ -103,20 +98,17 @@ class PretrainingDataModule(ForecastDataModule):
         **sizes: Any,
     ) -> None:
         source, rule = _Pretraining(self), ByCount(prediction_length, prediction_length)
-        super().__init__(
-            "pretraining", source, rule, context_length=context_length, prediction_length=prediction_length, **sizes
-        )
+        sizes |= {"context_length": context_length, "prediction_length": prediction_length}
+        super().__init__("pretraining", source, rule, **sizes)
         self.synthetic = whole_number("synthetic", synthetic, least=0)
         self.seasonal = whole_number("seasonal", seasonal, least=0)
         self.mixed = whole_number("mixed", mixed, least=0)
         self.length = whole_number("length", length)
-        self.public = tuple(public)
+        self.public = {name: card_of(name) for name in public}
         self.root = root
         self.data_seed = whole_number("data_seed", data_seed, least=0)
         self.shortened = shortened
         self.shortest = whole_number("shortest", shortest)
-        for name in self.public:
-            card_of(name)
         least = context_length + 3 * prediction_length
         if length < least:
             raise UserError(
@@ -132,37 +124,41 @@ class PretrainingDataModule(ForecastDataModule):
         if self.shortest > context_length:
             raise UserError(f"shortest must be at most context_length {context_length}, not {shortest}")
 
+    def mixed_from(self) -> dict[str, ForecastDataModule]:
+        """The public data sets by their names, numbers that stand for missing values masked."""
+        return {
+            name: PublicDataModule(name, self.root, clean=bool(card.sentinels)) if card.file else CO2DataModule()
+            for name, card in (self.public.items() if self.mixed else ())
+        }
+
     def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Shorten and scale training windows (called by the Trainer)."""
         is_training = self.trainer is not None and self.trainer.training
         return own_scale(shortened(batch, self.shortened, self.shortest)) if is_training else batch
 
 
+@dataclass
 class _Pretraining(Source):
     """The series that a `PretrainingDataModule` describes."""
 
-    def __init__(self, data: PretrainingDataModule) -> None:
-        self.data = data
+    data: PretrainingDataModule
 
     @override
     def prepare(self) -> None:
-        for name in self.data.public if self.data.mixed else ():
-            self._public(name).prepare_data()
+        for public in self.data.mixed_from().values():
+            public.prepare_data()
 
     @override
     def load(self) -> Panel:
-        data = self.data
+        data, sources = self.data, {}
+        for name, public in data.mixed_from().items():  # the training rows of each channel
+            panel = public.source.load()
+            sources[name] = [*panel.values[: public.rule.split(panel.time).train_end].T]
         series = [
             *synthetic_series(data.synthetic, data.length, seed=data.data_seed),
             *seasonal_series(data.seasonal, data.length, seed=data.data_seed),
+            *(mixed_series(sources, data.mixed, data.length, seed=data.data_seed) if sources else ()),
         ]
-        if data.mixed:
-            sources: dict[str, list[Table]] = {}
-            for name in data.public:  # the training rows of each channel
-                public = self._public(name)
-                panel = public.source.load()
-                sources[name] = [*panel.values[: public.rule.split(panel.time).train_end].T]
-            series += mixed_series(sources, data.mixed, data.length, seed=data.data_seed)
         lengths = [len(one) for one in series]
         digits = len(str(len(series)))
         return Panel(
@@ -172,16 +168,7 @@ class _Pretraining(Source):
             time=pd.Index(np.concatenate([np.arange(length) for length in lengths])),
             starts=np.concatenate([[0], np.cumsum(lengths)]),
             values=np.concatenate(series)[:, None],
-            past_covariates=None,
-            past_names=(),
-            future_covariates=None,
-            future_names=(),
-            ahead=None,
             ahead_starts=np.zeros(len(series) + 1, np.int64),
-            static=None,
-            static_names=(),
-            static_categories=(),
-            is_wide=False,
         )
 
     @override
@@ -192,19 +179,11 @@ class _Pretraining(Source):
             "`benchmarks/chronos_tiny.py export`"
         )
 
-    def _public(self, name: str) -> ForecastDataModule:
-        if name == _EMBEDDED:
-            return CO2DataModule()
-        return PublicDataModule(name, self.data.root, clean=bool(CARDS[name].sentinels))
-
 
 def shortened(batch: Batch, share: float, shortest: int) -> Batch:
-    """Mask the front of some contexts, at random from torch's generator.
+    """Mask the front of a share of the contexts `(B, L, C)`, at random from torch's generator.
 
-    Args:
-        batch: `past (B, L, C)`.
-        share: the probability that a window is shortened.
-        shortest: steps; all lengths up to L come, short ones as often as they are few in proportion.
+    All lengths from `shortest` to L come, short ones as often as they are few in proportion.
     """
     B, L = batch.past.shape[:2]
     if not share:
@@ -235,39 +214,73 @@ def own_scale(batch: Batch) -> Batch:
 def synthetic_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
     """Draw series from Gaussian processes whose covariances are composed at random, one to five kernels of a bank.
 
-    Args:
-        count: of series.
-        length: steps of each.
-        draws: series drawn from each process.
-        seed: decides all of them.
-
-    Returns:
-        `(count, length)`, each of mean 0 and standard deviation 1, the same for the same arguments.
+    Several (`draws`) come from each process. They are `(count, length)`, of mean 0 and standard deviation 1, and the
+    seed decides them.
     """
     parts = kernel_covariances(length)
-    rng = np.random.default_rng(seed)
-    series, filled = np.empty((count, length)), 0
-    diagonal = np.diag_indices(length)
-    while filled < count:
+
+    def process(rng: np.random.Generator) -> Table:
         covariance = composed_covariance(parts, rng)
-        noise = rng.standard_normal((length, draws))
-        variance = float(covariance[diagonal].mean())
-        covariance[diagonal] += _JITTER * variance
-        drawn = _drawn(covariance, noise)
-        if drawn is not None:
-            spread = drawn.std(axis=1, keepdims=True)
-            scaled = (drawn - drawn.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-            part = scaled[spread[:, 0] > _FLAT * np.sqrt(variance)][: count - filled]
-            series[filled : filled + len(part)] = part
-            filled += len(part)
-    return series
+        covariance[np.diag_indices(length)] += _JITTER * float(covariance.diagonal().mean())
+        return covariance
+
+    def of_those_that_vary(series: Table, variance: float, rng: np.random.Generator) -> Table:
+        spread = series.std(axis=1, keepdims=True)
+        scaled = (series - series.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+        varied: Table = scaled[spread[:, 0] > _FLAT * np.sqrt(variance)]
+        return varied
+
+    return _drawn(process, of_those_that_vary, count, (length, draws), seed)
+
+
+def seasonal_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
+    """Draw series from Gaussian processes with the seasons, levels and noise that measured series have.
+
+    The compositions of `synthetic_series` have few seasons that last: products of kernels dim them. Here each process
+    is a sum of a season whose form changes slowly (quasi-periodic), often of a second one, of a smooth level, of short
+    memory (Ornstein-Uhlenbeck) and of noise, each of random weight. Some series are exponentials, which are never
+    negative. For the arguments see `synthetic_series`.
+    """
+
+    def process(rng: np.random.Generator) -> Table:
+        covariance: Table = linalg.toeplitz(seasonal_covariance(length, rng))
+        return covariance
+
+    def some_positive(series: Table, variance: float, rng: np.random.Generator) -> Table:
+        for one in series:
+            if rng.random() < _POSITIVE:
+                one[:] = np.exp(one / one.std() * rng.uniform(0.3, 0.9))
+            one[:] = (one - one.mean()) / one.std()
+        return series
+
+    return _drawn(process, some_positive, count, (length, draws), seed)
+
+
+def _drawn(
+    process: Callable[[np.random.Generator], Table],
+    finish: Callable[[Table, float, np.random.Generator], Table],
+    count: int,
+    size: tuple[int, int],
+    seed: int,
+) -> Table:
+    """Draw series from covariances `(length, length)` that are random, too; `finish` standardises those of each."""
+    rng, drawn, rows = np.random.default_rng(seed), [np.empty((0, size[0]))], 0
+    while rows < count:
+        covariance, noise = process(rng), rng.standard_normal(size)
+        variance = float(covariance.diagonal().mean())
+        try:
+            root = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:  # too close to singular, as products and smooth ones can be
+            continue
+        drawn.append(finish((root @ noise).T, variance, rng))
+        rows += len(drawn[-1])
+    return np.concatenate(drawn)[:count]
 
 
 def kernel_covariances(length: int) -> list[Table]:
     """The kernels that processes are composed of, for `length` steps from 0 to 1.
 
-    Returns:
-        `(length,)` covariances at each distance of a stationary kernel, else `(length, length)`.
+    Each is `(length,)` covariances at each distance of a stationary kernel, else `(length, length)`.
     """
     from sklearn.gaussian_process import kernels  # slow, and this module is imported wherever a configuration is read
 
@@ -289,49 +302,13 @@ def kernel_covariances(length: int) -> list[Table]:
 
 
 def composed_covariance(parts: Sequence[Table], rng: np.random.Generator) -> Table:
-    """Join one to five random parts by `+` or `*` in turn.
-
-    Args:
-        parts: to choose from: `(n,)` covariances at each distance of a stationary process, or `(n, n)`.
-        rng: decides.
-    """
+    """Join one to five random parts, of `kernel_covariances`, by `+` or `*` in turn."""
     chosen = [parts[number] for number in rng.integers(len(parts), size=rng.integers(1, _MOST_KERNELS + 1))]
     first, *others = (part if part.ndim == 2 else linalg.toeplitz(part) for part in chosen)
     whole: Table = first.copy()
     for part in others:
         whole = np.add(whole, part, out=whole) if rng.random() < 0.5 else np.multiply(whole, part, out=whole)
     return whole
-
-
-def _drawn(covariance: Table, noise: Table) -> Table | None:
-    """Series `(draws, n)` of a process; None where it is too close to singular, as products and smooth ones can be."""
-    try:
-        root: Table = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError:
-        return None
-    series: Table = (root @ noise).T
-    return series
-
-
-def seasonal_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
-    """Draw series from Gaussian processes with the seasons, levels and noise that measured series have.
-
-    The compositions of `synthetic_series` have few seasons that last: products of kernels dim them. Here each process
-    is a sum of a season whose form changes slowly (quasi-periodic), often of a second one, of a smooth level, of short
-    memory (Ornstein-Uhlenbeck) and of noise, each of random weight. Some series are exponentials, which are never
-    negative. For the arguments see `synthetic_series`.
-    """
-    rng = np.random.default_rng(seed)
-    series, filled = np.empty((count, length)), 0
-    while filled < count:
-        covariance = seasonal_covariance(length, rng)
-        drawn = _drawn(linalg.toeplitz(covariance), rng.standard_normal((length, draws)))
-        for one in () if drawn is None else drawn[: count - filled]:
-            if rng.random() < _POSITIVE:
-                one = np.exp(one / one.std() * rng.uniform(0.3, 0.9))
-            series[filled] = (one - one.mean()) / one.std()
-            filled += 1
-    return series
 
 
 def seasonal_covariance(length: int, rng: np.random.Generator) -> Table:
@@ -365,22 +342,13 @@ def seasonal_covariance(length: int, rng: np.random.Generator) -> Table:
 
 
 def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int, *, seed: int = 0) -> list[Table]:
-    """Add up stretches of real series, each the mean of a few rows, with random weights.
+    """Add up stretches of real series by data set, each the mean of a few rows, with random weights.
 
     A source is chosen in proportion to the root of its rows, so that large ones do not drown small ones. Averages of
-    neighbouring rows show the seasons of several frequencies.
-
-    Args:
-        sources: the series of each data set.
-        count: of series.
-        length: steps of each, or fewer where a source has fewer.
-        seed: decides all of them.
-
-    Returns:
-        series of mean 0 and standard deviation 1, the same for the same arguments; NaN where a part has no value.
+    neighbouring rows show the seasons of several frequencies. The series have `length` steps, or fewer where a source
+    has fewer, mean 0 and standard deviation 1, and NaN where a part has no value.
     """
-    rng = np.random.default_rng(seed)
-    names = [*sources]
+    rng, names, mixed = np.random.default_rng(seed), [*sources], list[Table]()
     rows = np.sqrt([sum(map(len, sources[name])) for name in names])
 
     def stretch(series: Sequence[Table]) -> Table:
@@ -391,14 +359,12 @@ def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int
         averaged: Table = one[first : first + together * steps].reshape(steps, together).mean(axis=1)
         return averaged
 
-    mixed: list[Table] = []
     while len(mixed) < count:
         parts = [
             stretch(sources[names[rng.choice(len(names), p=rows / rows.sum())]])
             for _ in range(rng.integers(1, _MOST_PARTS + 1))
         ]
-        weights = rng.dirichlet(np.full(len(parts), _CONCENTRATION))
-        steps = min(map(len, parts))
+        weights, steps = rng.dirichlet(np.full(len(parts), _CONCENTRATION)), min(map(len, parts))
         whole = sum(weight * _standardised(part[-steps:]) for weight, part in zip(weights, parts, strict=True))
         series = _standardised(np.asarray(whole))
         if np.isfinite(series).any():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -14,21 +13,19 @@ from numpy.typing import NDArray
 from tsattn.data.assembly import Assembly
 from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times, is_steps
-from tsattn.data.mapped.convert import converted_folder, opened_panel
+from tsattn.data.mapped import converted_folder, opened_panel
 from tsattn.data.matching import in_zone_of_model
 from tsattn.data.panel import Panel
 from tsattn.data.roles import Roles, assigned, collected
-from tsattn.data.stamps import no_times_of
+from tsattn.data.stamps import no_times_of, time_numbers
 from tsattn.data.table_options import TableOptions, given_options
-from tsattn.data.table_rows import Rows, Table, check_rising, future_rows, read_rows
+from tsattn.data.table_rows import Rows, Table, future_rows, read_rows
 from tsattn.data.tables import opened
 from tsattn.data.weights import RowWeights, without_column
 from tsattn.errors import UserError, shown
 from tsattn.task import Task
 
 __all__ = ["TableReader", "panel_from_frame"]
-
-logger = logging.getLogger("tsattn")
 
 
 @dataclass(frozen=True)
@@ -37,16 +34,13 @@ class TableReader(TableOptions):
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
     order: series are sorted by their ids, rows by time. A missing target is NaN; so is everything in the rows that fill
-    a gap in time. What is done to a table beyond that is logged to the logger ``tsattn``: rows sorted by time, gaps
-    filled, values missing, columns not used, series left out that have no value at all (columns of a wide table, unless
-    they are listed), series of the future left out that the table has not got.
+    a gap in time. What is done to a table is logged to the logger ``tsattn``: rows sorted by time, gaps filled, values
+    missing, columns not used; series left out that have no value at all (columns of a wide table, unless they are
+    listed), or that only the future has.
 
     Time may be whole numbers that count steps, in the column of time stamps or as the index of a wide frame of numbers.
-
     With future covariates, the rows of a series after the last one with a target are its future. Rows without a target
-    need not repeat the static columns.
-
-    What is named in `Columns` and said in `TableOptions` it has, too.
+    need not repeat the static columns. Other fields are those of `Columns` and `TableOptions`.
 
     Attributes:
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and every cell must
@@ -72,11 +66,7 @@ class TableReader(TableOptions):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """The reader that arguments of users describe, see `given_options`.
-
-        Raises:
-            UserError: for one that is not valid.
-        """
+        """The reader that arguments of users describe, see `given_options`."""
         return cls(**given_options(given), strict=strict)
 
     @property
@@ -112,19 +102,14 @@ class TableReader(TableOptions):
         return {"weight_column": self.weight_column, **self.weights.plain()} if self.is_weighted else {}
 
     def read(
-        self,
-        table: Any,
-        source: str = "the frame",
-        *,
-        future: Any = None,
-        row_of: Callable[[int], str] | None = None,
+        self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
         """Read the series in a table.
 
         Args:
-            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__`` or
-                ``__dataframe__``; a pandas Series, which is a wide table of one column; a path for `read_table`; or
-                that of a folder that a table was converted to, all columns of which are taken where none are named.
+            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__``; a pandas
+                Series, which is a wide table of one column; a path for `read_table`; or that of a folder that a table
+                was converted to, all columns of which are taken where none are named.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
@@ -143,7 +128,7 @@ class TableReader(TableOptions):
             given = replace(given, frequency="D")  # whole numbers are no dates here
         rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
-            check_rising(rows)
+            _refuse_falling(rows)
             if not self.allow_missing:
                 _refuse_missing(rows, roles)
         parts = [rows]
@@ -212,19 +197,27 @@ def panel_from_frame(
     return TableReader(**options).read(table, source, future=future, row_of=row_of)
 
 
-def _refuse_missing(rows: Rows, roles: Roles) -> None:
-    """Refuse a missing value in the rows of a series up to its last target.
+def _refuse_falling(rows: Rows) -> None:
+    """Refuse rows of a series whose time stamps do not rise in the order given."""
+    order = np.argsort(rows.series, kind="stable")
+    steps, is_same = np.diff(time_numbers(rows.time)[order]), np.diff(rows.series[order]) == 0
+    if (falls := np.flatnonzero((steps <= 0) & is_same)).size:
+        at = int(falls[order[falls + 1].argmin()])
+        row, what = int(order[at + 1]), "goes back behind" if steps[at] else "repeats"
+        of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
+        raise UserError(
+            f"{rows.where(row)}: time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
+        )
 
-    Raises:
-        UserError: naming the row.
-    """
-    parts = np.concatenate([rows.values, rows.past, rows.known], axis=1)
-    missing: NDArray[np.bool_] = np.isnan(parts)
+
+def _refuse_missing(rows: Rows, roles: Roles) -> None:
+    """Refuse a missing value in the rows of a series up to its last target."""
+    missing: NDArray[np.bool_] = np.isnan(np.concatenate([rows.values, rows.past, rows.known], axis=1))
     if roles.future:
         is_known = ~np.isnan(rows.values).all(axis=1)
         last = np.full(len(rows.names), -1)
         np.maximum.at(last, rows.series[is_known], np.flatnonzero(is_known))
-        missing &= (np.arange(len(parts)) <= last[rows.series])[:, None]
+        missing &= (np.arange(len(missing)) <= last[rows.series])[:, None]
     if missing.any():
         row, column = np.argwhere(missing)[0].tolist()
         name = shown((*roles.target, *roles.past, *roles.future)[column])

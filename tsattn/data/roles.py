@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,19 +68,22 @@ def assigned(
     roles = replace(find_roles(frame, source, replace(columns, time_column=time_column)), weight=weight)
     every_target = columns.target is None
     if roles.is_wide and every_target:
-        frame = _without_saved_index(frame, roles, source)
+        # what is left of the index of a frame that was saved
+        named, rows = {name for _, name in roles.named}, np.arange(len(frame))
+        for name in (name for name in frame.columns if is_nameless(name) and name not in named):
+            if pd.api.types.is_integer_dtype(frame[name].dtype) and np.array_equal(frame[name].to_numpy(), rows):
+                says = "%s: column %s counts the rows, as a saved index does; it is not used"
+                logger.warning(says, source, shown(repr(name)))
+                frame = frame.drop(columns=name)
     return frame, check_roles(frame, source, roles, every_target=every_target)
 
 
 def plain_frame(
     table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, str | None]:
-    """Put a table over a plain index, its column names text, ids and time stamps in columns.
+    """Put a table over a plain index, its column names text, ids and time stamps in columns; and name that of time.
 
     With `allow_steps` an index of whole numbers beside columns of numbers alone counts steps.
-
-    Returns:
-        the frame, and the column of time stamps if it was named or was the index.
     """
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns, index = frame.columns, frame.index
@@ -89,45 +91,37 @@ def plain_frame(
         raise UserError(f"{source} has two columns {shown(columns[columns.duplicated()][0])}")
     known = {time_column, id_column, *(id_column or "").split("/"), *TIME_COLUMNS, *sum(_LONG_TABLES, ())}
     levels = [name for name in index.names if name in known and name is not None and name not in columns]
-    is_time = isinstance(index, pd.DatetimeIndex | pd.PeriodIndex)
-    # a long table has its time in a column, whatever its index
-    is_long = id_column is not None or _usual_names(columns) is not None
-    rival = None if is_long else next((name for name in TIME_COLUMNS if name in columns), None)
+    stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+    is_time = isinstance(stamps, pd.DatetimeIndex)
     is_alone = False  # the column that is called like time stamps: values then, if the index has them
-    if is_time and time_column in columns:
+    if isinstance(stamps, pd.DatetimeIndex) and time_column in columns:
         levels = []  # the index is no column
-    elif is_time and time_column is None and rival is not None:
-        if _are_times(frame[rival], index):
+    elif isinstance(stamps, pd.DatetimeIndex) and time_column is id_column is None and not {*ID_COLUMNS} & {*columns}:
+        # a long table has its time in a column, whatever its index
+        rival = next((name for name in TIME_COLUMNS if name in columns), None)
+        if rival is not None and _are_times(frame[rival], stamps):
             levels = []
-        elif len(columns) == 1:
-            is_alone = True
+        elif rival is not None and len(columns) > 1:
+            says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
+            raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
         else:
-            raise UserError(
-                f"{source} has time stamps as its index and a column {shown(rival)} that differs from them; give "
-                f"time_column {shown(repr(rival))} if that is the time, or rename that column if the index is"
-            )
+            is_alone = rival is not None
     has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
     if levels and not is_alone:
         frame = frame.reset_index(level=levels)
     elif is_alone or (not has_time and (time_column is None or index.name is None)):
-        is_step = allow_steps and _counts_steps(frame) and not {id_column, *ID_COLUMNS} & {*columns}
-        if is_time or is_step:
+        are_numbers = len(columns) > 0 and all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
+        is_step = pd.api.types.is_integer_dtype(index) and index.is_unique and are_numbers and allow_steps
+        if is_time or (is_step and not {id_column, *ID_COLUMNS} & {*columns}):
             own = None if index.name is None or str(index.name) in columns else str(index.name)
             free = next(name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
             time_column = time_column or own or free
-            stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
             frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
     return with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
 
 
-def _usual_names(columns: Collection[str]) -> tuple[str, str, str] | None:
-    """The columns of a long table that need no naming, of the kind that these are; None of others."""
-    return next((names for names in _LONG_TABLES if names[0] in columns), None)
-
-
-def _are_times(column: pd.Series, index: pd.Index) -> bool:
-    """Whether a column holds the time stamps of the index, maybe as text."""
-    stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else pd.DatetimeIndex(index)
+def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
+    """Whether a column holds these time stamps, maybe as text."""
     if isinstance(column.dtype, pd.PeriodDtype):
         column = column.dt.to_timestamp()
     elif not pd.api.types.is_datetime64_any_dtype(column.dtype):
@@ -136,37 +130,15 @@ def _are_times(column: pd.Series, index: pd.Index) -> bool:
     return bool((read == (stamps.tz_localize("UTC") if stamps.tz is None else stamps)).all())
 
 
-def _counts_steps(frame: pd.DataFrame) -> bool:
-    is_number = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
-    return bool(pd.api.types.is_integer_dtype(frame.index) and frame.index.is_unique and is_number and all(is_number))
-
-
 def is_nameless(column: str) -> bool:
     """Whether a file gives the column no name; pandas then makes one up."""
     return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
 
 
-def _without_saved_index(frame: pd.DataFrame, roles: Roles, source: str) -> pd.DataFrame:
-    """Leave out what is left of the index of a frame that was saved: it counts the rows, and has no name."""
-    named = {roles.time, *roles.past, *roles.future, *roles.static, roles.weight}
-    rows = np.arange(len(frame))
-
-    def is_saved(name: str) -> bool:
-        is_free = is_nameless(name) and name not in named and pd.api.types.is_integer_dtype(frame[name].dtype)
-        return is_free and np.array_equal(frame[name].to_numpy(), rows)
-
-    saved = [*filter(is_saved, frame.columns)]
-    for name in saved:
-        logger.warning(
-            "%s: column %s counts the rows, as a saved index does; it is not used", source, shown(repr(name))
-        )
-    return frame.drop(columns=saved)
-
-
 def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
     """The roles that were named; id, time and target columns are found by their usual names where none are."""
     columns, id_column, target = set(frame.columns), named.id_column, named.target
-    usual = _usual_names(columns)
+    usual = next((names for names in _LONG_TABLES if names[0] in columns), None)
     if id_column is None and usual is not None:
         id_column = usual[0]
     times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
@@ -175,17 +147,13 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
     if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
-        raise UserError(
-            f"no time column found in {source} (columns: {_listed(frame)}). Name it: --data.time_column NAME "
-            "(Python: time_column=NAME)"
-        )
+        mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
+        raise UserError(f"no time column found in {source} (columns: {_listed(frame)}). {mend}")
     if target is None and id_column is not None:
-        target = next(((names[2],) for names in _LONG_TABLES if names[2] in columns), None)
+        target = next(((name,) for name in _TARGETS if name in columns), None)
         if target is None:
-            raise UserError(
-                f"{source} is a long table without a column y or target; name the target; its columns are "
-                f"{_listed(frame)}"
-            )
+            says = "is a long table without a column y or target; name the target; its columns are"
+            raise UserError(f"{source} {says} {_listed(frame)}")
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
     return Roles(id_column, time, tuple(target or ()), *covariates)
 
@@ -193,40 +161,28 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
 def check_roles(
     frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
 ) -> Roles:
-    """The roles once every column is known to have one at most; those without a role are logged.
+    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets.
 
-    Args:
-        frame: the table, of which only the names of the columns are looked at.
-        source: what the table is, for messages.
-        roles: the columns named or found.
-        every_target: whether all columns of a wide table without another role are targets.
-        needs_target: whether the table must have a target.
+    No cell is looked at. Columns without a role are logged.
     """
-    named = roles.named
     columns, role_of = set(frame.columns), dict[str, str]()
-    for role, name in named:
+    for role, name in roles.named:
         if name not in columns:
             hint = did_you_mean(shown(name), map(shown, frame.columns))
             raise UserError(f"{source} has no {role} column {shown(name)}{hint}; its columns are {_listed(frame)}")
         if name in role_of:
-            raise UserError(
-                f"column {shown(name)} of {source} is named as {role_of[name]} and as {role}; a column has one role"
-            )
+            both = f"{role_of[name]} and as {role}"
+            raise UserError(f"column {shown(name)} of {source} is named as {both}; a column has one role")
         role_of[name] = role
-    for role, name in named[: 1 if roles.id is None else 2]:
-        if name in _OUTPUTS or re.fullmatch(r"0?\.\d+", name):
-            raise UserError(
-                f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}, but forecasts "
-                f"have a column of that name; rename it (so are {one_of(_OUTPUTS)} and levels such as 0.5)"
-            )
+        if role in ("id", "time") and (name in _OUTPUTS or re.fullmatch(r"0?\.\d+", name)):
+            holds = f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}"
+            raise UserError(f"{holds}, but forecasts have a column of that name; rename it")
     joined = id_columns(roles.id, columns - {roles.id})
     rest = tuple(name for name in frame.columns if name not in role_of and name not in joined)
-    if roles.id is None and every_target:
+    if roles.is_wide and every_target:
         if nameless := [name for name in rest if is_nameless(name)]:
-            raise UserError(
-                f"column {nameless[0]!r} of {source} has no name in the file and does not count its rows, so that it "
-                "is neither a series nor a saved index; name it, remove it, or list the targets"
-            )
+            says = "has no name in the file; name it, remove it, or list the targets"
+            raise UserError(f"column {nameless[0]!r} of {source} {says}")
         if len(rest) > 1 and (usual := next((name for name in _TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
             raise UserError(
@@ -235,8 +191,7 @@ def check_roles(
             )
         roles = replace(roles, target=rest)
     elif rest:
-        names = one_of(map(shown, rest))
-        what = f"column {names} is" if len(rest) == 1 else f"columns {names} are"
+        what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
         logger.warning("%s: %s not used (covariates are used if they are named)", source, what)
     if needs_target and not roles.target:
         raise UserError(f"{source} has no target column; its columns are {_listed(frame)}")
@@ -264,20 +219,18 @@ def collected(
     """
     if not is_lazy(table):
         return table
-    lazy = nw.from_native(table)
     try:
-        schema = lazy.collect_schema()
+        schema = nw.from_native(table).collect_schema()
+        empty = with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
+        roles = replace(find_roles(empty, source, columns), weight=weight)
+        with quiet():  # what is not used is not computed
+            roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
+        names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
+        used = [name for name in names if name in schema]
+        if nested := [name for name in used if schema[name].is_nested()]:
+            raise UserError(f"column {shown(nested[0])} of {source} holds {schema[nested[0]]}, not single values")
+        return nw.from_native(table).select(used).collect().to_native()
+    except UserError:
+        raise
     except Exception as error:  # whatever the foreign library raises
-        raise UserError(f"{source} has no schema: {first_line(error)}") from error
-    empty = with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
-    roles = replace(find_roles(empty, source, columns), weight=weight)
-    with quiet():  # what is not used is not computed
-        roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
-    names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
-    used = [name for name in names if name in schema]
-    if nested := [name for name in used if schema[name].is_nested()]:
-        raise UserError(f"column {shown(nested[0])} of {source} holds {schema[nested[0]]}, not single values")
-    try:
-        return lazy.select(used).collect().to_native()
-    except Exception as error:  # as above
         raise UserError(f"{source} cannot be computed: {first_line(error)}") from error

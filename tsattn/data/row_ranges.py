@@ -1,4 +1,7 @@
-"""Arrays of rows in memory or in files: a large array that is made of one in a file lies in a file, too."""
+"""Arrays of rows in memory or in files: a large array that is made of one in a file lies in a file, too.
+
+Shape letters: S series, C columns; `starts` is `(S + 1,)` int64, the first row of each series, and the number of rows.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,8 @@ from numpy.typing import NDArray
 
 from tsattn.errors import UserError
 
-__all__ = [
-    *("FileView", "LastKnown", "are_first", "blocks_of", "columns_of", "each_row", "is_mapped"),
-    *("last_row_of_places", "made_rows", "owners", "room_like", "run_blocks", "runs_of"),
-]
+__all__ = ["FileView", "LastKnown", "are_first", "blocks_of", "columns_of", "each_row", "is_mapped"]
+__all__ += ["last_row_of_places", "made_rows", "owners", "room_like", "runs_of"]
 
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
 _LOOK_BACK = 64  # rows that are searched first for the last known value
@@ -28,20 +29,11 @@ _IN_MEMORY = 1 << 27  # bytes; a larger array that is made of a mapped one is wr
 
 @dataclass(frozen=True)
 class FileView:
-    """Where the numbers of a mapped array lie, so that another process can map them.
-
-    Attributes:
-        path: the file.
-        changed: its size, and its last change in nanoseconds since 1970-01-01.
-        offset: bytes before the first number.
-        dtype: of the numbers.
-        shape: of the array.
-        strides: bytes from one number to the next on each axis.
-    """
+    """Where the numbers of a mapped array lie, so that another process can map them."""
 
     path: str
-    changed: tuple[int, int]
-    offset: int
+    changed: tuple[int, int]  # size of the file, and its last change in nanoseconds since 1970-01-01
+    offset: int  # bytes before the first number
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -54,13 +46,11 @@ class FileView:
             base = getattr(base, "base", None)
         if base is None or base.filename is None:
             return None
-        raw: Any = base
-        first = np.frombuffer(raw._mmap, np.uint8).__array_interface__["data"][0]
+        whole: Any = base
+        first = np.frombuffer(whole._mmap, np.uint8).__array_interface__["data"][0]
         begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
         offset = begin + array.__array_interface__["data"][0] - first
-        stat = Path(base.filename).stat()
-        state = stat.st_size, stat.st_mtime_ns
-        return cls(str(base.filename), state, offset, array.dtype.str, array.shape, array.strides)
+        return cls(str(base.filename), _state(base.filename), offset, array.dtype.str, array.shape, array.strides)
 
     def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
         """Map the array again, to read (``r``) or to change in memory alone (``c``).
@@ -68,13 +58,17 @@ class FileView:
         Raises:
             UserError: for a file that has changed.
         """
-        stat = Path(self.path).stat()
-        if (stat.st_size, stat.st_mtime_ns) != self.changed:
+        if _state(self.path) != self.changed:
             raise UserError(f"{self.path} was written anew while it was in use; start again")
         size = np.dtype(self.dtype).itemsize
         raw = np.memmap(self.path, np.uint8, mode)[self.offset :]
         numbers = raw[: len(raw) // size * size].view(self.dtype)
         return np.lib.stride_tricks.as_strided(numbers, self.shape, self.strides, subok=True, writeable=mode == "c")
+
+
+def _state(path: str) -> tuple[int, int]:
+    stat = Path(path).stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 def is_mapped(array: Any) -> bool:
@@ -83,26 +77,11 @@ def is_mapped(array: Any) -> bool:
 
 
 def blocks_of(array: NDArray[Any], width: int | None = None, most: int | None = None) -> Iterator[slice]:
-    """The rows of an array in blocks that fit into memory: all at once if the array lies there.
-
-    Args:
-        array: the rows.
-        width: numbers that are held for each row; those of the array by default.
-        most: numbers of an array in a file that are held at once.
-    """
+    """The rows, of `width` numbers each, in blocks of `most` numbers; all at once if the array lies in memory."""
     width = int(np.prod(array.shape[1:])) if width is None else width
     step = max(1, (most or _BLOCK) // max(1, width) if is_mapped(array) else len(array))
     for first in range(0, len(array), step):
         yield slice(first, min(first + step, len(array)))
-
-
-def run_blocks(starts: NDArray[np.int64], width: int, *, mapped: bool) -> Iterator[slice]:
-    """The numbers of runs of rows, from `starts (n + 1,)`, in blocks: few at once where they lie in a file."""
-    n, first = len(starts) - 1, 0
-    while first < n:
-        end = int(np.searchsorted(starts, starts[first] + max(1, _BLOCK // max(1, width)), side="right")) - 1
-        yield slice(first, n if not mapped else max(first + 1, end))
-        first = n if not mapped else max(first + 1, end)
 
 
 def made_rows(
@@ -111,14 +90,7 @@ def made_rows(
     row: tuple[int, ...] | None = None,
     dtype: Any = np.float64,
 ) -> NDArray[Any]:
-    """Make an array with as many rows as another, block by block where that lies in a file.
-
-    Args:
-        array: decides the rows, and where the result lies.
-        make: gives some rows of the result.
-        row: shape of a row of the result; that of `array` by default.
-        dtype: of the result.
-    """
+    """Make an array with as many rows as another, and where that lies; `make` gives some of them, of shape `row`."""
     if not is_mapped(array):
         return make(slice(0, len(array)))
     result = room_like(array, (len(array), *(array.shape[1:] if row is None else row)), dtype)
@@ -162,22 +134,21 @@ def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArra
     with tempfile.NamedTemporaryFile(prefix="tsattn-", suffix=".map", delete=False) as file:
         path = Path(file.name)
         try:
-            if hasattr(os, "posix_fallocate"):  # a disk that is full must be known before it is written to
-                os.posix_fallocate(file.fileno(), 0, size)
-            else:
-                os.truncate(file.fileno(), size)
+            # a disk that is full must be known before it is written to
+            os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             path.unlink()
             raise UserError(
                 f"{path.parent} has no room for {size / 1e9:.1f} GB; set the variable TMPDIR to a folder that has"
             ) from error
-    mapped = np.memmap(path, dtype, "r+", shape=shape)
-    weakref.finalize(mapped._mmap, path.unlink, missing_ok=True)  # type: ignore[attr-defined]
-    return mapped
+    mapped: Any = np.memmap(path, dtype, "r+", shape=shape)
+    weakref.finalize(mapped._mmap, path.unlink, missing_ok=True)
+    result: NDArray[Any] = mapped
+    return result
 
 
 def each_row(units: NDArray[Any], starts: NDArray[np.int64], rows: slice) -> NDArray[Any]:
-    """Repeat what belongs to each series, `(S, ...)`, for each of these rows; `starts (S + 1,)` as in a `Panel`."""
+    """Repeat what belongs to each series, `(S, ...)`, for each of these rows."""
     return units.repeat(np.diff(starts.clip(rows.start, rows.stop)), axis=0)
 
 
@@ -193,46 +164,30 @@ def are_first(starts: NDArray[np.int64], ends: NDArray[np.int64], rows: slice) -
 
 
 class LastKnown:
-    """Finds the last known value of each place in a season, block after block of rows.
-
-    Args:
-        starts: `(S + 1,)` first row of each series, and `rows`.
-        season: steps in a season; 1 for any place.
-    """
+    """Finds the last known value of each place in a season (of 1 step: of any place), block after block of rows."""
 
     def __init__(self, starts: NDArray[np.int64], season: int = 1) -> None:
         self.starts = starts
         self.season = season
-        self._carried: NDArray[np.int64] | None = None  # (season, C) of the rows before the block
+        self._carried: NDArray[np.int64] | int = -1  # (season, C) of the rows before the block
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
-        """The row, up to itself, of the last observed value at the same place of the season, of each row and channel.
+        """The row, up to itself, of the last observed value `(n, C)` at its place of the season, of each of these rows.
 
-        Where the series has none, it is the last observed row of any place, and else the row itself.
-
-        Args:
-            observed: `(n, C)` of these rows.
-            rows: come directly after those of the last call.
+        Where the series has none, it is the last observed row of any place, and else the row itself. The rows come
+        directly after those of the last call.
         """
-        s, C = self.season, observed.shape[1]
-        numbers, owner = np.arange(rows.start, rows.stop), owners(self.starts, rows)
-        first, last = int(owner[0]), int(owner[-1])
-        begins = self.starts[first : last + 1].copy()
-        gone = rows.start - begins[0]  # rows of the first series before the block
-        carried = gone % s + s if gone else 0
-        begins[0] = rows.start - carried
-        # each series begins a season of its own, so that a column holds the rows of one place
-        seasons = -(-np.diff(np.append(begins, rows.stop)) // s)
-        shift = (s * (np.cumsum(seasons) - seasons) - begins)[owner - first]
-        known = np.full((int(seasons.sum()) * s, C), -1)
-        if carried and self._carried is not None:
-            known[:s] = self._carried
-        known[numbers + shift] = np.where(observed, numbers[:, None], -1)
-        by_place = known.reshape(-1, s, C)
+        s, numbers, owner = self.season, np.arange(rows.start, rows.stop), owners(self.starts, rows)
+        # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried
+        begin = s + rows.start % s
+        known = np.full((-(-(begin + len(numbers)) // s) * s, observed.shape[1]), -1)
+        known[:s] = self._carried
+        known[begin : begin + len(numbers)] = np.where(observed, numbers[:, None], -1)
+        by_place = known.reshape(-1, s, observed.shape[1])
         np.maximum.accumulate(by_place, axis=0, out=by_place)
-        self._carried = np.where(by_place[-1] < self.starts[last], -1, by_place[-1])
-        found: NDArray[np.int64] = known[numbers + shift]
+        self._carried = by_place[-1].copy()
+        found = known[begin : begin + len(numbers)]
         other = numbers[:, None] if self._any is None else self._any(observed, rows)
         return np.where(found < self.starts[owner][:, None], other, found)
 

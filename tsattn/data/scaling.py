@@ -1,6 +1,6 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
-Large arrays in files are read block by block, and what is made of them lies in files, too.
+Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
 
 Shape letters: S series, C channels, P past-only and F known-future covariates.
 """
@@ -8,7 +8,7 @@ Shape letters: S series, C channels, P past-only and F known-future covariates.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -20,41 +20,33 @@ from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
-from tsattn.data.single_precision import (
-    EMPTY_IT,
-    LARGEST,
-    blurred_columns,
-    cell_words,
-    farthest_row,
-    warn_of_far,
-)
+from tsattn.data.single_precision import EMPTY_IT, LARGEST, cell_words, warn_of_far, warn_of_rounding
 from tsattn.data.splits import Split
-from tsattn.data.table_rows import listed
-from tsattn.data.target_transforms import check_domain, fit_lambdas, transformed_panel
 from tsattn.data.weights import mean_weight
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
-from tsattn.scaler import Scaler, SeriesTransform, TargetTransform
+from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = ["fit_scaler", "moments", "panel_moments", "scaled_series", "series_units", "with_new_series"]
+__all__ = ["check_counts", "fit_scaler", "moments", "panel_moments", "scaled_series", "series_units", "with_new_series"]
 
 logger = logging.getLogger("tsattn")
 
 _BLOCK = 1 << 22  # numbers of an array in a file that are averaged at once
 _SMALLEST = 1e-150  # whose squares keep all their digits
+_READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
+_MOST = 100_000  # values that tell one lambda from another as well as more would
 
 Table: TypeAlias = NDArray[np.float64]
+Rows: TypeAlias = NDArray[np.int64]
 
 
 def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each column over the observed training rows; a constant column has scale 1.
+    """Mean and standard deviation of each column over the observed rows of all blocks, `(rows, C)` each.
 
-    Args:
-        blocks: training rows, each `(rows, C)`, NaN where missing.
-        names: the C columns, for messages.
+    NaN is missing, and a constant column has scale 1.
 
     Raises:
-        UserError: for a column without one observed value.
+        UserError: for a column without one observed value, by its name.
     """
     found, rows = _Moments((len(names),)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses too large values
@@ -74,12 +66,8 @@ def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float,
     return tuple(mean.tolist()), tuple(scale.tolist())
 
 
-def panel_moments(panel: Panel, ends: NDArray[np.int64] | None = None) -> tuple[Table, Table]:
-    """Mean and standard deviation of each channel of each series.
-
-    Args:
-        panel: the series.
-        ends: `(S,)` how many first rows of each count; all by default.
+def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]:
+    """Mean and standard deviation of the first `ends (S,)` rows, or of all, of each channel of each series.
 
     Returns:
         two `(S, C)`: means, NaN without an observed value, and standard deviations, 1 where a channel is constant.
@@ -90,15 +78,15 @@ def panel_moments(panel: Panel, ends: NDArray[np.int64] | None = None) -> tuple[
         if ends is not None:
             counts = are_first(panel.starts, ends, rows)
             values = values if counts.all() else np.where(counts[:, None], values, np.nan)
-        series = slice(*(int(panel.starts.searchsorted(row, side="right")) - 1 for row in (rows.start, rows.stop - 1)))
-        series = slice(series.start, series.stop + 1)
-        starts = panel.starts[series.start : series.stop + 1].clip(rows.start, rows.stop) - rows.start
+        first, last = (int(panel.starts.searchsorted(row, side="right")) - 1 for row in (rows.start, rows.stop - 1))
+        starts = panel.starts[first : last + 2].clip(rows.start, rows.stop) - rows.start
         known, lengths = ~np.isnan(values), np.diff(starts)
         count = np.add.reduceat(known, starts[:-1], dtype=np.int64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean = np.add.reduceat(np.where(known, values, 0.0), starts[:-1]) / count
             squares = (values - mean.repeat(lengths, axis=0)) ** 2
-            found.add(series, count, mean, np.add.reduceat(np.where(known, squares, 0.0), starts[:-1]) / count)
+            variance = np.add.reduceat(np.where(known, squares, 0.0), starts[:-1]) / count
+            found.add(slice(first, last + 1), count, mean, variance)
     return found.scaled()
 
 
@@ -109,7 +97,7 @@ class _Moments:
         self.count = np.zeros(shape, np.int64)
         self.mean, self.variance = np.full(shape, np.nan), np.full(shape, np.nan)
 
-    def add(self, place: slice, count: NDArray[np.int64], mean: Table, variance: Table) -> None:
+    def add(self, place: slice, count: Rows, mean: Table, variance: Table) -> None:
         """Merge those of other rows (Chan, Golub and LeVeque, Updating formulae, 1979)."""
         n, own, spread = self.count[place], self.mean[place], self.variance[place]
         total = n + count
@@ -135,15 +123,9 @@ class _Moments:
 def fit_scaler(
     panel: Panel, splits: Sequence[Split], scaling: str, transform: Mapping[str, Any] | None = None
 ) -> Scaler:
-    """Fit the scales of series and covariates to the training rows alone.
+    """Fit the scales of series and covariates, and a transform of the targets, to the training rows alone.
 
     A series without a training value takes the scale of all series, which is logged.
-
-    Args:
-        panel: the series.
-        splits: where the training rows of each of them end.
-        scaling: ``global`` or ``series``, see `Scaler`.
-        transform: of the targets, as `check_transform` gives it.
 
     Raises:
         UserError: for a column without a training value, or values that the transform does not take.
@@ -163,7 +145,7 @@ def fit_scaler(
     return scaler
 
 
-def _first_rows(panel: Panel, parts: Sequence[Table], ends: NDArray[np.int64]) -> Iterable[Table]:
+def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Table]:
     """The first `ends (S,)` rows of all series, of arrays `(rows, n)` side by side."""
     for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
@@ -172,7 +154,7 @@ def _first_rows(panel: Panel, parts: Sequence[Table], ends: NDArray[np.int64]) -
             yield chosen[0] if len(chosen) == 1 else np.concatenate(chosen, axis=1)
 
 
-def _fit_targets(panel: Panel, ends: NDArray[np.int64], scaling: str) -> Scaler:
+def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
     mean, scale = moments(_first_rows(panel, [panel.values], ends), panel.channels)
     if scaling != "series":
         return Scaler(mean, scale)
@@ -188,29 +170,103 @@ def _fit_targets(panel: Panel, ends: NDArray[np.int64], scaling: str) -> Scaler:
     return Scaler(mean, scale, "series", panel.ids, _plain(means), _plain(scales))
 
 
-def _fit_transformed(panel: Panel, ends: NDArray[np.int64], original: Scaler, transform: Mapping[str, Any]) -> Scaler:
-    """How targets are transformed and then scaled, where `original` scales them as they are."""
-    kind = transform["kind"]
-    check_domain(panel, kind)
-    is_train = are_first(panel.starts, ends, slice(0, len(panel.values)))
-    lambdas, own = fit_lambdas(panel, is_train, transform, each=original.scaling == "series")
-    own = None if own is None else np.where(np.isnan(own), lambdas, own)
-    fitted = TargetTransform(
-        kind,
-        lambdas,
-        original.mean,
-        original.scale,
-        () if own is None else _plain(own),
-        original.series_mean,
-        original.series_scale,
-    )
+def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapping[str, Any]) -> Scaler:
+    """Fit a transform of the targets, and the scales of what it gives; `original` scales them as they are.
+
+    The lambdas are those given, or the most likely ones from 0 to 2 of the training rows.
+    """
+    kind, C, by_series = transform["kind"], len(panel.channels), None
+    _check_domain(panel, kind)
+    lambdas = (transform.get("lambda", 0.0),) * C
+    if kind == "box_cox" and "lambda" not in transform:
+        is_train = are_first(panel.starts, ends, slice(0, len(panel.values)))
+        some = np.flatnonzero(is_train)
+        pooled = _likely(panel.values[some[:: -(-len(some) // _READ) or 1] if panel.is_mapped else some])
+        lambdas = tuple(np.where(np.isnan(pooled), 1.0, pooled).tolist())
+        if original.scaling == "series":
+            rows = [slice(*panel.starts[number : number + 2]) for number in range(len(panel))]
+            by_series = np.stack([_likely(panel.values[own][is_train[own]]) for own in rows])
+            by_series = np.where(np.isnan(by_series), lambdas, by_series)
+    of_series = () if by_series is None else _plain(by_series)
+    units = original.mean, original.scale, of_series, original.series_mean, original.series_scale
     with quiet():  # the same was logged of the values themselves
-        each = np.broadcast_to(lambdas, (len(panel), len(lambdas))) if own is None else own
-        scaler = _fit_targets(transformed_panel(panel, kind, each), ends, original.scaling)
-    return replace(scaler, transform=fitted)
+        each = np.broadcast_to(lambdas, (len(panel), C)) if by_series is None else by_series
+        scaler = _fit_targets(_transformed_panel(panel, kind, each), ends, original.scaling)
+    return replace(scaler, transform=TargetTransform(kind, lambdas, *units))
 
 
-def series_units(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None = None) -> tuple[Table, Table]:
+def _likely(values: Table) -> Table:
+    """The lambda under which each column is most likely normal; 1 for a constant, NaN for fewer than two values."""
+    from scipy import optimize, stats
+
+    def bounded(likelihood: Any) -> Any:
+        return optimize.minimize_scalar(likelihood, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
+
+    lambdas = np.full(values.shape[1], np.nan)
+    for place, column in enumerate(values.T):
+        known = column[~np.isnan(column)]
+        known = known[:: -(-len(known) // _MOST) or 1]
+        if len(known) > 1:
+            with np.errstate(all="ignore"):
+                is_constant = (known == known[0]).all()
+                found = 1.0 if is_constant else float(stats.boxcox_normmax(known, method="mle", optimizer=bounded))
+            lambdas[place] = min(max(found, 0.0), LARGEST_LAMBDA)
+    return lambdas
+
+
+def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
+    """Transform the values of a panel by lambdas `(S, C)`; UserError for a value that the transform does not take."""
+    _check_domain(panel, kind)
+
+    def values_of(rows: slice) -> Table:
+        each = each_row(lambdas, panel.starts, rows)
+        return transformed(kind, panel.values[rows].astype(np.float64, copy=False), each)
+
+    return replace(panel, values=made_rows(panel.values, values_of))
+
+
+def _check_domain(panel: Panel, kind: str) -> None:
+    bad = _first_bad(panel, lambda values: values < 0 if kind == "log1p" else values <= 0)
+    if bad is not None:
+        others = "log1p takes 0, too; " if kind != "log1p" and bad[0] == 0 else ""
+        raise UserError(
+            f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {others}without a transform any value is "
+            "taken, and an empty cell is masked"
+        )
+
+
+def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
+    """Refuse values that are no whole numbers from 0, which `what` needs, naming column, series and row of the first.
+
+    `of` are the series that these are the ends of, by whose rows the message speaks; None of whole ones.
+    """
+    bad = _first_bad(panel, lambda values: ~np.isnan(values) & ((values < 0) | (values != np.round(values))), of)
+    if bad is not None:
+        raise UserError(
+            f"{what} takes counts, whole numbers from 0, but {bad[1]}; models with distribution normal or student_t "
+            "take any value"
+        )
+
+
+def _first_bad(
+    panel: Panel, is_bad: Callable[[Table], NDArray[np.bool_]], of: Panel | None = None
+) -> tuple[float, str] | None:
+    """The first bad value, and its cell in words by the rows of `of`, or of the panel; None if all are good."""
+    for block in blocks_of(panel.values):
+        with np.errstate(invalid="ignore"):
+            places = is_bad(panel.values[block]).nonzero()
+        if len(places[0]):
+            row, channel = block.start + int(places[0][0]), int(places[1][0])
+            number, value = int(panel.starts.searchsorted(row, side="right")) - 1, float(panel.values[row, channel])
+            place = row - int(panel.starts[number]) + 1
+            place += 0 if of is None else int(of.lengths[number] - panel.lengths[number])
+            series = "" if panel.is_wide else f" of series {shown(panel.ids[number])}"
+            column = shown(panel.channels[channel])
+            return value, f"column {column} has {value:g} in row {place}{series}, {panel.time[row]}"
+    return None
+
+
+def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> tuple[Table, Table]:
     """Mean and scale of each series, two `(S, C)`; a new one has those of its first `history (S,)` rows, or of all.
 
     Ids that are numbers here and text there are the same, see `match_ids`; this is logged.
@@ -219,11 +275,12 @@ def series_units(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None
     mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
     if scaler.scaling != "series":
         return mean, scale
-    known, numbers = match_ids(panel.ids, scaler.ids), _known_numbers(panel.ids, scaler)
-    renamed = next((name for name in panel.ids if known.get(name, name) != name), None)
-    if renamed is not None:
-        what = renamed, known[renamed]
-        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *what)
+    numbers = _known_numbers(panel.ids, scaler)
+    renamed = [
+        (one, scaler.ids[n]) for one, n in zip(panel.ids, numbers, strict=True) if n >= 0 and scaler.ids[n] != one
+    ]
+    if renamed:
+        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *renamed[0])
     is_new = numbers < 0
     saved = np.asarray(scaler.series_mean)[numbers], np.asarray(scaler.series_scale)[numbers]
     if not is_new.any():
@@ -240,14 +297,14 @@ def series_units(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
 
 
-def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> NDArray[np.int64]:
+def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> Rows:
     """`(S,)` the place of each id among those that were trained on, -1 of a new one."""
     place = {name: number for number, name in enumerate(scaler.ids)}
     known = match_ids(ids, scaler.ids)
     return np.array([place[known[name]] if name in known else -1 for name in ids])
 
 
-def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None = None) -> Series:
+def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> Series:
     """Scale a panel to tensors, ``(value - mean) / scale``; of a large panel in files these lie in files, too.
 
     A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
@@ -265,27 +322,26 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
-        panel = transformed_panel(panel, transform.kind, transform.lambdas)
+        panel = _transformed_panel(panel, transform.kind, transform.lambdas)
     mean, scale = series_units(panel, scaler, history)
     past = len(panel.past_names)
     units = {
-        "past_covariates": _covariate_units(scaler, slice(None, past)),
-        "future_covariates": _covariate_units(scaler, slice(past, None)),
+        name: (np.asarray(scaler.covariate_mean[part]), np.asarray(scaler.covariate_scale[part]))
+        for name, part in (("past_covariates", slice(None, past)), ("future_covariates", slice(past, None)))
+        if getattr(panel, name) is not None
     }
     if not panel.is_mapped or history is not None:  # a fit looks at all rows of a file anyway
-        _warn_of_rounding(panel, mean, scaler)
+        warn_of_rounding(panel, mean, {name: center for name, (center, _) in units.items()}, scaler.scaling)
     parts: dict[str, Any] = {}
     parts["values"], parts["observed"] = _scaled(panel, "values", (mean, scale), given)
     for name, of_part in units.items():
-        if getattr(panel, name) is not None:
-            parts[name], parts[f"{name}_observed"] = _scaled(panel, name, of_part, given)
-            parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
+        parts[name], parts[f"{name}_observed"] = _scaled(panel, name, of_part, given)
+        parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
-        mean_of = mean_weight(panel, history)
-        parts["weights"] = made_rows(
-            weights, lambda rows: (weights[rows] / mean_of).astype(np.float32), dtype=np.float32
-        )
+        mean_of = mean_weight(panel, weights, history)
+        single = np.float32
+        parts["weights"] = made_rows(weights, lambda rows: (weights[rows] / mean_of).astype(single), dtype=single)
     parts["time"] = made_rows(panel.values, lambda rows: seconds(panel.time[rows]), (), np.int64)
     parts |= {"starts": panel.starts, "static": panel.static}
     parts |= {"mean": np.array(mean, dtype=np.float64), "scale": np.array(scale, dtype=np.float64)}
@@ -295,21 +351,16 @@ def scaled_series(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
 def _scaled(
     panel: Panel, name: str, units: tuple[Table, Table], given: Panel
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-    """One of the arrays of a panel, scaled and imputed, and which of its numbers are observed (None: all).
+    """The array `name` of a panel, scaled and imputed, and which of its numbers are observed (None: all).
 
-    Args:
-        panel: the series.
-        name: of the array, `(rows, n)`.
-        units: mean and scale, `(S, n)` of values, `(n,)` of covariates.
-        given: the panel before its targets were transformed, for messages.
+    Mean and scale are `(S, n)` of values, `(n,)` of covariates; messages speak of the panel as it was given.
     """
     part = getattr(panel, name)
     scaled, observed = room_like(part, part.shape, np.float32), room_like(part, part.shape, np.bool_)
     last_known, is_far, lacks_some = LastKnown(panel.starts), False, False
-    values = given.values if name == "values" else None
 
     def words(place: tuple[int, ...]) -> str:
-        return cell_words(panel, name, (rows.start + place[0], place[1]), values)
+        return cell_words(given, name, (rows.start + place[0], place[1]))
 
     for rows in blocks_of(part):
         mean, scale = (
@@ -339,14 +390,8 @@ def _scaled(
     return scaled, observed if lacks_some else None
 
 
-def with_new_series(scaler: Scaler, panel: Panel, history: NDArray[np.int64]) -> Scaler:
-    """Add the new series of a panel to a scaler, on the scale that `scaled_series` gives them.
-
-    Args:
-        scaler: of the series that were trained on.
-        panel: with new series, or without.
-        history: `(S,)` how many first rows of each the scale of a new one is taken from.
-    """
+def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:
+    """Add the new series of a panel to a scaler, on the scale that `scaled_series` gives them by `history (S,)`."""
     new = np.flatnonzero(_known_numbers(panel.ids, scaler) < 0)
     if scaler.scaling != "series" or not len(new):
         return scaler
@@ -356,7 +401,7 @@ def with_new_series(scaler: Scaler, panel: Panel, history: NDArray[np.int64]) ->
 
     fitted, transform = scaler.transform, _transform_of(panel, scaler, history)
     if fitted is not None and transform is not None:
-        panel = transformed_panel(panel, transform.kind, transform.lambdas)
+        panel = _transformed_panel(panel, transform.kind, transform.lambdas)
         fitted = replace(
             fitted,
             series_lambdas=added(fitted.series_lambdas, transform.lambdas) if fitted.series_lambdas else (),
@@ -365,16 +410,12 @@ def with_new_series(scaler: Scaler, panel: Panel, history: NDArray[np.int64]) ->
         )
     with quiet():  # these series are no longer new
         mean, scale = series_units(panel, scaler, history)
-    return replace(
-        scaler,
-        ids=(*scaler.ids, *(panel.ids[number] for number in new)),
-        series_mean=added(scaler.series_mean, mean),
-        series_scale=added(scaler.series_scale, scale),
-        transform=fitted,
-    )
+    ids = (*scaler.ids, *(panel.ids[number] for number in new))
+    mean_of, scale_of = added(scaler.series_mean, mean), added(scaler.series_scale, scale)
+    return replace(scaler, ids=ids, series_mean=mean_of, series_scale=scale_of, transform=fitted)
 
 
-def _transform_of(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | None) -> SeriesTransform | None:
+def _transform_of(panel: Panel, scaler: Scaler, history: Rows | None) -> SeriesTransform | None:
     """The transform of the series of a panel; a new series takes the one of all."""
     fitted = scaler.transform
     if fitted is None:
@@ -383,51 +424,10 @@ def _transform_of(panel: Panel, scaler: Scaler, history: NDArray[np.int64] | Non
     if fitted.series_lambdas:
         numbers = _known_numbers(panel.ids, scaler)
         lambdas = np.where(numbers[:, None] < 0, lambdas, np.asarray(fitted.series_lambdas)[numbers])
-    original = replace(
-        scaler, mean=fitted.mean, scale=fitted.scale, series_mean=fitted.series_mean, series_scale=fitted.series_scale
-    )
+    units: Any = {name: getattr(fitted, name) for name in ("mean", "scale", "series_mean", "series_scale")}
     with quiet():  # the same is logged of the transformed values
-        mean, scale = series_units(panel, original, history)
-    return SeriesTransform(fitted.kind, lambdas, mean, scale)
-
-
-def _warn_of_rounding(panel: Panel, mean: Table, scaler: Scaler) -> None:
-    """Log the series and covariates that are lost beside a value that makes their scale, and that value."""
-    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
-    if blurred.size:
-        series, channel = blurred[0].tolist()
-        is_shared = scaler.scaling != "series" and len(panel) > 1
-        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
-        row = farthest_row(panel.values[:, channel], mean[series, channel], *rows)
-        names = panel.channels if panel.is_wide else panel.ids
-        lost = np.unique(blurred[:, 1 if panel.is_wide else 0])
-        logger.warning(
-            "%d of %d series (%s) change by less than single precision tells apart: %s; %s%s",
-            *(len(lost), len(names), listed([names[number] for number in lost.tolist()])),
-            *(cell_words(panel, "values", (row, channel)), EMPTY_IT),
-            ", or give each series its own scale (scaling: series)" if is_shared else "",
-        )
-    past = len(panel.past_names)
-    for name, names, units in (
-        ("past_covariates", panel.past_names, slice(None, past)),
-        ("future_covariates", panel.future_names, slice(past, None)),
-    ):
-        part = getattr(panel, name)
-        if part is None:
-            continue
-        center = np.asarray(scaler.covariate_mean[units])
-        blurred = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
-        for place in np.flatnonzero(blurred).tolist():
-            row, covariate = farthest_row(part[:, place], center[place]), shown(names[place])
-            logger.warning(
-                "covariate %s changes by less than single precision tells apart: it%s; %s",
-                *(covariate, cell_words(panel, name, (row, place)).removeprefix(f"covariate {covariate}"), EMPTY_IT),
-            )
-
-
-def _covariate_units(scaler: Scaler, part: slice) -> tuple[Table, Table]:
-    return np.asarray(scaler.covariate_mean[part]), np.asarray(scaler.covariate_scale[part])
+        return SeriesTransform(fitted.kind, lambdas, *series_units(panel, replace(scaler, **units), history))
 
 
 def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in table.tolist())
+    return tuple(map(tuple, table.tolist()))

@@ -6,15 +6,16 @@ Shape letters: S series, n columns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.panel import Panel
+from tsattn.data.table_rows import listed
 from tsattn.errors import shown
 
-__all__ = ["EMPTY_IT", "LARGEST", "blurred_columns", "cell_words", "farthest_row", "warn_of_far"]
+__all__ = ["EMPTY_IT", "LARGEST", "blurred_columns", "cell_words", "warn_of_far", "warn_of_rounding"]
 
 logger = logging.getLogger("tsattn")
 
@@ -31,6 +32,40 @@ _RARE = 0.01  # of the values of a series: fewer that are not zero may be fill v
 _PIECE = 1 << 20  # numbers that are looked at together
 
 
+def warn_of_rounding(
+    panel: Panel, mean: NDArray[np.float64], centers: Mapping[str, NDArray[np.float64]], scaling: str
+) -> None:
+    """Log the series and covariates that are lost beside a value that makes their scale, and that value.
+
+    `mean (S, C)` is subtracted from the targets, and `centers` from the covariates of their arrays.
+    """
+    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
+    if blurred.size:
+        series, channel = blurred[0].tolist()
+        is_shared = scaling != "series" and len(panel) > 1
+        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
+        row = _farthest_row(panel.values[:, channel], mean[series, channel], *rows)
+        names = panel.channels if panel.is_wide else panel.ids
+        lost = np.unique(blurred[:, 1 if panel.is_wide else 0])
+        logger.warning(
+            "%d of %d series (%s) change by less than single precision tells apart: %s; %s%s",
+            *(len(lost), len(names), listed([names[number] for number in lost.tolist()])),
+            *(cell_words(panel, "values", (row, channel)), EMPTY_IT),
+            ", or give each series its own scale (scaling: series)" if is_shared else "",
+        )
+    for name, center in centers.items():
+        part = getattr(panel, name)
+        names = panel.past_names if name == "past_covariates" else panel.future_names
+        blurred = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
+        for place in np.flatnonzero(blurred).tolist():
+            row = _farthest_row(part[:, place], center[place], 0, len(part))
+            what = f"covariate {shown(names[place])}"
+            logger.warning(
+                "%s changes by less than single precision tells apart: it%s; %s",
+                *(what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT),
+            )
+
+
 def blurred_columns(
     part: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], *, together: bool = False
 ) -> NDArray[np.bool_]:
@@ -39,14 +74,8 @@ def blurred_columns(
     Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
     themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
 
-    Args:
-        part: `(rows, n)` of all series end to end, NaN where missing.
-        mean: `(S, n)` that is subtracted before rounding.
-        starts: `(S + 1,)` first row of each series, and `rows`.
-        together: whether the changes of all series count together.
-
-    Returns:
-        `(S, n)`, or `(1, n)` together.
+    From `(rows, n)` end to end, NaN where missing, `mean (S, n)` is subtracted before rounding. The result
+    is `(S, n)`, or `(1, n)` where the changes of all series count `together`.
     """
     S, n = mean.shape
     tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves
@@ -85,10 +114,9 @@ def blurred_columns(
     return most
 
 
-def farthest_row(column: NDArray[np.float64], center: float, first: int = 0, end: int | None = None) -> int:
+def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
     """The row, of those from `first` to before `end`, whose value is the farthest from a center."""
     best, at = -1.0, first
-    end = len(column) if end is None else end
     for begin in range(first, end, _PIECE):
         away = np.nan_to_num(np.abs(column[begin : min(begin + _PIECE, end)] - center), nan=-1.0)
         if away.max() > best:
@@ -96,10 +124,10 @@ def farthest_row(column: NDArray[np.float64], center: float, first: int = 0, end
     return at
 
 
-def cell_words(panel: Panel, name: str, place: tuple[int, ...], values: NDArray[np.float64] | None = None) -> str:
-    """A number at a row and column of a part of a panel in words; `values` are the numbers before a transform."""
+def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:
+    """Describe the number at a row and column of the array `name` of a panel."""
     row, column = place
-    number = (getattr(panel, name) if values is None else values)[row, column]
+    number = getattr(panel, name)[row, column]
     series = panel.ids[panel.starts.searchsorted(row, side="right") - 1]
     if name == "values":
         whose = panel.channels[column] if panel.is_wide else series

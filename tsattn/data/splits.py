@@ -14,10 +14,8 @@ if TYPE_CHECKING:  # the cards of the data sets, which name rules, are read with
 
     from tsattn.data.frequency import Times
 
-__all__ = [
-    *("PART_WORDS", "AllRows", "BenchmarkShares", "ByCount", "ByDate", "ByShare", "EttMonths", "LastTenth", "Recut"),
-    *("Split", "SplitRule", "all_origins", "asked_rule", "in_zone", "iso_date"),
-]
+__all__ = ["PART_WORDS", "ByCount", "ByDate", "ByShare", "LastTenth", "Recut", "Split", "SplitRule"]
+__all__ += ["all_origins", "asked_rule", "in_zone", "iso_date"]
 
 PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
@@ -43,6 +41,10 @@ class Split:
         start, rows = self.train_end, self.val_end - self.train_end
         return replace(self, train_end=start + round(first * rows), val_end=start + round(last * rows))
 
+    def all_for_training(self) -> Split:
+        """Train on the rows of all parts."""
+        return Split(self.test_end, self.test_end, self.test_end)
+
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
 
@@ -50,27 +52,26 @@ class Split:
             UserError: if the part is too short for one window.
         """
         start, end = self.bounds(part)
+        words = f"the {PART_WORDS[part]} part"
         if end == start:
             raise UserError(
-                f"the {PART_WORDS[part]} part of the data has no rows; move `val_rows` and `test_rows`, `val_from` and "
+                f"{words} of the data has no rows; move `val_rows` and `test_rows`, `val_from` and "
                 "`test_from`, or `train_fraction` and `val_fraction`"
             )
         if prediction_length > end - start:
             raise UserError(
-                f"prediction_length {prediction_length} is longer than the {PART_WORDS[part]} part of the data, "
-                f"{end - start} rows; valid: 1 to {end - start}"
+                f"prediction_length {prediction_length} is longer than {words} of the data, {end - start} rows; "
+                f"valid: 1 to {end - start}"
             )
         if part != "train" and context_length > start:
             raise UserError(
-                f"context_length {context_length} is longer than the {start} rows before the {PART_WORDS[part]} part; "
-                f"valid: 1 to {start}"
+                f"context_length {context_length} is longer than the {start} rows before {words}; valid: 1 to {start}"
             )
         first = max(start, context_length)
         if first + prediction_length > end:
             raise UserError(
                 f"context_length {context_length} and prediction_length {prediction_length} need "
-                f"{context_length + prediction_length} rows, but the {PART_WORDS[part]} part has {end}; lower them to "
-                f"{end} together"
+                f"{context_length + prediction_length} rows, but {words} has {end}; lower them to {end} together"
             )
         return range(first, end - prediction_length + 1)
 
@@ -92,24 +93,19 @@ def all_origins(splits: Sequence[Split], part: str, context_length: int, predict
     Raises:
         UserError: if none is; of several series, about the longest.
     """
-    L, T = context_length, prediction_length
+    sizes = context_length, prediction_length
     if len(splits) == 1:
-        return [splits[0].origins(part, L, T)]
+        return [splits[0].origins(part, *sizes)]
 
-    def fits(split: Split) -> bool:
+    def room(split: Split) -> tuple[int, int, int]:  # if any series has a whole window, the one with most room has
         start, end = split.bounds(part)
-        return end >= L + T if part == "train" else end - start >= T and start >= L
+        return min(end - start, prediction_length), start, end
 
-    def room(split: Split) -> tuple[int, int, int]:
-        start, end = split.bounds(part)
-        return min(end - start, T), start, end
-
-    if not any(map(fits, splits)):
-        try:
-            max(splits, key=room).origins(part, L, T)
-        except UserError as error:
-            raise UserError(f"no series is long enough, not even the longest: {error}") from error
-    return [split.short_origins(part, L, T) for split in splits]
+    try:
+        max(splits, key=room).origins(part, *sizes)
+    except UserError as error:
+        raise UserError(f"no series is long enough, not even the longest: {error}") from error
+    return [split.short_origins(part, *sizes) for split in splits]
 
 
 class SplitRule(Protocol):
@@ -143,30 +139,6 @@ class ByShare:
 
 
 @dataclass(frozen=True)
-class BenchmarkShares:
-    """70 / 10 / 20 percent as the literature on long-horizon forecasting rounds (Wu et al., Autoformer).
-
-    Training and test take `int(0.7 n)` and `int(0.2 n)` rows, validation all those between. `ByShare` rounds validation
-    instead and gives the rest to testing, which differs by a row or two.
-    """
-
-    def split(self, time: Sized) -> Split:
-        """Split by the number of rows."""
-        return Split(int(len(time) * 0.7), len(time) - int(len(time) * 0.2), len(time))
-
-
-@dataclass(frozen=True)
-class EttMonths:
-    """12, 4 and 4 months of 30 days, of `day` rows each; the rows after that belong to no part."""
-
-    day: int
-
-    def split(self, time: Sized) -> Split:
-        """Split any series at the same rows."""
-        return Split(12 * 30 * self.day, 16 * 30 * self.day, 20 * 30 * self.day)
-
-
-@dataclass(frozen=True)
 class ByCount:
     """The last `test` rows for testing, the `val` rows before them for validation, the rest for training.
 
@@ -193,12 +165,7 @@ class ByDate:
     test: pd.Timestamp
 
     def split(self, time: Times) -> Split:
-        """Split a series with these time stamps.
-
-        Raises:
-            UserError: for series that count steps, dates in the wrong order, and those with a time zone where the data
-                have none.
-        """
+        """Split by time stamps; UserError for steps, dates in the wrong order, or a zone where the data have none."""
         if not hasattr(time, "tz"):
             raise UserError("the data count steps, so they are not split by date; give val_rows and test_rows")
         val, test = (in_zone(date, time.tz, "val_from and test_from") for date in (self.val, self.test))
@@ -222,18 +189,6 @@ class LastTenth:
         rows = len(time)
         left = rows - max(self.prediction_length, round(0.1 * rows))
         return Split(left if left >= self.context_length + self.prediction_length else rows, rows, rows)
-
-
-@dataclass(frozen=True)
-class AllRows:
-    """All rows for training, up to where the parts of another rule end if one is given."""
-
-    of: SplitRule | None = None
-
-    def split(self, time: Times) -> Split:
-        """Give all rows to training."""
-        end = len(time) if self.of is None else self.of.split(time).test_end
-        return Split(end, end, end)
 
 
 @dataclass(frozen=True)
@@ -263,11 +218,7 @@ def asked_rule(
     val_from: str | None = None,
     test_from: str | None = None,
 ) -> ByShare | ByCount | ByDate:
-    """Make the rule that the arguments of a user ask for, of which one way at most is used; see `FrameDataModule`.
-
-    Raises:
-        UserError: for two ways to split, half of one, no rows, or what is no date.
-    """
+    """Make the rule that a user asks for; UserError for two ways to split, half of one, or what is no date."""
     if val_rows == 0 and test_rows is None:
         test_rows = 0
     ways = {
@@ -288,18 +239,11 @@ def asked_rule(
         return ByCount(val_rows, test_rows)
     if val_from is not None and test_from is not None:
         return ByDate(iso_date(val_from), iso_date(test_from))
-    usual = ByShare()
-    return ByShare(
-        usual.train if train_fraction is None else train_fraction, usual.val if val_fraction is None else val_fraction
-    )
+    return ByShare(0.7 if train_fraction is None else train_fraction, 0.1 if val_fraction is None else val_fraction)
 
 
 def iso_date(text: Any) -> pd.Timestamp:
-    """Read a date or time stamp in ISO 8601.
-
-    Raises:
-        UserError: for anything else.
-    """
+    """Read a date or time stamp in ISO 8601; UserError for anything else."""
     import pandas as pd
 
     # strictly, as 01/02/2016 would be read with the month first
@@ -313,13 +257,8 @@ def iso_date(text: Any) -> pd.Timestamp:
 def in_zone(date: pd.Timestamp, tz: Any, what: str) -> pd.Timestamp:
     """Put a date into a time zone, or None of these, unless it names its own.
 
-    Args:
-        date: the date.
-        tz: the time zone.
-        what: gave the date, for the message.
-
     Raises:
-        UserError: for a date with a time zone where there is none.
+        UserError: for a date with a time zone where there is none, saying `what` gave it.
     """
     if date.tz is None:
         return date.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")

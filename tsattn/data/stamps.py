@@ -46,46 +46,47 @@ _NUMBERS = (
     (1900_01_01_00_00, 2100_12_31_23_59, "%Y%m%d%H%M"),
     (1900_01_01_00_00_00, 2100_12_31_23_59_59, "%Y%m%d%H%M%S"),
 )
-_FORMATS = (*(date + time for date in _DATES for time in ("", " %H:%M", " %H:%M:%S")), "%Y%m%d%H%M", "%Y%m%d%H%M%S")
 _LENGTHS = {"%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}  # of digits without separators, which pandas would take by guess
+_FORMATS = (*(date + time for date in _DATES for time in ("", " %H:%M", " %H:%M:%S")), *_LENGTHS)
 _PERIOD = 1 << 16  # rows in which the first date must come again
 
 
 def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = None) -> pd.DatetimeIndex:
-    """Read time stamps of one time zone, none missing, all within the years 1678 to 2261.
+    """Read time stamps, dates, periods, text or whole numbers such as 20160701; none missing, in one time zone.
 
-    Args:
-        column: time stamps, dates, text or whole numbers such as 20160701; or periods, of which the first is taken.
-        where: names a row (from 0) in messages.
-        date_format: how text and numbers are written; None: it is found.
+    `where` names a row (from 0) in messages; without a `date_format` it is found.
     """
-    form = time_form([(column, where)], date_format, "D")
-    stamps = read_times(column, where, form)
+    stamps = read_times(column, where, time_form([(column, where)], date_format, "D"))
     assert isinstance(stamps, pd.DatetimeIndex)
     return stamps
 
 
 def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
-    """Find how time is written in all parts of a column, with what names their rows; no more are read than it takes.
-
-    A `date_format` that is given is it; with a frequency of steps, whole numbers are steps.
-    """
-    counts_steps = frequency is not None and is_steps(frequency)
+    """Find how time is written in all parts of a column, if no `date_format` says it; read no more than it takes."""
     if date_format is not None:
         return date_format
     parts = iter(columns)
     first = next(parts)
     if pd.api.types.is_numeric_dtype(first[0].dtype):
-        return _number_form([first] if counts_steps else chain([first], parts), counts_steps, frequency)
+        return (
+            _STEPS if frequency is not None and is_steps(frequency) else _number_form(chain([first], parts), frequency)
+        )
     if not _is_text(first[0]):
         return None
-    if _starts_as_iso(first[0]):
+    texts = first[0].iloc[:1].dropna().tolist() or first[0].dropna().iloc[:1].tolist()
+    if not texts or _ISO_START.match(str(texts[0]).strip()):
         return _ISO
-    fitting: list[str] = []
-    doubts: dict[str, str] = {}
-    for part, where in chain([first], parts):
-        if not _is_text(part):
-            continue
+    return _text_form((part, where) for part, where in chain([first], parts) if _is_text(part))
+
+
+def _is_text(column: pd.Series) -> bool:
+    return isinstance(column.dtype, pd.StringDtype) or pd.api.types.infer_dtype(column, skipna=True) == "string"
+
+
+def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
+    """The one format of the list that fits all texts; two of them that say other days are refused."""
+    fitting, doubts = list[str](), dict[str, str]()
+    for part, where in parts:
         codes, texts = _unique_texts(part, where)
         fitting = fitting or [form for form in _FORMATS if not _fitting(texts[:1], form).hasnans]
         readings = {form: _fitting(texts, form) for form in fitting}
@@ -108,6 +109,35 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
         if other in doubts:
             raise UserError(doubts[other])
     return fitting[0]
+
+
+def _number_form(parts: Iterable[tuple[pd.Series, Where]], frequency: str | None) -> str | None:
+    """How whole numbers are dates: by their size, and months by their last digits; else they are steps."""
+    least, greatest, are_months, name = 1 << 62, -(1 << 62), True, ""
+    for column, _ in parts:
+        numbers = _whole_numbers(column)
+        if numbers is None:
+            return None
+        least, greatest = min(least, int(numbers.min())), max(greatest, int(numbers.max()))
+        are_months = are_months and bool(numbers.astype("int64").mod(100).between(1, 12).all())
+        name = shown(column.name)
+    form = next((form for low, high, form in _NUMBERS if low <= least and greatest <= high), None)
+    if form is not None and (form != "%Y%m" or are_months):
+        return form
+    if frequency is not None:
+        return None
+    logger.warning("column %s holds whole numbers that are no dates: they count steps", name)
+    return _STEPS
+
+
+def _whole_numbers(column: pd.Series) -> pd.Series | None:
+    """The cells that are there, if all are whole numbers."""
+    if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
+        return None
+    known = column.dropna()
+    if not len(known) or not (pd.api.types.is_integer_dtype(known.dtype) or (known % 1 == 0).all()):
+        return None
+    return known if known.abs().max() < 1 << 62 else None
 
 
 def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = None) -> Times:
@@ -145,46 +175,6 @@ def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = No
     return pd.DatetimeIndex(stamps)
 
 
-def _is_text(column: pd.Series) -> bool:
-    return isinstance(column.dtype, pd.StringDtype) or pd.api.types.infer_dtype(column, skipna=True) == "string"
-
-
-def _starts_as_iso(column: pd.Series) -> bool:
-    first = column.iloc[:1].dropna().tolist() or column.dropna().iloc[:1].tolist()
-    return not first or _ISO_START.match(str(first[0]).strip()) is not None
-
-
-def _whole_numbers(column: pd.Series) -> pd.Series | None:
-    """The cells that are there, if all are whole numbers."""
-    if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
-        return None
-    known = column.dropna()
-    if not len(known) or not (pd.api.types.is_integer_dtype(known.dtype) or (known % 1 == 0).all()):
-        return None
-    return known if known.abs().max() < 1 << 62 else None
-
-
-def _number_form(parts: Iterable[tuple[pd.Series, Where]], counts_steps: bool, frequency: str | None) -> str | None:
-    """How whole numbers are dates: by their size, and months by their last digits; else they are steps."""
-    least, greatest, are_months, name = 1 << 62, -(1 << 62), True, ""
-    for column, _ in parts:
-        numbers = _whole_numbers(column)
-        if numbers is None:
-            return None
-        least, greatest = min(least, int(numbers.min())), max(greatest, int(numbers.max()))
-        are_months = are_months and bool(numbers.astype("int64").mod(100).between(1, 12).all())
-        name = shown(column.name)
-    if counts_steps:
-        return _STEPS
-    form = next((form for low, high, form in _NUMBERS if low <= least and greatest <= high), None)
-    if form is not None and (form != "%Y%m" or are_months):
-        return form
-    if frequency is not None:
-        return None
-    logger.warning("column %s holds whole numbers that are no dates: they count steps", name)
-    return _STEPS
-
-
 def _from_objects(cells: pd.Series, where: Where, form: str | None, zone: Any) -> pd.DatetimeIndex:
     is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
     is_date = np.array([isinstance(cell, datetime.date | np.datetime64) for cell in cells], dtype=bool)
@@ -209,8 +199,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
     codes, texts = _unique_texts(cells, where)
     stamps = _parsed(texts, form)
     if stamps.hasnans:
-        row = int(stamps.isna()[codes].argmax())
-        raise _no_date(cells, row, where, None if form == _ISO else form)
+        raise _no_date(cells, int(stamps.isna()[codes].argmax()), where, None if form == _ISO else form)
     if stamps.tz is None:
         return pd.DatetimeIndex(stamps.take(codes))
     offsets = _offsets(texts)
@@ -226,33 +215,29 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
             raise _other_zone(cells, other, where, "without a zone")
         return pd.DatetimeIndex(stamps.take(codes))
     if not offsets[0]:
-        raise UserError(
-            f"{where(0)}: {shown(cells.iloc[0])} in column {shown(cells.name)} ends in no offset such as +02:00; "
-            "write time zones so, or leave them out"
-        )
+        says = "ends in no offset such as +02:00; write time zones so, or leave them out"
+        raise UserError(f"{where(0)}: {shown(cells.iloc[0])} in column {shown(cells.name)} {says}")
     own = "UTC" if offsets[0] in ("+0000", "-0000") else pd.Timestamp(f"2020-01-01T00:00{offsets[0]}").tz
     return pd.DatetimeIndex(stamps.tz_convert(own).take(codes))
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """The different texts, stripped, and which of them each cell is, up to where they begin again."""
-    codes, uniques = _factorized(cells)
-    if (codes < 0).any():
-        raise _no_date(cells, int((codes < 0).argmax()), where)
-    return codes, pd.Index(uniques, dtype=object).str.strip()
+    """The different texts, stripped, and which of them each cell is, up to where they begin again.
 
-
-def _factorized(cells: pd.Series) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """As pandas does it; dates that come again and again, as those of series end to end, are looked at once."""
+    Dates that come again and again, as those of series end to end, are looked at once.
+    """
     if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
         texts = cells.array
         again = np.flatnonzero(~differs(texts[1:_PERIOD], texts[0]))
         period = int(again[0]) + 1 if again.size else 0
-        for end in (2 * period, len(cells)):  # which is many times the work
-            if not period or differs(texts[period:end], texts[: end - period]).any():
-                return pd.factorize(cells)
-        return pd.factorize(cells.iloc[:period])
-    return pd.factorize(cells)
+        # a few of them are compared first: all are many times the work
+        ends = (min(2 * period, len(texts)), len(texts))
+        if period and not any(differs(texts[period:end], texts[: end - period]).any() for end in ends):
+            cells = cells.iloc[:period]
+    codes, uniques = pd.factorize(cells)
+    if (codes < 0).any():
+        raise _no_date(cells, int((codes < 0).argmax()), where)
+    return codes, pd.Index(uniques, dtype=object).str.strip()
 
 
 def _fitting(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
@@ -288,21 +273,14 @@ def _offsets(texts: pd.Index[Any]) -> NDArray[Any]:
 
 
 def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) -> UserError:
-    cell: Any = cells.iloc[row]
     of = "" if form is None else f" of the format {form}{' that the others have' if row else ''}"
-    if re.fullmatch(r"\s*\d{1,2}:\d\d(:\d\d(\.\d+)?)?\s*", str(cell)):
-        of = " but a time of day without one"
-    return UserError(
-        f"{where(row)}: {shown(cell)} in column {shown(cells.name)} is not a date{of}; write dates like "
-        "2016-07-01 00:00:00, or give their date_format"
-    )
+    says = f"is not a date{of}; write dates like 2016-07-01 00:00:00, or give their date_format"
+    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
 
 
 def _other_zone(cells: pd.Series, row: int, where: Where, mended: str) -> UserError:
-    return UserError(
-        f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} has another time zone than the rows "
-        f"before; write all dates {mended}"
-    )
+    says = f"has another time zone than the rows before; write all dates {mended}"
+    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
@@ -320,10 +298,8 @@ def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     converted = time.tz_convert(other.tz)
     days = [bool((one == one.normalize()).all()) for one in (time, converted)]
     if len(time) > 1 and days == [True, False]:
-        raise UserError(
-            f"{source} has days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no "
-            "midnight: give its days in that time zone"
-        )
+        says = f"days that begin at midnight in {time.tz}, but {others} is in {other.tz}, where that is no midnight"
+        raise UserError(f"{source} has {says}: give its days in that time zone")
     return converted
 
 

@@ -16,18 +16,19 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.checks import whole_number
 from tsattn.data.columns import JOINS
 from tsattn.data.frequency import normalise_frequency
 from tsattn.data.weights import RowWeights
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of, shown, whole_number
 
-__all__ = [
-    *("COLUMNS", "READING", "Columns", "TableOptions", "TextFormat", "check_choices", "given_options"),
-]
+__all__ = ["COLUMNS", "READING", "SUFFIXES", "Columns", "TableOptions", "TextFormat", "check_choices", "given_options"]
 
-_NO_SEPARATORS = '"\r\n\0'
-_SUFFIXES = {".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"}
+SUFFIXES = {
+    **{".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"},
+    **{".arrow": "arrow", ".feather": "arrow"},
+}
+"""The kind of a file, by its suffix."""
+
 _SCALINGS = ("global", "series")
 
 
@@ -44,9 +45,6 @@ class TextFormat:
         format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
         comment: the character that begins the lines of a CSV file that are not read; empty for none.
         skip_rows: lines before the header of a CSV file.
-
-    Raises:
-        UserError: for what is none of these.
     """
 
     separator: str = ","
@@ -62,30 +60,34 @@ class TextFormat:
             object.__setattr__(self, "separator", "\t")
         for name in ("separator", "decimal", *(["comment"] if self.comment else [])):
             value = getattr(self, name)
-            if not isinstance(value, str) or len(value) != 1 or value in _NO_SEPARATORS or value.isalnum():
+            if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0' or value.isalnum():
                 raise UserError(f"{name} must be one character, such as ',' or '.' or ';', not {shown(repr(value))}")
-        if self.separator == self.decimal:
-            raise UserError(f"separator and decimal are both {self.separator!r}, but numbers must not fall apart")
-        if self.comment == self.separator:
-            raise UserError(f"separator and comment are both {self.separator!r}; give two characters")
+        for name in ("decimal", "comment"):
+            if getattr(self, name) == self.separator:
+                raise UserError(f"separator and {name} are both {self.separator!r}; give two characters")
         object.__setattr__(self, "skip_rows", whole_number("skip_rows", self.skip_rows, least=0))
         try:
             codecs.lookup(self.encoding)
             "".encode(self.encoding)  # a codec of bytes, such as base64, is no encoding
         except (LookupError, TypeError) as error:
-            raise UserError(
-                f"{shown(repr(self.encoding))} is not an encoding; valid are those of Python, such as utf-8, utf-16, "
-                "latin-1, cp1252"
-            ) from error
+            says = "is not an encoding; valid are those of Python, such as utf-8, utf-16, latin-1, cp1252"
+            raise UserError(f"{shown(repr(self.encoding))} {says}") from error
         if self.format not in (None, "csv", "parquet"):
             raise UserError(f"format must be csv or parquet, not {shown(repr(self.format))}")
-        if self.date_format is not None:
-            _check_date_format(self.date_format)
+        if self.date_format is None:
+            return
+        example = "write it with the directives of strftime, such as %d/%m/%Y or %Y%m%d %H:%M"
+        if not isinstance(self.date_format, str) or not re.search("%[YyGc]|%[xD]", self.date_format):
+            raise UserError(f"date_format {shown(repr(self.date_format))} names no year; {example}")
+        try:
+            pd.to_datetime(pd.Series(["-"], dtype=object), format=self.date_format, errors="coerce")
+        except ValueError as error:
+            raise UserError(f"date_format {shown(repr(self.date_format))} is not understood; {example}") from error
 
     def kind_of(self, path: Path) -> str | None:
-        """``csv`` or ``parquet``, whichever a file is; None for a name that says neither."""
+        """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
         suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
-        return self.format or _SUFFIXES.get(suffix)
+        return self.format or SUFFIXES.get(suffix)
 
     @property
     def leaves_out(self) -> bool:
@@ -96,16 +98,6 @@ class TextFormat:
     def codec(self) -> str:
         """The encoding that files are opened with; a mark of the byte order in front of UTF-8 is no text."""
         return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
-
-
-def _check_date_format(date_format: object) -> None:
-    example = "write it with the directives of strftime, such as %d/%m/%Y or %Y%m%d %H:%M"
-    if not isinstance(date_format, str) or not re.search("%[YyGc]|%[xD]", date_format):
-        raise UserError(f"date_format {shown(repr(date_format))} names no year; {example}")
-    try:
-        pd.to_datetime(pd.Series(["-"], dtype=object), format=date_format, errors="coerce")
-    except ValueError as error:
-        raise UserError(f"date_format {shown(repr(date_format))} is not understood; {example}") from error
 
 
 @dataclass(frozen=True)
@@ -124,9 +116,6 @@ class Columns:
             Categoricals and text of which no cell is a number.
         future_covariates: columns known for the future too, of the same kinds.
         static: columns of categories that are constant within a series.
-
-    Raises:
-        UserError: for what is no name.
     """
 
     id_column: str | None = None
@@ -137,11 +126,14 @@ class Columns:
     static: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id_column", _joined_name(self.id_column, "id_column"))
-        object.__setattr__(self, "time_column", _column_name(self.time_column, "time_column"))
+        ids = _names(self.id_column, "id_column")
+        if len(ids) > 1 and any(JOINS in name for name in ids):
+            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(ids))}")
+        object.__setattr__(self, "id_column", JOINS.join(ids) or None)
+        object.__setattr__(self, "time_column", next(iter(_names(self.time_column, "time_column", one=True)), None))
         for name in ("target", "past_covariates", "future_covariates", "static"):
             given = getattr(self, name)
-            object.__setattr__(self, name, None if given is None and name == "target" else _column_names(given, name))
+            object.__setattr__(self, name, None if given is None and name == "target" else _names(given, name))
 
     @property
     def columns(self) -> Columns:
@@ -166,9 +158,6 @@ class TableOptions(Columns):
         max_filled: the share of the rows of a series that may be filled.
         weight_column: column of weights, each how much the targets of its row count in a training; None without.
         text: how text is written, the dates of a frame too.
-
-    Raises:
-        UserError: for what is none of these.
     """
 
     frequency: str | None = None
@@ -180,7 +169,8 @@ class TableOptions(Columns):
         super().__post_init__()
         if self.frequency is not None:
             object.__setattr__(self, "frequency", normalise_frequency(self.frequency))
-        object.__setattr__(self, "weight_column", _column_name(self.weight_column, "weight_column"))
+        weight = next(iter(_names(self.weight_column, "weight_column", one=True)), None)
+        object.__setattr__(self, "weight_column", weight)
         share = self.max_filled
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
             raise UserError(
@@ -199,42 +189,10 @@ READING: dict[str, Any] = {
 
 
 def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Gather the fields of a `TableReader` from arguments of users.
-
-    Args:
-        given: arguments by name, those of `READING` among them; what is not there is as by default.
-    """
+    """Gather the fields of a `TableReader` from arguments of users by name; what is not there is as by default."""
     plain = {name: given[name] for name in READING if name in given and name not in (*_TEXT, *_WEIGHTS)}
     text = TextFormat(**{name: given[name] for name in _TEXT if name in given})
     return {**plain, "text": text, "weights": RowWeights.of(**{name: given.get(name) for name in _WEIGHTS})}
-
-
-def _column_names(columns: Any, what: str) -> tuple[str, ...]:
-    """One name or any list of names as text, for numbers can name columns too; none for None."""
-    if columns is None:
-        return ()
-    if isinstance(columns, str | Integral) and not isinstance(columns, bool):
-        return (str(columns),)
-    names = [*columns] if isinstance(columns, Iterable) and not isinstance(columns, bytes | dict) else [None]
-    if any(name is None or isinstance(name, bool) or not isinstance(name, Hashable) for name in names):
-        raise UserError(f"{what} must be the name of a column or a list of names, not {shown(repr(columns))}")
-    return tuple(map(str, names))
-
-
-def _column_name(column: Any, what: str) -> str | None:
-    if not isinstance(column, str | Integral | None) or isinstance(column, bool):
-        raise UserError(f"{what} must be the name of a column, not {shown(repr(column))}")
-    return None if column is None else str(column)
-
-
-def _joined_name(columns: Any, what: str) -> str | None:
-    """The name of one column, or the names of several that make up one, such as ``store/item``."""
-    if not isinstance(columns, list | tuple):
-        return _column_name(columns, what)
-    names = _column_names(columns, what)
-    if not names or (len(names) > 1 and any(JOINS in name for name in names)):
-        raise UserError(f"{what} must name columns without {JOINS!r} to join them, not {shown(repr(columns))}")
-    return JOINS.join(names)
 
 
 def check_choices(scaling: str, val_windows: object) -> None:
@@ -244,3 +202,14 @@ def check_choices(scaling: str, val_windows: object) -> None:
     is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
     if val_windows not in ("auto", "all") and not is_number:
         raise UserError(f"val_windows must be auto, all or a number of at least 1, not {shown(repr(val_windows))}")
+
+
+def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:
+    """Names of columns as text, for numbers can name columns too; none for None."""
+    is_name = isinstance(given, str | Integral) and not isinstance(given, bool)
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes | dict) and not one
+    names = () if given is None else [given] if is_name else [*given] if is_list else [None]
+    if any(name is None or isinstance(name, bool) or not isinstance(name, Hashable) for name in names):
+        of = "" if one else " or a list of names"
+        raise UserError(f"{what} must be the name of a column{of}, not {shown(repr(given))}")
+    return tuple(map(str, names))

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tsattn.data.category_columns import Categories
 from tsattn.data.columns import covariate_columns, match_ids, number_columns, series_numbers
 from tsattn.data.frequency import Times
-from tsattn.data.grid import counts
 from tsattn.data.quiet import quiet
 from tsattn.data.roles import Roles, check_roles, collected, plain_frame
 from tsattn.data.stamps import in_zone_of, read_times, time_form
@@ -26,7 +25,7 @@ from tsattn.data.tables import opened
 from tsattn.data.weights import check_cells
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["Rows", "Table", "check_rising", "future_rows", "listed", "read_rows"]
+__all__ = ["Rows", "Table", "future_rows", "listed", "read_rows"]
 
 logger = logging.getLogger("tsattn")
 
@@ -76,15 +75,10 @@ def read_rows(
     near: Times | None = None,
     start: int = 0,
 ) -> Rows:
-    """Read the rows of a table; the first cell that cannot be used is refused, naming its row.
+    """Read the rows of a table, or refuse the first cell that cannot be used, naming its row.
 
-    Args:
-        table: the table.
-        zone_of: time stamps into whose zone those of the table are converted; None leaves them.
-        categorical: the covariates that are categories; None finds them, see `covariate_columns`.
-        time: that of the rows, if it was read before.
-        near: time stamps of the table that the rows go with, in whose zone offsets may change.
-        start: the number of the first row.
+    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, the time stamps that the
+    rows go with. `categorical` are the covariates that are categories; None finds them.
     """
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
@@ -111,16 +105,13 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
     Series that the table, whose rows are `own`, has not got are left out, which is logged.
     """
     if not roles.future:
-        raise UserError(
-            f"{_FUTURE} would not be used: no `future_covariates` were named before the fit; leave out `--future` "
-            "(Python: `future=`)"
-        )
+        says = "would not be used: no `future_covariates` were named before the fit"
+        raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
     with quiet(False):  # the future is new, even where the table is not
         columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
-        table, _, row_of = opened(
-            *(collected(frame, _FUTURE, columns, needs_target=False), _FUTURE, roles.id, roles.time, text)
-        )
+        table = collected(frame, _FUTURE, columns, needs_target=False)
+        table, _, row_of = opened(table, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
@@ -136,38 +127,21 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
             logger.warning(says, _FUTURE, len(not_there), source, left_out)
     is_there = np.array([name in same for name in rows.names])
     kept = np.flatnonzero(is_there[rows.series])
-
-    def missing(part: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.full((len(kept), part.shape[1]), np.nan)
-
+    missing: dict[str, Any] = {
+        name: np.full((len(kept), getattr(own, name).shape[1]), np.nan)
+        for name in ("values", "past", "weights", "static")
+    }
     return replace(
         rows,
+        **missing,
         names=tuple(same[name] for name in rows.names if name in same),
         series=(np.cumsum(is_there) - 1)[rows.series[kept]],
         time=in_zone_of(own.time, rows.time[kept], _FUTURE, source),
-        values=missing(own.values),
-        past=missing(own.past),
-        weights=missing(own.weights),
-        static=missing(own.static),
         known=rows.known[kept],
         where=lambda row: rows.where(int(kept[row])),
         is_own=False,
         start=own.start + len(own.time),
     )
-
-
-def check_rising(rows: Rows) -> None:
-    """Refuse rows of a series whose time stamps do not rise in the order given."""
-    order = np.argsort(rows.series, kind="stable")
-    stamps = counts(rows.time)[order]
-    back = order[1:][(np.diff(stamps) <= 0) & (np.diff(rows.series[order]) == 0)]
-    if back.size:
-        row = int(back.min())
-        before = int(order[np.flatnonzero(order == row)[0] - 1])
-        time: Any = rows.time
-        of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
-        what = "repeats the row before" if time[row] == time[before] else f"goes back from {time[before]}"
-        raise UserError(f"{rows.where(row)}: time stamp {time[row]}{of} {what}; time stamps must rise")
 
 
 def listed(names: Sequence[Any]) -> str:

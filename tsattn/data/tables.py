@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import re
+import tempfile
+import warnings
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import narwhals as nw
 import pandas as pd
 import pyarrow as pa
-import pyarrow.interchange
 import pyarrow.ipc
 import pyarrow.parquet
 
-from tsattn.data.columns import id_columns
-from tsattn.data.csv_cells import lines_of, read_cells, read_in_parts
-from tsattn.data.files import check_columns, check_file, first_line
+from tsattn.data.columns import DECIMAL, id_columns
+from tsattn.data.files import check_file, first_line
 from tsattn.data.roles import ID_COLUMNS, TIME_COLUMNS, is_lazy
-from tsattn.data.table_options import TableOptions, TextFormat
-from tsattn.errors import UserError, shown
+from tsattn.data.table_options import SUFFIXES, TableOptions, TextFormat
+from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["TABLE_KINDS", "as_frame", "opened", "read_table", "rows_of", "schema_of", "table_kind", "table_parts"]
-
-TABLE_KINDS = (".parquet", ".pq", ".arrow", ".feather", ".csv", ".csv.gz")
-"""Suffixes of files that may be larger than memory."""
+__all__ = [
+    *("as_frame", "lines_of", "opened", "read_cells", "read_table", "rows_of", "schema_of", "table_parts"),
+    "whole_ids",
+]
 
 _PLAIN = TextFormat()
+_MAX_COLUMNS = 100_000
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time
+_SEPARATORS = ",;\t|"
+_READ_AHEAD = 1 << 24  # characters of a header line that are looked at
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)  # as numbers are written that are ids
+# the cells that pandas takes for missing, of which some are good ids
+_MISSING = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+    *("NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+_NO_TEXT = re.compile(
+    rf"\s*([+-]?[\d.,_]*(e[+-]?\d+)?|[+-]?inf(inity)?|true|false|{'|'.join(map(re.escape, _MISSING))})\s*",
+    re.IGNORECASE,
+)
 
 
 def read_table(
-    path: str | Path,
-    *,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    text: TextFormat = _PLAIN,
+    path: str | Path, *, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
 ) -> pd.DataFrame:
     """Read the table in a file, nothing checked but that it is one.
 
@@ -46,7 +59,7 @@ def read_table(
     where their format is given.
 
     Args:
-        path: a ``.csv`` or ``.csv.gz`` file with a header, or a ``.parquet`` or ``.pq`` file.
+        path: a ``.csv`` or ``.csv.gz`` file with a header, or a Parquet or Arrow file.
         id_column: the column of series ids, if it is neither ``unique_id`` nor ``item_id``.
         time_column: the column of time stamps, if it is not ``date``, ``ds`` or ``timestamp``.
         text: how a CSV file is written: by default with commas, decimal points, in UTF-8.
@@ -58,55 +71,60 @@ def read_table(
     kind = text.kind_of(path)
     check_file(path)
     if kind is None:
-        raise UserError(
-            f"{path} is no table that can be read; valid are .csv, .csv.gz, .parquet and .pq files, and others with "
-            "`--data.format csv` (or parquet)"
-        )
-    try:
-        if kind == "csv":
-            return read_cells(path, ids=(id_column, *ID_COLUMNS), dates=_dates(time_column, text), text=text)
+        raise UserError(f"{path} is no table; valid are {one_of(SUFFIXES)} files, and others with `--data.format csv`")
+    if kind == "csv":
+        return read_cells(path, ids=(id_column, *ID_COLUMNS), dates=_dates(time_column, text), text=text)
+    with _readable(path, kind, text):
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: it has 0 bytes")
+        if kind == "arrow":
+            with pa.memory_map(str(path)) as source:
+                return as_frame(pa.ipc.open_file(source).read_all(), str(path))
         with pa.parquet.ParquetFile(path) as file:
             _check_names(path, file.schema_arrow.names)
-            table = file.read()
-    except (UserError, MemoryError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path} is too large for the memory of this machine, or is damaged") from error
-    except Exception as error:  # damaged files make pyarrow raise many kinds
-        if isinstance(error, OSError) and error.strerror:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        raise UserError(f"{path} is not a Parquet file, or is damaged or cut: {first_line(error)}") from error
-    return as_frame(table, str(path))
+            return as_frame(file.read(), str(path))
 
 
-def _dates(time_column: str | None, text: TextFormat) -> tuple[str, ...]:
-    """The columns of a CSV file that are kept as they are written."""
-    return () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
+def table_parts(path: Path, columns: list[str] | None, rows: int, options: TableOptions) -> Iterator[pd.DataFrame]:
+    """Read a file some rows at a time, as `read_table` does, but ids of CSV files stay text, all columns of them."""
+    names, text = (options.id_column, *ID_COLUMNS), options.text
+    schema = schema_of(path, text)
+    if schema is None:
+        with _readable(path, "csv", text):
+            read, _ = _options(path, names, _dates(options.time_column, text), text, in_parts=True)
+            with _source(path, text) as source, pd.read_csv(source, chunksize=rows, **read) as reader:
+                for frame in reader:
+                    yield _marked(frame.reset_index(drop=True), text)
+        return
+    _check_names(path, schema.names)
+    ids = next(filter(None, (id_columns(name, schema.names) for name in names)), ())
+    saved = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    wanted = [*schema.names] if columns is None else [*columns, *ids, *(name for name in saved if name in schema.names)]
+    kept, kind = [name for name in schema.names if name in wanted], str(text.kind_of(path))
+    with _readable(path, kind, text):
+        for batch in _batches(path, kind, kept, rows, ids, schema):
+            table = pa.Table.from_batches([batch.select(kept)])
+            for number, column in enumerate(table.schema):
+                if pa.types.is_date(column.type):  # as objects, pandas would read them one by one
+                    stamps = table.column(number).cast(pa.timestamp("s" if pa.types.is_date32(column.type) else "ms"))
+                    table = table.set_column(number, column.name, stamps)
+            yield table.to_pandas()
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    check_columns(path, len(names))
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}")
-
-
-def rows_of(path: str | Path, text: TextFormat = _PLAIN) -> Callable[[int], str]:
-    """What names a row (from 0) of the table in a file: by the line of a CSV file, else by its number."""
-    path = Path(path)
-    if text.kind_of(path) == "csv":
-        return lines_of(path, text=text)
-    return lambda row: f"{path}, row {row + 1}"
+def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
+    """The columns of a file; None of a CSV file, which has no types."""
+    kind = text.kind_of(file)
+    with _readable(file, str(kind), text):
+        if kind == "parquet":
+            return pa.parquet.read_schema(file)
+        if kind == "arrow":
+            with pa.memory_map(str(file)) as source:
+                return pa.ipc.open_file(source).schema
+    return None
 
 
 def opened(
-    table: Any,
-    source: str,
-    id_column: str | None = None,
-    time_column: str | None = None,
-    text: TextFormat = _PLAIN,
+    table: Any, source: str, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
     """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file)."""
     if not isinstance(table, str | Path):
@@ -119,82 +137,168 @@ def opened(
 
 
 def as_frame(table: Any, source: str) -> pd.DataFrame:
-    """Turn any frame into a pandas frame: polars, pyarrow and whatever hands out Arrow data or ``__dataframe__``.
+    """Turn any frame into a pandas frame: polars, pyarrow, lazy ones, and whatever hands out Arrow data.
 
     A pandas Series becomes a frame of one column, which is called ``y`` if the series has no name.
     """
     if isinstance(table, pd.DataFrame):
         return table
-    if is_lazy(table):
-        return as_frame(nw.from_native(table).collect().to_native(), source)
     if isinstance(table, pd.Series):
         return table.to_frame("y" if table.name is None else table.name)
-    frame: pd.DataFrame
+    if is_lazy(table):
+        return as_frame(nw.from_native(table).collect().to_native(), source)
+    if not hasattr(table, "__arrow_c_stream__"):
+        valid = "pandas, polars and pyarrow frames, others with __arrow_c_stream__, and paths of files"
+        raise UserError(f"{source} is a {type(table).__name__}; valid are {valid}")
     try:
-        if hasattr(table, "__arrow_c_stream__"):
-            frame = pa.table(table).to_pandas()
-            return frame
-        if hasattr(table, "__dataframe__"):
-            frame = pa.interchange.from_dataframe(table).to_pandas()
-            return frame
+        frame: pd.DataFrame = pa.table(table).to_pandas()
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} cannot be turned into a pandas frame: {first_line(error)}") from error
-    raise UserError(
-        f"{source} is a {type(table).__name__}; valid are pandas, polars and pyarrow frames and any other with "
-        "__arrow_c_stream__ or __dataframe__ (read files with read_table)"
-    )
+    return frame
 
 
-def table_kind(file: Path, text: TextFormat) -> str | None:
-    """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
-    return text.kind_of(file) or ("arrow" if file.suffix.lower() in (".arrow", ".feather") else None)
+def read_cells(
+    path: Path,
+    *,
+    ids: Sequence[str | None] = (),
+    dates: Sequence[str] = (),
+    has_header: bool = True,
+    text: TextFormat = _PLAIN,
+) -> pd.DataFrame:
+    """Read a CSV file, which may be packed by gzip, as pandas does; blank lines are no rows.
 
-
-def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
-    """The columns of a file; None of a CSV file, which has no types."""
-    kind = table_kind(file, text)
-    with _readable(file):
-        if kind == "csv":
-            return None
-        if kind == "parquet":
-            return pa.parquet.read_schema(file)
-        with pa.memory_map(str(file)) as source:
-            return pa.ipc.open_file(source).schema
-
-
-def table_parts(path: Path, columns: list[str] | None, rows: int, options: TableOptions) -> Iterator[pd.DataFrame]:
-    """Read a file some rows at a time, cells as `read_table` reads them, but for the ids of CSV files: they are text.
-
-    Args:
-        path: the file.
-        columns: those to read, of a CSV file all; None for all.
-        rows: how many at a time, at most.
-        options: how it is read.
+    Of `ids`, names that a column of ids may have, the first that is there is kept as it is written (``NA`` and ``007``
+    are ids), unless all its cells are plain whole numbers; so are the columns `dates`, as ``010220`` is the first of
+    February. Without a header columns are 0, 1, ...
     """
-    names, text = (options.id_column, *ID_COLUMNS), options.text
-    schema = schema_of(path, text)
-    if schema is None:
-        yield from read_in_parts(path, rows, ids=names, dates=_dates(options.time_column, text), text=text)
+    with _readable(path, "csv", text), warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.DtypeWarning)
+        options, found = _options(path, ids, dates, text, has_header=has_header)
+        try:  # in pieces that fit into a cache, unless they say other things of the kind of a column
+            with _source(path, text) as source:
+                table: pd.DataFrame = pd.read_csv(source, **{**options, "low_memory": True})
+        except pd.errors.DtypeWarning:
+            with _source(path, text) as source:
+                table = pd.read_csv(source, **options)
+    for name in found:
+        texts = table[name]
+        first = texts.first_valid_index()
+        if first is not None and _WHOLE.fullmatch(texts[first]) and whole_ids(texts.dropna().unique()):
+            numbers = pd.to_numeric(texts)
+            table[name] = numbers.astype("int64" if numbers.notna().all() else "Int64")
+    return _marked(table, text)
+
+
+def whole_ids(texts: Collection[str]) -> bool:
+    """Whether there are ids and all of them are written as plain whole numbers."""
+    return len(texts) > 0 and all(map(_WHOLE.fullmatch, texts))
+
+
+def rows_of(path: str | Path, text: TextFormat = _PLAIN) -> Callable[[int], str]:
+    """What names a row (from 0) of the table in a file: by the line of a CSV file, else by its number."""
+    path = Path(path)
+    return lines_of(path, text=text) if text.kind_of(path) == "csv" else lambda row: f"{path}, row {row + 1}"
+
+
+def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) -> Callable[[int], str]:
+    """What names a row (from 0) of a CSV file: the line that it starts on; a quoted cell may go over several lines."""
+
+    def where(row: int) -> str:
+        rows, numbers = -1 - has_header, list[int]()  # of the lines of a record
+
+        def lines() -> Iterator[str]:
+            for number, line in _lines(path, text):
+                numbers.append(number)
+                yield line
+
+        with suppress(csv.Error):  # of a cell too long for Python's reader
+            for record in csv.reader(lines(), delimiter=text.separator):
+                rows += _is_row(record)
+                if rows == row:
+                    return f"{path}, line {numbers[0]}"
+                numbers.clear()
+        return f"{path}, row {row + 1}"
+
+    return where
+
+
+def _lines(path: Path, text: TextFormat) -> Iterator[tuple[int, str]]:
+    """The lines of a CSV file that are read, without those before the header and comments, and their numbers, from 1.
+
+    A line within a quoted cell is no comment, whatever it begins with.
+    """
+    number, is_quoted, begins = 0, False, True
+    with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
+        while line := str(file.readline(_READ_AHEAD)):  # a line of many megabytes comes in pieces
+            number += begins
+            is_comment = begins and text.comment and not is_quoted and line.lstrip().startswith(text.comment)
+            begins = line.endswith(("\n", "\r"))
+            if number > text.skip_rows and not is_comment:
+                is_quoted ^= line.count('"') % 2 == 1
+                yield number, line
+
+
+@contextmanager
+def _source(path: Path, text: TextFormat) -> Iterator[Any]:
+    if not text.leaves_out:
+        yield path
         return
-    _check_names(path, schema.names)
-    ids = next(filter(None, (id_columns(name, schema.names) for name in names)), ())
-    saved = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-    wanted = [*schema.names] if columns is None else [*columns, *ids, *(name for name in saved if name in schema.names)]
-    kept = [name for name in schema.names if name in wanted]
-    with _readable(path):
-        for batch in _batches(path, table_kind(path, text) == "parquet", kept, rows, ids, schema):
-            table = pa.Table.from_batches([batch.select(kept)])
-            for number, column in enumerate(table.schema):
-                if pa.types.is_date(column.type):  # as objects, pandas would read them one by one
-                    stamps = table.column(number).cast(pa.timestamp("s" if pa.types.is_date32(column.type) else "ms"))
-                    table = table.set_column(number, column.name, stamps)
-            yield table.to_pandas()
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as kept:
+        kept.writelines(line for _, line in _lines(path, text))
+        kept.seek(0)
+        yield kept
+
+
+def _options(
+    path: Path,
+    ids: Sequence[str | None],
+    dates: Sequence[str],
+    text: TextFormat,
+    *,
+    has_header: bool = True,
+    in_parts: bool = False,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """How pandas is to read a file, and the columns of ids, if there are some."""
+    records = filter(_is_row, csv.reader((line for _, line in _lines(path, text)), delimiter=text.separator))
+    first, second = next(records, []), list[str]()
+    with suppress(csv.Error, UnicodeError):  # of what pandas says more
+        second = next(records, [])
+    if has_header and len(first) == 1 and (other := max(_SEPARATORS, key=first[0].count)) in first[0]:
+        also = ", and the decimal if that is ','" if other == ";" else ""
+        says = f"separates its cells with {other!r}, not with {text.separator!r}; give that as separator{also}"
+        raise UserError(f"{path} {says}")
+    names: list[Any] = first if has_header else list(range(len(first)))
+    _check_names(path, names)
+    found = next(filter(None, (id_columns(name, names) for name in ids)), ())
+    missing = {
+        # as pandas calls columns without a name
+        name or f"Unnamed: {i}": [""] if name in found else _MISSING
+        for i, name in enumerate(names if found else ())
+    }
+    kept = [name for name in (*found, *dates) if name in names]
+    if not in_parts:
+        # a column with a text is one of texts, which pandas reads many times faster than if it is told so
+        is_text = {name: not _NO_TEXT.fullmatch(cell) for name, cell in zip(names, second, strict=False)}
+        kept = [name for name in kept if not is_text.get(name)]
+    return {
+        "header": "infer" if has_header else None,
+        "index_col": False,
+        "compression": "gzip" if _is_packed(path) and not text.leaves_out else None,
+        "low_memory": False,
+        "sep": text.separator,
+        "decimal": text.decimal,
+        # pandas skips a mark of the byte order itself, and reads plain UTF-8 without a decoder
+        "encoding": "utf-8" if text.codec == "utf-8-sig" else text.encoding,
+        "dtype": dict.fromkeys(kept, "object"),
+        "keep_default_na": not found,
+        "na_values": missing if found else None,
+    }, found
 
 
 def _batches(
-    file: Path, is_parquet: bool, columns: list[str], size: int, ids: tuple[str, ...], schema: pa.Schema
+    file: Path, kind: str, columns: list[str], size: int, ids: tuple[str, ...], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    if not is_parquet:
+    if kind == "arrow":
         with pa.memory_map(str(file)) as source:
             reader = pa.ipc.open_file(source)
             for number in range(reader.num_record_batches):
@@ -208,11 +312,57 @@ def _batches(
 
 
 @contextmanager
-def _readable(file: Path) -> Iterator[None]:
+def _readable(path: Path, kind: str, text: TextFormat) -> Iterator[None]:
     """Turn what reading a damaged file raises into one sentence."""
+    check_file(path)
     try:
-        yield
-    except (UserError, MemoryError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            yield
+    except UserError:
         raise
-    except (OSError, pa.ArrowException) as error:
-        raise UserError(f"{file} cannot be read, or is damaged or cut: {first_line(error)}") from error
+    except UnicodeError as error:
+        with path.open("rb") as file:
+            start = file.read(2)
+        name = "utf-16" if start in (BOM_UTF16_LE, BOM_UTF16_BE) else "such as latin-1 or cp1252"
+        mend = "unpack it, or pack it as .csv.gz" if start == b"PK" else f"give its encoding, {name}"
+        raise UserError(f"{path} is not {text.codec.removesuffix('-sig').upper()} text; {mend}") from error
+    except pd.errors.EmptyDataError as error:
+        raise UserError(f"{path} is empty; it needs a header and rows") from error
+    except MemoryError as error:
+        raise UserError(f"{path} is too large for the memory of this machine, or is damaged") from error
+    except Exception as error:  # damaged files make pyarrow raise many kinds
+        reason = getattr(error, "strerror", None) or first_line(error).split("C error: ")[-1]
+        if isinstance(error, pd.errors.ParserWarning):
+            reason = "its rows have more fields than its header"
+        what = "regular CSV table" if kind == "csv" else f"{kind.capitalize()} file, or is damaged or cut"
+        raise UserError(f"{path} cannot be read as a {what}: {reason}") from error
+
+
+def _check_names(path: Path, names: Sequence[Any]) -> None:
+    if len(names) > _MAX_COLUMNS:
+        says = (
+            f"has {len(names)} columns; at most {_MAX_COLUMNS} are read: write many series as rows of unique_id, ds, y"
+        )
+        raise UserError(f"{path} {says}")
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}")
+
+
+def _dates(time_column: str | None, text: TextFormat) -> tuple[str, ...]:
+    return () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
+
+
+def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
+    if text.decimal != ".":
+        table.attrs[DECIMAL] = text.decimal
+    return table
+
+
+def _is_packed(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def _is_row(record: list[str]) -> bool:
+    return len(record) > 1 or any(cell.strip() for cell in record)

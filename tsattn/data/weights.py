@@ -41,11 +41,7 @@ class RowWeights:
 
     @classmethod
     def of(cls, series_weights: Any = None, row_weights: Any = None) -> Self:
-        """Read these arguments of `FrameDataModule`.
-
-        Raises:
-            UserError: for a weight that is no number of at least 0, or what is no such mapping or list.
-        """
+        """Read these arguments of `FrameDataModule`; UserError for what is no mapping, list or weight."""
         series = {} if series_weights is None else series_weights
         if not isinstance(series, Mapping):
             raise UserError(f"series_weights must be weights by ids, such as {{a: 0.5}}, not {shown(repr(series))}")
@@ -54,8 +50,7 @@ class RowWeights:
             if not isinstance(one, Sequence) or isinstance(one, str) or (one is not rows and len(one) != 3):
                 raise UserError(f"{_FORM}, not {shown(repr(one))}")
         of_series = {name: _weight(value, f"of series {shown(name)}") for name, value in series.items()}
-        of_rows = tuple((start, end, _weight(value, f"from {start} to {end}")) for start, end, value in rows)
-        return cls(of_series, of_rows)
+        return cls(of_series, tuple((start, end, _weight(w, f"from {start} to {end}")) for start, end, w in rows))
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -68,17 +63,22 @@ class RowWeights:
         return {"series_weights": series or None, "row_weights": rows or None}
 
     def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
-        """Weight the targets of a panel.
-
-        Args:
-            panel: the series.
-            cells: `(rows, 1)` weights in a column of the table, NaN in rows that fill gaps; None without.
-            source: what the table is, for messages.
+        """Weight the targets of a panel, also by a column of weights, NaN in rows that fill gaps.
 
         Raises:
-            UserError: for a series that is not there, or a stretch of time that has no row or is none.
+            UserError: for a series that `source` has not got, or a stretch of time that has no row or is none.
         """
-        of_series = self._of_series(panel, source)
+        names = panel.channels if panel.is_wide else panel.ids
+        places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}
+        of_series = np.ones((len(panel), len(panel.channels)))
+        for name, weight in self.series.items():
+            place = places.get(name, places.get(str(name)))
+            if place is None:
+                raise UserError(
+                    f"series_weights names {shown(name)}, which {source} has not got; valid are "
+                    f"{one_of(map(shown, names[:12]))}"
+                )
+            of_series[(slice(None), place) if panel.is_wide else place] *= weight
         # a date alone is a whole day, in whatever time zone
         is_day = [isinstance(panel.time, pd.DatetimeIndex) and _is_day(end) for _, end, _ in self.rows]
         ends = [[_moment(one, panel.time) for one in (start, end)] for start, end, _ in self.rows]
@@ -105,32 +105,13 @@ class RowWeights:
             raise UserError(f"row_weights: {source} has no row from {start} to {end}")
         return replace(panel, weights=weights)
 
-    def _of_series(self, panel: Panel, source: str) -> NDArray[np.float64]:
-        """`(S, C)` weights of series, or of the columns of a wide table."""
-        names = panel.channels if panel.is_wide else panel.ids
-        places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}
-        weights = np.ones((len(panel), len(panel.channels)))
-        for name, weight in self.series.items():
-            place = places.get(name, places.get(str(name)))
-            if place is None:
-                raise UserError(
-                    f"series_weights names {shown(name)}, which {source} has not got; valid are "
-                    f"{one_of(map(shown, names[:12]))}"
-                )
-            weights[(slice(None), place) if panel.is_wide else place] *= weight
-        return weights
-
 
 def check_cells(
     cells: NDArray[np.float64], values: NDArray[np.float64], name: str, where: Callable[[int], str]
 ) -> None:
-    """Refuse weights in a table that are missing or below 0; a row without any target needs no weight.
+    """Refuse weights `(rows, 0 or 1)` of the column `name` that are missing or below 0, by the place of the row.
 
-    Args:
-        cells: `(rows, 1)` of the column; `(rows, 0)` without.
-        values: `(rows, C)` targets.
-        name: of the column.
-        where: names a row (from 0) in messages.
+    A row without any target `(rows, C)` needs no weight.
     """
     for column in cells.T:
         wrong = np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))
@@ -147,24 +128,19 @@ def without_column(table: pd.DataFrame, column: str | None) -> pd.DataFrame:
     return table if column is None else table.drop(columns=[name for name in table.columns if str(name) == column])
 
 
-def mean_weight(panel: Panel, history: NDArray[np.int64]) -> float:
-    """Average the weights above 0 of the observed targets for training.
+def mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np.int64]) -> float:
+    """Average the weights above 0 of the observed targets in the first `history (S,)` rows of each series.
 
     Weights are divided by it, so that only their ratios matter, and a weight of 0 is as a missing target.
-
-    Args:
-        panel: with weights.
-        history: `(S,)` how many first rows of each series are for training.
 
     Raises:
         UserError: if no weight is above 0.
     """
-    assert panel.weights is not None
     total, count = 0.0, 0
     for rows in blocks_of(panel.values):
-        weights = panel.weights[rows]
-        counts = (weights > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
-        total, count = total + float(weights[counts].sum()), count + int(counts.sum())
+        block = weights[rows]
+        counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
+        total, count = total + float(block[counts].sum()), count + int(counts.sum())
     if not count:
         raise UserError("every target for training has weight 0, so that there is nothing to learn")
     return total / count

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ __all__ = ["FutureWindows", "Series", "WindowDataset", "future_for"]
 
 logger = logging.getLogger("tsattn")
 
-_NO_TENSORS = ("transform", "original", "_last_known", "_files")
-
 
 @dataclass(frozen=True)
 class Series:
@@ -42,17 +40,16 @@ class Series:
         observed: `(rows, C)` bool, or None if nothing is missing.
         time: `(rows,)` int64, seconds since 1970-01-01.
         starts: `(S + 1,)` int64 first row of each series, and `rows`.
-        mean: `(S, C)` float64 of each series; ``original = scaled * scale + mean``.
-        scale: `(S, C)` float64.
+        mean: `(S, C)` float64 of each series, as `scale`; ``original = scaled * scale + mean``.
         past_covariates: `(rows, P)` float32, scaled, missing values imputed; None without.
-        future_covariates: `(rows, F)` float32, scaled, missing values imputed; None without.
+        future_covariates: `(rows, F)` float32, in the same way.
         past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
         future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
         static: `(S, K)` int64 numbers of categories; None without.
         transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
         weights: `(rows, C)` float32 how much each target counts in a training; None: all equally.
-        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of `past_covariates`; None without.
-        future_covariate_scale: `(F,)` float64, of `future_covariates`.
+        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of the covariates; None without.
+        future_covariate_scale: `(F,)` float64, in the same way.
         original: `(rows, C)` the values as they were given, NaN where missing; on the host.
     """
 
@@ -77,17 +74,13 @@ class Series:
 
     @classmethod
     def of_arrays(
-        cls,
-        arrays: Mapping[str, NDArray[Any] | None],
-        transform: SeriesTransform | None,
-        original: NDArray[np.float64],
+        cls, arrays: Mapping[str, NDArray[Any] | None], transform: SeriesTransform | None, original: NDArray[np.float64]
     ) -> Series:
         """Make tensors that share the memory, or the files, of arrays by the names of the attributes."""
-        tensors: dict[str, Any] = {
-            name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()
-        }
-        series = cls(**tensors, transform=transform, original=original)
-        series._files.update({name: array for name, array in arrays.items() if array is not None and is_mapped(array)})
+        there = {name: array for name, array in arrays.items() if array is not None}
+        tensors: dict[str, Any] = {name: torch.from_numpy(array) for name, array in there.items()}
+        series = cls(**{"observed": None, **tensors}, transform=transform, original=original)
+        series._files.update({name: array for name, array in there.items() if is_mapped(array)})
         return series
 
     def __len__(self) -> int:
@@ -102,7 +95,7 @@ class Series:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(part.nbytes for part in self._tensors().values() if part is not None)
+        return sum(part.nbytes for part in self._tensors().values())
 
     @property
     def is_weighted(self) -> bool:
@@ -111,9 +104,7 @@ class Series:
 
     def to(self, device: torch.device | str) -> Series:
         """Copy the series to a device, where windows are then cut without making the host wait."""
-        there: dict[str, Any] = {
-            name: None if part is None else part.to(device) for name, part in self._tensors().items()
-        }
+        there: Any = {name: part.to(device) for name, part in self._tensors().items()}
         return replace(self, **there)
 
     @property
@@ -146,10 +137,10 @@ class Series:
             origins: `(B,)` rows from the start of that series.
             context_length: L.
             prediction_length: T.
-            padded: False where it is known that no context lacks rows. It is not found out from the windows, for which
-                the host would have to wait for the device; and so a data set gives a mask in each batch or in none.
+            padded: False where no context lacks rows. It is not found out here, where the host would have to wait for
+                the device; and so a data set gives a mask in each batch or in none.
             seasons: lengths, at most L, of seasons whose last known values, however old, the units of the windows are
-                to hold, beside the targets as they were given; of series on the host. None: neither.
+                to hold, with the targets as they were given; of series on the host. None: neither.
         """
         first = self.starts[numbers] + origins - context_length
         lacking = context_length - origins if padded else None
@@ -171,24 +162,25 @@ class Series:
             runs = part.unfold(0, length, 1)
             return (runs if part.dim() == 1 else runs.transpose(1, 2)).index_select(0, first)
 
-        values, time = cut(self.values), cut(self.time)
-        past = None if self.past_covariates is None else cut(self.past_covariates, L)
-        known = None if self.future_covariates is None else cut(self.future_covariates)
-
-        def mask(of: Tensor | None, part: Tensor | None, length: int = length) -> Tensor | None:
-            if of is not None:
-                return cut(of, length)
-            return None if part is None or lacking is None else torch.ones_like(part, dtype=torch.bool)
-
-        observed = mask(self.observed, values)
-        past_mask = mask(self.past_covariates_observed, past, L)
-        known_mask = mask(self.future_covariates_observed, known)
+        time, padding = cut(self.time), None
         if lacking is not None:
             padding = torch.arange(length, device=first.device) < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
-            for part in (values, observed, past, past_mask, known, known_mask):
-                if part is not None:
-                    part.masked_fill_(padding[:, : part.shape[1], None], 0)
+
+        def cut_both(part: Tensor, mask: Tensor | None, length: int = length) -> tuple[Tensor, Tensor | None]:
+            values, observed = cut(part, length), None if mask is None else cut(mask, length)
+            if padding is not None:
+                observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
+                for one in (values, observed):
+                    one.masked_fill_(padding[:, :length, None], 0)
+            return values, observed
+
+        values, observed = cut_both(self.values, self.observed)
+        past = known = past_mask = known_mask = None
+        if self.past_covariates is not None:
+            past, past_mask = cut_both(self.past_covariates, self.past_covariates_observed, L)
+        if self.future_covariates is not None:
+            known, known_mask = cut_both(self.future_covariates, self.future_covariates_observed)
         past_observed = None if observed is None else observed[:, :L]
         return Batch(
             past=values[:, :L],
@@ -207,21 +199,15 @@ class Series:
         )
 
     def _window_units(
-        self,
-        numbers: Tensor,
-        first: Tensor,
-        past: Tensor,
-        observed: Tensor | None,
-        T: int,
-        seasons: Sequence[int] | None,
+        self, numbers: Tensor, first: Tensor, past: Tensor, seen: Tensor | None, T: int, seasons: Sequence[int] | None
     ) -> WindowUnits:
-        """The units of windows of these series `(B,)`, which begin at the rows `first`, with what is asked for."""
+        """The units of windows of the series `(B,)` from the rows `first (B,)` on, with what is asked for."""
         target: Tensor | None = None
         known: dict[int, LastSeason] = {}
         if seasons is not None and (seasons or T):
             longest = max(seasons, default=0)
             end = first + past.shape[1]
-            if observed is None or bool(observed[:, past.shape[1] - longest :].all()):
+            if seen is None or bool(seen[:, past.shape[1] - longest :].all()):
                 given = self._given(end - longest, longest + T)
                 target = given[:, longest:] if T else None
                 for length in seasons:
@@ -229,20 +215,19 @@ class Series:
             else:
                 target = self._given(end, T) if T else None
                 known = {length: self._last_season(end, numbers, length) for length in seasons}
-        covariates = (self.past_covariate_scale, self.future_covariate_scale)
-        past_scale, future_scale = (None if part is None else part.expand(len(numbers), -1) for part in covariates)
+        B, past_scale, future_scale = len(numbers), self.past_covariate_scale, self.future_covariate_scale
         # rows of a single series are a view, which costs nothing
-        mean, scale = (
-            part.expand(len(numbers), -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale)
-        )
+        mean, scale = (part.expand(B, -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale))
+        past_scale = None if past_scale is None else past_scale.expand(B, -1)
+        future_scale = None if future_scale is None else future_scale.expand(B, -1)
         return WindowUnits(mean, scale, past_scale, future_scale, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
         """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
         assert self.original is not None
         (rows, C), (step, across) = self.original.shape, self.original.strides
-        whole = self.original if self.original.flags.c_contiguous else self.original.T
         shape, strides = (rows - length + 1, length, C), (step, step, across)
+        whole = self.original if self.original.flags.c_contiguous else self.original.T
         if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
             runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
         else:
@@ -273,8 +258,8 @@ class Series:
             given = torch.where(unknown, self.units.restore(scaled, numbers), given)
         return LastSeason(scaled, given)
 
-    def _tensors(self) -> dict[str, Tensor | None]:
-        return {one.name: getattr(self, one.name) for one in fields(Series) if one.name not in _NO_TENSORS}
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle arrays in files as the places where they lie."""
@@ -293,14 +278,11 @@ class WindowDataset(Dataset[Batch]):
     """The windows of one part of the data; asked for many indices at once, it answers with one batch.
 
     Args:
-        series: what to cut from.
+        series: what to cut from; batches lie on its device.
         origins: for each series the rows, from its start, at which horizons start; one range for one series.
         context_length: L.
         prediction_length: T.
         seasons: see `Series.windows`; None in a training.
-
-    Attributes:
-        series: what windows are cut from; batches lie on its device.
 
     Raises:
         UserError: for another number of ranges than series.
@@ -341,12 +323,8 @@ class WindowDataset(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
 
-        Args:
-            indices: the numbers; as a tensor, on the device of the series.
-
-        Raises:
-            IndexError: for a number in a list that is not in `[0, len(self))`; an array or tensor, as our own samplers
-                give, is trusted.
+        A tensor lies on the device of the series. IndexError for a number in a list that is not in `[0, len(self))`; an
+        array or tensor, as our own samplers give, is trusted.
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
@@ -364,7 +342,7 @@ class WindowDataset(Dataset[Batch]):
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
 
 
-class FutureWindows(Dataset[Batch]):
+class FutureWindows(WindowDataset):
     """The windows beyond the end of the data: of each series its last rows, and what is known of the horizon.
 
     A batch is made when it is asked for, so that memory does not grow with the number of series.
@@ -394,37 +372,26 @@ class FutureWindows(Dataset[Batch]):
         warns_of_short: bool = True,
         seasons: Sequence[int] | None = None,
     ) -> None:
+        lengths = panel.lengths.tolist()
+        super().__init__(series, [range(rows, rows + 1) for rows in lengths], task.context_length, 0, seasons)
         T = task.prediction_length
         horizon = T if horizon is None else horizon
         self.panel = panel
-        self.series = series
-        self.context_length = task.context_length
         self.steps = -(-horizon // T) * T
-        short = int((series.starts.diff() < task.context_length).sum())
-        self._seasons = seasons
         self._ahead: Tensor | None = None
         ahead = future_for(panel, horizon)
         if ahead is not None:
             self._ahead = _scaled_ahead(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler, panel)
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
+        short = sum(rows < task.context_length for rows in lengths)
         if short and warns_of_short:
-            logger.warning(
-                "%d of %d series have fewer rows than context_length %d; their contexts are padded",
-                short,
-                len(panel),
-                task.context_length,
-            )
+            what = short, len(panel), task.context_length
+            logger.warning("%d of %d series have fewer rows than context_length %d; their contexts are padded", *what)
 
-    def __len__(self) -> int:
-        return len(self.series)
-
-    def __getitem__(self, index: int) -> Batch:
-        return self.__getitems__([index])
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
+    def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows of these series, without targets; see `WindowDataset`."""
         numbers = torch.as_tensor(indices)
-        lengths = self.series.starts[numbers + 1] - self.series.starts[numbers]
+        lengths = self._first[numbers]
         padded = bool((lengths < self.context_length).any())
         batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded, seasons=self._seasons)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
@@ -445,10 +412,7 @@ class FutureWindows(Dataset[Batch]):
 
 
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
-    """Future covariates after the last row of each series.
-
-    Returns:
-        `(S, horizon, F)` values, finite unless the panel `fills_ahead`; None without future covariates.
+    """Future covariates after the last rows, `(S, horizon, F)`, finite unless the panel `fills_ahead`; None without.
 
     Raises:
         UserError: naming the id and the first time stamp without a value.
@@ -463,19 +427,20 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     missing = np.argwhere(np.isnan(values))
     if panel.fills_ahead or not missing.size:
         return values
+    pass_them = "pass {} with `--future FILE` (Python: `future=frame`)"
     lacking = np.flatnonzero(np.isnan(ahead).all(axis=0))  # all of them if there are no rows ahead
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
+        has = "has" if lacking.size == 1 else "have"
         raise UserError(
-            f"{names} {'has' if lacking.size == 1 else 'have'} no values for the next "
-            f"{number_of(horizon, 'step')}; pass them with `--future FILE` (Python: `future=frame`)"
+            f"{names} {has} no values for the next {number_of(horizon, 'step')}; {pass_them.format('them')}"
         )
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
     raise UserError(
         f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at "
-        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; pass one for "
-        "each with `--future FILE` (Python: `future=frame`)"
+        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; "
+        f"{pass_them.format('one for each')}"
     )
 
 

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tsattn.data.columns import id_columns, with_joined_ids
-from tsattn.data.csv_cells import whole_ids
 from tsattn.data.files import first_line
 from tsattn.data.roles import find_roles
 from tsattn.data.table_options import Columns
+from tsattn.data.tables import whole_ids
 from tsattn.errors import UserError, shown
 
 __all__ = ["Partition", "check_whole_series", "find_partitions", "id_column", "partition_table", "series_hashes"]

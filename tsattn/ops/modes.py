@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,10 +18,13 @@ __all__ = [
     "is_fake",
     "is_readable",
     "is_vmapped",
+    "kept_by_stream",
     "needs_plain_gradients",
     "plain_gradients",
     "why_no_fused_derivative",
 ]
+
+Kept = TypeVar("Kept")
 
 
 def is_readable(*tensors: Tensor | None) -> bool:
@@ -79,6 +84,23 @@ def as_if_alone() -> Iterator[None]:
     """Make tensors that are kept for later calls, whatever modes the present call runs under."""
     with torch.inference_mode(False), _disable_current_modes(), torch.device("cpu"):
         yield
+
+
+def kept_by_stream(make: Callable[..., Kept]) -> Callable[..., Kept]:
+    """Keep what `make(*arguments, device)` computes on a CUDA device, for later calls on the same stream.
+
+    One stream does not wait for what another one computes, and what a graph captures is computed when it is replayed.
+    """
+    kept = functools.lru_cache(maxsize=64)(lambda stream, *arguments: make(*arguments))
+
+    def find(*arguments: Any) -> Kept:
+        device = arguments[-1]
+        with torch.inference_mode(False):  # a call without gradients may come first
+            if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+                return make(*arguments)
+            return kept(torch.cuda.current_stream(device).cuda_stream, *arguments)
+
+    return find
 
 
 def why_no_fused_derivative() -> str | None:

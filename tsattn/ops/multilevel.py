@@ -271,7 +271,7 @@ class _Call:
 
         q = self.q.expand(-1, max(t.shape[1] for t in (self.q, self.k, self.v)), -1, -1)
         seen: dict[str, Any] = {"query_positions": self.positions, "key_positions": self.positions}
-        seen |= {"key_mask": self.key_mask, "causal": self.causal}
+        seen |= {"key_mask": self.key_mask, "causal": self.causal, "regular": self.regular}
         return multilevel_attention_triton(q, self.k, self.v, **self._shared, **seen)
 
     def by_native(self, intervals: Intervals) -> Tensor:

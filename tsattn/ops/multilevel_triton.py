@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate, product
 from typing import Any
@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from tsattn.ops.masks import RegularBlocks, floor_divide
+from tsattn.ops.modes import kept_by_stream
 from tsattn.ops.softmax import positive_scale
 from tsattn.ops.triton_kernels import forward_kernel, keys_kernel, queries_kernel
 from tsattn.ops.triton_tiles import dot, is_interpreted, plan_kernel, ranges_kernel, triton
@@ -55,8 +57,12 @@ def multilevel_attention_triton(
     global_queries: Tensor | None = None,
     global_keys: Tensor | None = None,
     scale: float | None = None,
+    regular: RegularBlocks | None = None,
 ) -> Tensor:
     """Compute `multilevel_attention_reference` by Triton kernels, forward and backward.
+
+    Where `regular` says what the blocks and positions are, for queries and keys alike, what is found out about them is
+    kept from call to call, and these tensors are not looked at.
 
     Takes float32, bfloat16 and float16, at most 256 components of queries and of values, and at most 31 levels. Extra
     memory is linear in the tokens, except for the plans of the two walks: 8 bytes a pair of tiles each, for all heads
@@ -75,19 +81,28 @@ def multilevel_attention_triton(
     if 0 in (*q.shape, *k.shape, *v.shape):
         # nothing to launch; keep the graph, so that gradients are zeros
         return q.new_zeros(*q.shape[:3], v.shape[3]) + 0 * (q.sum() + k.sum() + v.sum())
-    problem = Problem(
-        tuple(int(rank) for rank in ranks),
-        causal,
-        scale,
-        _unit_stride(_ids(query_blocks, global_queries)),
-        _unit_stride(_ids(key_blocks, global_keys)),
-        None if query_positions is None else _unit_stride(query_positions),
-        None if key_positions is None else _unit_stride(key_positions),
-        None if key_mask is None else _unit_stride(key_mask).view(torch.uint8),
-    )
+    levels = tuple(int(rank) for rank in ranks)
+    tracing = torch.compiler.is_compiling()
+    if regular is not None and not tracing:
+        problem = _regular_problem(levels, causal, scale, regular, q.device)
+    else:
+        if regular is not None:
+            query_blocks, query_positions = query_blocks.int(), None
+            key_blocks, key_positions = query_blocks, None
+        problem = Problem(
+            levels,
+            causal,
+            scale,
+            _unit_stride(_ids(query_blocks, global_queries)),
+            _unit_stride(_ids(key_blocks, global_keys)),
+            None if query_positions is None else _unit_stride(query_positions),
+            None if key_positions is None else _unit_stride(key_positions),
+            None if key_mask is None else _unit_stride(key_mask).view(torch.uint8),
+            global_queries is not None or global_keys is not None,
+        )
     q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
-    if torch.compiler.is_compiling():
-        traced: Tensor = _operator(q, k, v, *problem.tensors, list(problem.ranks), causal, scale)[0]
+    if tracing:
+        traced: Tensor = _operator(q, k, v, *problem.tensors, list(levels), causal, scale, problem.has_global)[0]
         return traced
     with torch.cuda.device_of(q):
         out: Tensor = _MultilevelAttention.apply(q, k, v, problem)
@@ -125,7 +140,8 @@ def _unit_stride(t: Tensor) -> Tensor:
 class TileSizes:
     """Tokens in a program's own tile and in the tiles it walks, and how the kernel is compiled.
 
-    `registers` is the most of a thread; None leaves them to the compiler.
+    `registers` is the most of a thread; None leaves them to the compiler. A walked tile that needs masks is taken in
+    `parts`, whose numbers fit the registers.
     """
 
     own: int
@@ -133,26 +149,32 @@ class TileSizes:
     warps: int
     stages: int
     registers: int | None = None
+    parts: int = 1
 
     def __post_init__(self) -> None:
         if min(self.own, self.walked) < 16 or max(self.own, self.walked) % min(self.own, self.walked):
             raise ValueError(f"tiles of {self.own} and {self.walked} tokens: at least 16, and one divides the other")
 
 
-# {kernel: (sizes, sizes where a width is above 64 components)}. Chosen for Hopper from what the compiler reports for
-# sm_90 (registers, spills inside the loops, shared memory), not yet from timings: 128 registers let two programs of 8
-# warps share a multiprocessor. float32 is multiplied exactly, outside the matrix unit: smaller tiles.
+# {kernel: (sizes, sizes where a width is above 64 components)}: the fastest on an H200 of those that
+# `benchmarks/attention.py --device cuda --parts tiles` times. 128 registers a thread let four programs of 4 warps share
+# a multiprocessor; `parts` are chosen by what the compiler spills. float32 is multiplied exactly, outside the matrix
+# unit: smaller tiles.
 _HALF = {
-    "forward": (TileSizes(128, 64, 8, 3, 128), TileSizes(128, 64, 8, 2)),
-    "queries": (TileSizes(128, 64, 8, 2, 128), TileSizes(64, 64, 8, 2)),
-    "keys": (TileSizes(128, 64, 8, 2), TileSizes(64, 64, 8, 2)),
+    "forward": (TileSizes(64, 64, 4, 3, 128, 2), TileSizes(128, 64, 8, 2, 128, 2)),
+    "queries": (TileSizes(64, 64, 4, 2, 128, 2), TileSizes(128, 64, 8, 1, parts=2)),
+    "keys": (TileSizes(64, 64, 4, 2, 168, 2), TileSizes(64, 64, 4, 1, parts=2)),
 }
+_LONG = TileSizes(128, 128, 8, 2, 128, 4)  # forward, at most 64 components, from LONG tokens on
 _SINGLE = (TileSizes(64, 32, 8, 2), TileSizes(32, 32, 8, 2))
+LONG = 8192
 
 
-def tile_sizes(kernel: str, dtype: torch.dtype, width: int, value_width: int) -> TileSizes:
-    """The sizes for ``forward``, ``queries`` (dQ) or ``keys`` (dK and dV)."""
-    return (_SINGLE if dtype == torch.float32 else _HALF[kernel])[max(width, value_width) > 64]
+def tile_sizes(kernel: str, dtype: torch.dtype, tokens: int, width: int) -> TileSizes:
+    """The sizes for ``forward``, ``queries`` (dQ) or ``keys`` (dK and dV) of heads of at most `width` components."""
+    if dtype == torch.float32:
+        return _SINGLE[width > 64]
+    return _LONG if kernel == "forward" and width <= 64 and tokens >= LONG else _HALF[kernel][width > 64]
 
 
 @lru_cache(maxsize=256)
@@ -177,7 +199,10 @@ def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Problem:
-    """The arguments of every kernel besides q, k and v; ids are blocks, or `EVERYWHERE`."""
+    """The arguments of every kernel besides q, k and v; ids are blocks, or `EVERYWHERE` in int64.
+
+    `plans` holds the walks that were planned already, by sizes of tiles and by whose tiles are owned.
+    """
 
     ranks: tuple[int, ...]
     causal: bool
@@ -187,6 +212,8 @@ class Problem:
     query_positions: Tensor | None
     key_positions: Tensor | None
     key_mask: Tensor | None
+    has_global: bool = False
+    plans: dict[tuple[int, int, bool], WalkPlan] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
@@ -224,9 +251,11 @@ class Problem:
             "HAS_MASK": self.key_mask is not None,
             "HAS_QUERY_POSITIONS": self.causal and self.query_positions is not None,
             "HAS_KEY_POSITIONS": self.causal and self.key_positions is not None,
+            "HAS_GLOBAL": self.has_global,
             "PRECISION": _precision(q.dtype),
             "PACKING": PACK,
             "STAGES": sizes.stages,
+            "PARTS": sizes.parts,
             "num_warps": sizes.warps,
             "num_stages": sizes.stages,
             "maxnreg": sizes.registers,
@@ -263,6 +292,16 @@ def _strides(*tensors: Tensor) -> list[int]:
     return [stride for t in tensors for stride in t.stride()[:3]]
 
 
+@kept_by_stream
+def _regular_problem(
+    ranks: tuple[int, ...], causal: bool, scale: float, regular: RegularBlocks, device: torch.device
+) -> Problem:
+    """The problem of a sequence with itself; a kept one has the plans that earlier calls made."""
+    places = torch.arange(regular.first, regular.first + regular.length, device=device)
+    ids = torch.stack([floor_divide(places * number, span) for number, span in regular.levels])[:, None].int()
+    return Problem(ranks, causal, scale, ids, ids, None, None, None)
+
+
 @dataclass(frozen=True)
 class WalkPlan:
     """For every own tile, the walked tiles in groups; `starts` holds where each group begins."""
@@ -273,7 +312,10 @@ class WalkPlan:
 
 
 def plan_walk(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> WalkPlan:
-    """Sort the tiles on the device; the host reads no result, so nothing waits."""
+    """Sort the tiles on the device, once for each problem; the host reads no result, so nothing waits."""
+    key = (sizes.own, sizes.walked, own_keys)
+    if key in problem.plans:
+        return problem.plans[key]
     unit = min(sizes.own, sizes.walked)
     own, walked = _ranges(problem, unit, keys=own_keys), _ranges(problem, unit, keys=not own_keys)
     counts = (problem.query_ids.shape[2], problem.key_ids.shape[2])
@@ -291,6 +333,7 @@ def plan_walk(problem: Problem, sizes: TileSizes, *, own_keys: bool) -> WalkPlan
         TILES=triton.next_power_of_2(walked_tiles), CAUSAL=problem.causal, OWN_KEYS=own_keys, PACKING=PACK,
         num_warps=4,
     )  # fmt: skip
+    problem.plans[key] = plan
     return plan
 
 
@@ -312,9 +355,9 @@ def _ranges(problem: Problem, unit: int, *, keys: bool) -> Tensor:
     return out
 
 
-def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, Tensor, WalkPlan, TileSizes]:
-    """The output, the log-sum-exp of the logits of each query to base 2, and how the queries walked."""
-    sizes = tile_sizes("forward", q.dtype, q.shape[-1], v.shape[-1])
+def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
+    """The output, and the log-sum-exp of the logits of each query to base 2."""
+    sizes = tile_sizes("forward", q.dtype, k.shape[2], max(q.shape[-1], v.shape[-1]))
     plan = plan_walk(problem, sizes, own_keys=False)
     out, lse = _new_outputs(q, v)
     tensors, integers = problem.arguments(q, k, plan)
@@ -322,37 +365,27 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> tuple[Tensor,
         q, k, v, out, lse, *tensors, *_strides(q, k, v, out), *integers, problem.scale * _LOG2_E,
         **problem.constants(q, v, sizes),
     )  # fmt: skip
-    return out, lse, plan, sizes
+    return out, lse
 
 
 def _backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    problem: Problem,
-    walked: tuple[WalkPlan, TileSizes] | None = None,
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, problem: Problem
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v; `walked` is the plan and the sizes of the forward pass, if known."""
+    """The gradients of q, k and v."""
     grad_out = _unit_stride(grad_out)
     grad_q, grad_k, grad_v = (_new_like(t, t.shape[-1]) for t in (q, k, v))
     delta = torch.empty_like(lse)
     factor = problem.scale * _LOG2_E
 
-    sizes = tile_sizes("queries", q.dtype, q.shape[-1], v.shape[-1])
-    if walked is not None and (sizes.own, sizes.walked) == (walked[1].own, walked[1].walked):
-        plan = walked[0]
-    else:
-        plan = plan_walk(problem, sizes, own_keys=False)
+    sizes = tile_sizes("queries", q.dtype, k.shape[2], max(q.shape[-1], v.shape[-1]))
+    plan = plan_walk(problem, sizes, own_keys=False)
     tensors, integers = problem.arguments(q, k, plan)
     queries_kernel[(plan.order.shape[1] * q.shape[0] * q.shape[1],)](
         q, k, v, out, grad_out, lse, delta, grad_q, *tensors, *_strides(q, k, v, out, grad_out, grad_q),
         *integers, factor, problem.scale, **problem.constants(q, v, sizes),
     )  # fmt: skip
 
-    sizes = tile_sizes("keys", q.dtype, q.shape[-1], v.shape[-1])
+    sizes = tile_sizes("keys", q.dtype, k.shape[2], max(q.shape[-1], v.shape[-1]))
     plan = plan_walk(problem, sizes, own_keys=True)
     tensors, integers = problem.arguments(q, k, plan)
     keys_kernel[(plan.order.shape[1] * k.shape[0] * k.shape[1],)](
@@ -379,7 +412,7 @@ class _MultilevelAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, problem: Problem) -> Tensor:
-        out, lse, *ctx.walked = _forward(q, k, v, problem)
+        out, lse = _forward(q, k, v, problem)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.problem = problem
         return out
@@ -388,47 +421,32 @@ class _MultilevelAttention(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator, unused-ignore]
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v, out, lse = ctx.saved_tensors
-        return *_backward(grad_out, q, k, v, out, lse, ctx.problem, ctx.walked), None
+        return *_backward(grad_out, q, k, v, out, lse, ctx.problem), None
 
 
 @torch.library.custom_op("tsattn::multilevel_triton", mutates_args=())
 def _operator(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    query_ids: Tensor,
-    key_ids: Tensor,
-    query_positions: Tensor | None,
-    key_positions: Tensor | None,
-    key_mask: Tensor | None,
-    ranks: list[int],
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, query_ids: Tensor, key_ids: Tensor, query_positions: Tensor | None,
+    key_positions: Tensor | None, key_mask: Tensor | None, ranks: list[int], causal: bool, scale: float,
+    has_global: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The kernels as one node of a compiled graph."""
-    problem = Problem(tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask)
+    problem = Problem(
+        tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask, has_global
+    )
     with torch.cuda.device_of(q):
-        return _forward(q, k, v, problem)[:2]
+        return _forward(q, k, v, problem)
 
 
 @torch.library.custom_op("tsattn::multilevel_triton_backward", mutates_args=())
 def _operator_backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    query_ids: Tensor,
-    key_ids: Tensor,
-    query_positions: Tensor | None,
-    key_positions: Tensor | None,
-    key_mask: Tensor | None,
-    ranks: list[int],
-    causal: bool,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask)
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, query_ids: Tensor, key_ids: Tensor,
+    query_positions: Tensor | None, key_positions: Tensor | None, key_mask: Tensor | None, ranks: list[int],
+    causal: bool, scale: float, has_global: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    problem = Problem(
+        tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask, has_global
+    )
     with torch.cuda.device_of(q):
         return _backward(grad_out, q, k, v, out, lse, problem)
 
@@ -450,7 +468,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     q, k, v, *problem, out, lse = ctx.saved_tensors
-    return (*_operator_backward(grad_out, q, k, v, out, lse, *problem, *ctx.given), *[None] * 8)
+    return (*_operator_backward(grad_out, q, k, v, out, lse, *problem, *ctx.given), *[None] * 9)
 
 
 _operator.register_autograd(_backward_of_operator, setup_context=_save)

@@ -1,10 +1,9 @@
 """Sliding-window attention: only pairs fewer than `window_size` steps apart are scored.
 
 `reference` and `sdpa` mask the full matrix; `blocks` cuts the queries into blocks and gives each the keys of its own
-neighbourhood, so that time and memory grow linearly with the length. Global tokens, which see and are seen by
-everything, are computed separately: every block gets their keys as well, and their own rows are computed over the whole
-sequence. `flex` visits on CUDA only the tiles that windows touch, by PyTorch's FlexAttention; `native` does so on a
-CPU, for any positions, masks and biases (see `tsattn.ops.native`).
+neighbourhood, so that time and memory grow linearly with the length. `flex` visits on CUDA only the tiles that windows
+touch, by PyTorch's FlexAttention; `native` does so on a CPU, for any positions, masks and biases (see
+`tsattn.ops.native`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from tsattn.errors import UserError, one_of
 from tsattn.ops.full import full_attention
 from tsattn.ops.masks import allowed_pairs, window_pairs, without_padding
-from tsattn.ops.modes import is_readable, why_no_fused_derivative
+from tsattn.ops.modes import is_readable, kept_by_stream, why_no_fused_derivative
 from tsattn.ops.native import Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.softmax import expand_heads, fused_attention, in_widest_type
 
@@ -33,9 +32,6 @@ IMPLS = ("auto", "reference", "sdpa", "blocks", "flex", "native")
 
 # Queries of a block; smaller ones use the fused kernel badly, larger ones score more pairs outside the window.
 MIN_BLOCK = 64
-
-# With more global tokens than this share of all, the masked full matrix is no more work.
-MAX_GLOBAL_SHARE = 0.25
 
 # Tokens on a side of a tile, the one size that FlexAttention's kernels take for all shapes.
 TILE = 128
@@ -72,10 +68,10 @@ def sliding_window_attention(
         scale: factor of the logits; `1 / sqrt(r)` by default.
         dropout_p: probability of dropping a weight. The caller gates it on training.
         impl: ``reference``, ``sdpa``, ``blocks``, ``flex``, ``native`` or ``auto``. ``blocks`` needs positions that
-            rise by one from token to token, and no bias; ``flex`` a CUDA device, 16 components or more, no bias and no
-            dropout; ``native`` a CPU, and numbers in float32 or bfloat16. `auto` takes `native` where it can; else,
-            where a window is a small part of the sequence, `flex` on CUDA and `blocks` elsewhere, if they can; else
-            `sdpa`.
+            rise by one from token to token, and no bias and no global tokens; ``flex`` a CUDA device, 16 components or
+            more, no bias and no dropout; ``native`` a CPU, and numbers in float32 or bfloat16. `auto` takes `native`
+            where it can; else, where a window is a small part of the sequence, `flex` on CUDA and `blocks` elsewhere,
+            if they can; else `sdpa`.
 
     Returns:
         `(B, H, T, E)`, of v's type.
@@ -107,26 +103,24 @@ def sliding_window_attention(
     }
     if impl in why_no and (reason := why_no[impl]()) is not None:
         raise UserError(f"impl {impl} cannot compute this sliding-window attention: {reason}")
-    if impl == "auto" and _is_small(T, window_size, global_tokens):
+    if impl == "auto" and _is_small(T, window_size):
         impl = next((name for name, reason_of in why_no.items() if reason_of() is None), "auto")
     if impl == "blocks":
-        return _in_blocks(q, k, v, **window, **weights)
-    positions = torch.arange(T, device=q.device)[None] if positions is None else positions
+        return _in_blocks(q, k, v, window_size=window_size, **seen, **weights)
     if impl == "flex":
         return sliding_window_attention_flex(q, k, v, positions=positions, scale=scale, **window)
+    positions = torch.arange(T, device=q.device)[None] if positions is None else positions
     near = window_pairs(positions, positions, window_size, global_queries=global_tokens, global_keys=global_tokens)
     allowed = allowed_pairs(positions, positions, **seen)
     near = near if allowed is None else near & allowed
     return full_attention(q, k, v, allowed=near, bias=bias, impl=impl, **weights)
 
 
-def _is_small(length: int, window_size: int, global_tokens: Tensor | None) -> bool:
+def _is_small(length: int, window_size: int) -> bool:
     """Whether a window's neighbourhood is so small a part of the sequence that something is saved."""
     if torch.compiler.is_exporting() and not isinstance(length, int):
         return False  # a program for every length cannot choose by it
-    if 3 * max(MIN_BLOCK, window_size) >= length or not is_readable(global_tokens):
-        return False
-    return global_tokens is None or int(global_tokens.sum(-1).amax()) <= MAX_GLOBAL_SHARE * length
+    return 3 * max(MIN_BLOCK, window_size) < length
 
 
 def _why_not_flex(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -> str | None:
@@ -142,11 +136,11 @@ def _why_not_flex(q: Tensor, v: Tensor, bias: Tensor | None, dropout_p: float) -
 def _why_not_blocks(
     length: int, positions: Tensor | None, key_mask: Tensor | None, global_tokens: Tensor | None, bias: Tensor | None
 ) -> str | None:
-    if bias is not None:
-        return "it takes no bias"
+    if bias is not None or global_tokens is not None:
+        return "it takes no bias and no global tokens"
     if torch.compiler.is_exporting() and not isinstance(length, int):
         return "it cuts a length that must be known; reference and sdpa take any in one program"
-    if not is_readable(positions, key_mask if positions is not None else None, global_tokens):
+    if not is_readable(positions, key_mask if positions is not None else None):
         return "it must look at the tokens, which a graph, torch.vmap or meta tensors hide; reference and sdpa need not"
     reason = why_no_fused_derivative()
     if positions is None or reason is not None:
@@ -168,14 +162,12 @@ def _in_blocks(
     window_size: int,
     causal: bool,
     key_mask: Tensor | None,
-    global_tokens: Tensor | None,
     scale: float,
     dropout_p: float,
 ) -> Tensor:
     q, k, v = expand_heads(q, k, v)
-    whole = q, k, v
     (B, _, T, r), E = q.shape, v.shape[-1]
-    q, k, v = (F.pad(t, (0, max(r, E) - t.shape[-1])) if t.shape[-1] < max(r, E) else t for t in whole)
+    q, k, v = (F.pad(t, (0, max(r, E) - t.shape[-1])) if t.shape[-1] < max(r, E) else t for t in (q, k, v))
     window_size = min(window_size, T)
     block = max(MIN_BLOCK, window_size - 1)
     num_blocks = -(-T // block)
@@ -194,55 +186,13 @@ def _in_blocks(
     if causal:
         seen = seen & (key <= query)
     seen = repeat(seen, "n c s -> B n c s", B=B)
-
-    def near(mask: Tensor) -> Tensor:
-        """A mask `(B, T)` of keys in the neighbourhood of each block."""
-        return F.pad(mask, (before, after + filled)).unfold(1, span, block)[:, :, None, :]
-
     if key_mask is not None:
-        seen = seen & near(key_mask)
-    apart = None if global_tokens is None else _gather_globals(global_tokens.expand(B, -1))
-    if apart is not None:
-        is_global, places, is_one = apart
-        # a global key is seen once: among the global ones
-        globals_seen = is_one[:, None, None, :].expand(B, num_blocks, block, -1)
-        if causal:
-            globals_seen = globals_seen & (places[:, None, None, :] <= query)
-        if key_mask is not None:
-            globals_seen = globals_seen & key_mask.gather(1, places)[:, None, None, :]
-        seen = torch.cat([seen & ~near(is_global), globals_seen], -1)
-        k_near, v_near = (
-            torch.cat([t_near, repeat(_at(t, places), "B H g W -> (B n) H g W", n=num_blocks)], 2)
-            for t_near, t in ((k_near, k), (v_near, v))
-        )
+        seen = seen & F.pad(key_mask, (before, after + filled)).unfold(1, span, block)[:, :, None, :]
     seen = rearrange(seen, "B n c s -> (B n) 1 c s")
     empty = ~seen.any(-1, keepdim=True)
     out = fused_attention(q, k_near, v_near, mask=seen | empty, scale=scale, dropout_p=dropout_p)
     out = out.masked_fill(empty, 0.0)
-    out = rearrange(out, "(B n) H c W -> B H (n c) W", B=B)[:, :, :T, :E]
-    if apart is None:
-        return out
-    order = torch.arange(T, device=out.device)[None]
-    allowed = allowed_pairs(places, order, causal=causal, key_mask=key_mask)
-    more: dict[str, Any] = {"allowed": allowed, "scale": scale, "dropout_p": dropout_p, "impl": "sdpa"}
-    rows = full_attention(_at(whole[0], places), *whole[1:], **more)
-    # of each global token the number among those of its row
-    number = (is_global.long().cumsum(-1) - 1).clamp(min=0)
-    return torch.where(is_global[:, None, :, None], _at(rows, number), out)
-
-
-def _gather_globals(global_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The global tokens `(B, T)`, their places `(B, g)` in each row, and whether there is one: rows may have fewer."""
-    most = int(global_tokens.sum(-1).amax())
-    if not most:
-        return None
-    places = torch.argsort(~global_tokens, dim=-1, stable=True)[:, :most]
-    return global_tokens, places, global_tokens.gather(1, places)
-
-
-def _at(x: Tensor, places: Tensor) -> Tensor:
-    """The tokens `(B, H, g, W)` of `x (B, H, T, W)` at `places (B, g)`."""
-    return x.gather(2, places[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3]))
+    return rearrange(out, "(B n) H c W -> B H (n c) W", B=B)[:, :, :T, :E]
 
 
 def sliding_window_attention_flex(
@@ -251,7 +201,7 @@ def sliding_window_attention_flex(
     v: Tensor,
     *,
     window_size: int,
-    positions: Tensor,
+    positions: Tensor | None,
     causal: bool,
     key_mask: Tensor | None,
     global_tokens: Tensor | None,
@@ -260,15 +210,26 @@ def sliding_window_attention_flex(
     """Compute `sliding_window_attention` through FlexAttention, compiled at the first call.
 
     Which tiles of pairs are visited is found from the range of positions in each, so that nothing of the size T x T is
-    formed; FlexAttention's own search evaluates the mask of every pair.
+    formed; FlexAttention's own search evaluates the mask of every pair. Without anything said of the tokens the tiles
+    are kept from call to call: finding them takes as long as attending to a few thousand tokens.
     """
     q, k, v = expand_heads(q, k, v)
-    mask = window_block_mask(positions, window_size, causal=causal, key_mask=key_mask, global_tokens=global_tokens)
+    T, hidden = q.shape[2], torch.compiler.is_compiling()
+    if positions is None and key_mask is None and global_tokens is None and not hidden:
+        mask = _ordered_mask(T, window_size, causal, q.device)
+    else:
+        at = torch.arange(T, device=q.device)[None] if positions is None else positions
+        mask = window_block_mask(at, window_size, causal=causal, key_mask=key_mask, global_tokens=global_tokens)
     # off CUDA, and inside a graph that is compiled anyway, the function is taken as it stands
-    as_it_stands = torch.compiler.is_compiling() or q.device.type != "cuda"
+    as_it_stands = hidden or q.device.type != "cuda"
     attend: Any = flex_attention if as_it_stands else _compiled()
     out: Tensor = attend(q, k, v, block_mask=mask, scale=scale)
     return out
+
+
+@kept_by_stream
+def _ordered_mask(length: int, window_size: int, causal: bool, device: torch.device) -> BlockMask:
+    return window_block_mask(torch.arange(length, device=device)[None], window_size, causal=causal, in_order=True)
 
 
 def window_block_mask(
@@ -278,8 +239,9 @@ def window_block_mask(
     causal: bool = False,
     key_mask: Tensor | None = None,
     global_tokens: Tensor | None = None,
+    in_order: bool = False,
 ) -> BlockMask:
-    """The pairs that are scored, and the tiles that hold any of them."""
+    """The pairs that are scored, and the tiles that hold any of them; `in_order` says that tokens stand at 0, 1, ..."""
     T = positions.shape[1]
     rows = max(t.shape[0] for t in (positions, key_mask, global_tokens) if t is not None)
     positions = positions.expand(rows, T)
@@ -301,14 +263,18 @@ def window_block_mask(
         whole[:, -1], whole[:, :, -1] = False, False  # tiles that reach beyond the end are masked
     partly = _listed(touched & ~whole)
     fully = _listed(whole)
-    seen = _pair_rule(positions, window_size, causal, key_mask, global_tokens)
+    seen = _pair_rule(None if in_order else positions, window_size, causal, key_mask, global_tokens)
     return BlockMask.from_kv_blocks(*partly, *fully, BLOCK_SIZE=TILE, mask_mod=seen, seq_lengths=(T, T))
 
 
 def _pair_rule(
-    positions: Tensor, window_size: int, causal: bool, key_mask: Tensor | None, global_tokens: Tensor | None
+    positions: Tensor | None, window_size: int, causal: bool, key_mask: Tensor | None, global_tokens: Tensor | None
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Whether query n of row b sees key s, as FlexAttention asks it: element by element, by number."""
+    if positions is None:  # nothing to load
+        if causal:
+            return lambda b, h, n, s: (n - s < window_size) & (s <= n)
+        return lambda b, h, n, s: (n - s).abs() < window_size
     rows = positions.shape[0]
 
     def seen(b: Tensor, h: Tensor, n: Tensor, s: Tensor) -> Tensor:

@@ -40,8 +40,8 @@ def forward_kernel(
     BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
-    PACKING: tl.constexpr, STAGES: tl.constexpr,
+    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Output and log-sum-exp (to base 2; +inf without any key) of a tile of queries of one head."""
     program = tl.program_id(0)
@@ -75,8 +75,10 @@ def forward_kernel(
             acc, total, top, seen, q, q_row, left, k, v, k_row, v_row, order, mixes,
             tl.load(starts + group), tl.load(starts + group + 1), rows, query_ids, key_ids, query_ids_level,
             key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
-            group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN, WALKED, CAUSAL, HAS_MASK,
-            HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
+            group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN,
+            WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
+            HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, HAS_GLOBAL, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
+            1 if group < CHUNKS else PARTS,
         )  # fmt: skip
     # a row that sees keys, all of them with logits of -inf, is not a number: only one without keys is zero
     total = tl.where(total > 0, total, tl.where(seen > 0, float("nan"), 1.0))
@@ -91,8 +93,8 @@ def _forward_walk(
     GROUP: tl.constexpr, BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
-    PACKING: tl.constexpr, STAGES: tl.constexpr,
+    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Running softmax over the key tiles of one group."""
     mixed: tl.constexpr = GROUP == CHUNKS
@@ -103,22 +105,22 @@ def _forward_walk(
         seen = seen | (first < last).to(tl.int32)  # tiles that are seen whole
     inner = tl.arange(0, OWN)
     q0, q1, q2, q3 = load_chunks(q, inner, q_row, left, GROUP, CHUNKS, W0, W1, W2, W3, R, True, hint)
-    for step in tl.range(first, last, num_stages=STAGES):
-        entry = tl.load(order + step)
+    for step in tl.range(first * PARTS, last * PARTS, num_stages=STAGES):
+        entry = tl.load(order + step // PARTS)
         limit = entry % PACKING
-        start = (entry // PACKING) * WALKED
+        start = ((entry // PACKING) * PARTS + step % PARTS) * WALKED
         keys = tl.arange(0, WALKED)
         key_base = k + start.to(tl.int64) * k_row
         value_base = v + start.to(tl.int64) * v_row
-        k0, k1, k2, k3 = load_chunks(key_base, keys, k_row, S - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed)
+        k0, k1, k2, k3 = load_chunks(key_base, keys, k_row, S - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed, "")
         s = scores(q0, q1, q2, q3, k0, k1, k2, k3, limit, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION)
         if mixed:
             key_rows = start + keys
-            mix = tl.load(mixes + step)
+            mix = tl.load(mixes + step // PARTS)
             s = add_mixed_scores(
                 s, q0, q1, q2, q3, k0, k1, k2, k3, mix,
                 query_ids, query_ids_level, rows, N, key_ids, key_ids_level, key_rows, S,
-                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, PRECISION,
+                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
             allowed, query_place, key_place = allowed_keys(
                 rows, key_rows, query_positions, key_positions, key_mask, N, S,
@@ -135,7 +137,7 @@ def _forward_walk(
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(p, 1)
         top = higher
-        values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed)
+        values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed, "")
         acc = dot(p.to(values.dtype), values, acc * shrink[:, None], PRECISION)
     return acc, total, top, seen
 
@@ -151,8 +153,8 @@ def queries_kernel(
     BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
-    PACKING: tl.constexpr, STAGES: tl.constexpr,
+    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradient of a tile of queries of one head, and `delta = rowsum(grad_out * out)`, which `keys_kernel` reads."""
     program = tl.program_id(0)
@@ -180,8 +182,8 @@ def queries_kernel(
     query_positions += batch * query_positions_batch
     key_positions += batch * key_positions_batch
     key_mask += batch * key_mask_batch
-    do = load_chunk(grad_out, inner, grad_out_row, left, 0, VALUES, E, True)
-    o = load_chunk(out, inner, out_row, left, 0, VALUES, E, True)
+    do = load_chunk(grad_out, inner, grad_out_row, left, 0, VALUES, E, True, "")
+    o = load_chunk(out, inner, out_row, left, 0, VALUES, E, True, "")
     row_delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), 1)
     tl.store(delta + rows, row_delta, mask=rows < N)
     row_lse = tl.load(lse + rows, mask=rows < N, other=float("inf"))
@@ -191,8 +193,10 @@ def queries_kernel(
             g0, g1, g2, g3, q, q_row, grad_out, grad_out_row, left, row_lse, row_delta, k, v, k_row, v_row,
             order, mixes, tl.load(starts + group), tl.load(starts + group + 1), rows, query_ids, key_ids,
             query_ids_level, key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
-            group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN, WALKED, CAUSAL, HAS_MASK,
-            HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
+            group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN,
+            WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
+            HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, HAS_GLOBAL, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
+            1 if group < CHUNKS else PARTS,
         )  # fmt: skip
     store_chunks(grad_q, g0, g1, g2, g3, scale, inner, grad_q_row, left, CHUNKS, W0, W1, W2, W3, R)
 
@@ -205,8 +209,8 @@ def _queries_walk(
     GROUP: tl.constexpr, BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
-    PACKING: tl.constexpr, STAGES: tl.constexpr,
+    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradient of a tile of queries (without the scale) from the key tiles of one group."""
     mixed: tl.constexpr = GROUP == CHUNKS
@@ -216,24 +220,24 @@ def _queries_walk(
     inner = tl.arange(0, OWN)
     q0, q1, q2, q3 = load_chunks(q, inner, q_row, left, GROUP, CHUNKS, W0, W1, W2, W3, R, True, hint)
     do = load_chunk(grad_out, inner, grad_out_row, left, 0, VALUES, E, True, hint)
-    for step in tl.range(first, last, num_stages=STAGES):
-        entry = tl.load(order + step)
+    for step in tl.range(first * PARTS, last * PARTS, num_stages=STAGES):
+        entry = tl.load(order + step // PARTS)
         limit = entry % PACKING
-        start = (entry // PACKING) * WALKED
+        start = ((entry // PACKING) * PARTS + step % PARTS) * WALKED
         keys = tl.arange(0, WALKED)
         key_rows = start + keys
         key_base = k + start.to(tl.int64) * k_row
         value_base = v + start.to(tl.int64) * v_row
-        k0, k1, k2, k3 = load_chunks(key_base, keys, k_row, S - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed)
-        values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed)
+        k0, k1, k2, k3 = load_chunks(key_base, keys, k_row, S - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed, "")
+        values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed, "")
         s = scores(q0, q1, q2, q3, k0, k1, k2, k3, limit, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION)
         mix = 0
         if mixed:
-            mix = tl.load(mixes + step)
+            mix = tl.load(mixes + step // PARTS)
             s = add_mixed_scores(
                 s, q0, q1, q2, q3, k0, k1, k2, k3, mix,
                 query_ids, query_ids_level, rows, N, key_ids, key_ids_level, key_rows, S,
-                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, PRECISION,
+                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
         p = tl.exp2(s * factor - lse[:, None])
         if mixed:
@@ -253,7 +257,7 @@ def _queries_walk(
             g0, g1, g2, g3 = add_mixed_gradients(
                 g0, g1, g2, g3, ds, k0, k1, k2, k3, mix,
                 query_ids, query_ids_level, rows, N, key_ids, key_ids_level, key_rows, S,
-                BOUNDS, LEVELS, CHUNKS, W0, W1, W2, W3, PRECISION,
+                BOUNDS, LEVELS, CHUNKS, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
     return g0, g1, g2, g3
 
@@ -270,8 +274,8 @@ def keys_kernel(
     BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
-    PACKING: tl.constexpr, STAGES: tl.constexpr,
+    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of keys and values of one key head, summed over the query heads that share it."""
     program = tl.program_id(0)
@@ -308,8 +312,10 @@ def keys_kernel(
                 delta + (batch * H + query_head) * N, q_row, grad_out_row, order, mixes,
                 tl.load(starts + group), tl.load(starts + group + 1), key_rows, query_ids, key_ids, query_ids_level,
                 key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
-                group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN, WALKED, CAUSAL, HAS_MASK,
-                HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
+                group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN,
+            WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
+                HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, HAS_GLOBAL, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
+            1 if group < CHUNKS else PARTS,
             )  # fmt: skip
     if HAS_MASK:
         # tiles of queries are walked without a mask even where this tile holds masked keys: their rows end here
@@ -331,8 +337,8 @@ def _keys_walk(
     GROUP: tl.constexpr, BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
-    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, PRECISION: tl.constexpr,
-    PACKING: tl.constexpr, STAGES: tl.constexpr,
+    HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of keys (without the scale) and values from the query tiles of one group and one head.
 
@@ -345,16 +351,16 @@ def _keys_walk(
     inner = tl.arange(0, OWN)
     k0, k1, k2, k3 = load_chunks(k, inner, k_row, left, GROUP, CHUNKS, W0, W1, W2, W3, R, True, hint)
     values = load_chunk(v, inner, v_row, left, 0, VALUES, E, True, hint)
-    for step in tl.range(first, last, num_stages=STAGES):
-        entry = tl.load(order + step)
+    for step in tl.range(first * PARTS, last * PARTS, num_stages=STAGES):
+        entry = tl.load(order + step // PARTS)
         limit = entry % PACKING
-        start = (entry // PACKING) * WALKED
+        start = ((entry // PACKING) * PARTS + step % PARTS) * WALKED
         queries = tl.arange(0, WALKED)
         rows = start + queries
         query_base = q + start.to(tl.int64) * q_row
         grad_base = grad_out + start.to(tl.int64) * grad_out_row
-        q0, q1, q2, q3 = load_chunks(query_base, queries, q_row, N - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed)
-        do = load_chunk(grad_base, queries, grad_out_row, N - start, 0, VALUES, E, mixed)
+        q0, q1, q2, q3 = load_chunks(query_base, queries, q_row, N - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed, "")
+        do = load_chunk(grad_base, queries, grad_out_row, N - start, 0, VALUES, E, mixed, "")
         if mixed:
             # without this a query beyond the end would weigh exp2(0 - lse): with it, nothing
             row_lse = tl.load(lse + rows, mask=rows < N, other=float("inf"))
@@ -365,11 +371,11 @@ def _keys_walk(
         s = scores(k0, k1, k2, k3, q0, q1, q2, q3, limit, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION)
         mix = 0
         if mixed:
-            mix = tl.load(mixes + step)
+            mix = tl.load(mixes + step // PARTS)
             s = add_mixed_scores(
                 s, k0, k1, k2, k3, q0, q1, q2, q3, mix,
                 key_ids, key_ids_level, key_rows, S, query_ids, query_ids_level, rows, N,
-                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, PRECISION,
+                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
         p = tl.exp2(s * factor - row_lse[None, :])
         if mixed:
@@ -390,6 +396,6 @@ def _keys_walk(
             g0, g1, g2, g3 = add_mixed_gradients(
                 g0, g1, g2, g3, ds, q0, q1, q2, q3, mix,
                 key_ids, key_ids_level, key_rows, S, query_ids, query_ids_level, rows, N,
-                BOUNDS, LEVELS, CHUNKS, W0, W1, W2, W3, PRECISION,
+                BOUNDS, LEVELS, CHUNKS, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
     return g0, g1, g2, g3, grad_v

@@ -52,7 +52,7 @@ def is_interpreted(kernel: object) -> bool:
 @jit
 def load_chunk(
     base, rows, stride, count, START: tl.constexpr, W: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr,
-    HINT: tl.constexpr = "",
+    HINT: tl.constexpr,
 ):  # fmt: skip
     """`(rows, W)` components from START on; zeros beyond WIDTH and, if CHECK, in rows beyond count."""
     columns = START + tl.arange(0, W)
@@ -74,7 +74,7 @@ def load_chunk(
 @jit
 def load_chunks(
     base, rows, stride, count, GROUP: tl.constexpr, CHUNKS: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr,
-    W2: tl.constexpr, W3: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr, HINT: tl.constexpr = "",
+    W2: tl.constexpr, W3: tl.constexpr, WIDTH: tl.constexpr, CHECK: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The chunks that a group of tiles needs; the first one stands in for those that it does not."""
     t0 = load_chunk(base, rows, stride, count, 0, W0, WIDTH, CHECK, HINT)
@@ -173,7 +173,8 @@ def scores(
 def add_mixed_scores(
     s, a0, a1, a2, a3, b0, b1, b2, b3, mix, a_ids, a_level, a_rows, a_count, b_ids, b_level, b_rows, b_count,
     BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
-    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """`s` and, of every level in `mix`, the scores of those pairs that share its block."""
     for level in tl.static_range(LEVELS):
@@ -188,7 +189,7 @@ def add_mixed_scores(
                 part = _level_scores(part, a2, b2, BOUNDS[level], BOUNDS[level + 1], W0 + W1, W2, PRECISION)
             if CHUNKS >= 4:
                 part = _level_scores(part, a3, b3, BOUNDS[level], BOUNDS[level + 1], W0 + W1 + W2, W3, PRECISION)
-            s += tl.where(_share(own, ids), part, 0.0)
+            s += tl.where(_share(own, ids, HAS_GLOBAL), part, 0.0)
     return s
 
 
@@ -212,14 +213,15 @@ def add_gradients(
 def add_mixed_gradients(
     g0, g1, g2, g3, ds, b0, b1, b2, b3, mix, a_ids, a_level, a_rows, a_count, b_ids, b_level, b_rows, b_count,
     BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr,
-    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
+    W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, HAS_GLOBAL: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the chunks and what `add_mixed_scores` adds to them."""
     for level in tl.static_range(LEVELS):
         if ((mix >> level) & 1) != 0:
             own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
             ids = tl.load(b_ids + level * b_level + b_rows, mask=b_rows < b_count, other=0)
-            near = tl.where(_share(own, ids), ds, 0.0).to(ds.dtype)
+            near = tl.where(_share(own, ids, HAS_GLOBAL), ds, 0.0).to(ds.dtype)
             g0 = _level_gradient(g0, near, b0, BOUNDS[level], BOUNDS[level + 1], 0, W0, PRECISION)
             if CHUNKS >= 2:
                 g1 = _level_gradient(g1, near, b1, BOUNDS[level], BOUNDS[level + 1], W0, W1, PRECISION)
@@ -239,21 +241,23 @@ def allowed_keys(
     allowed = key_rows < S
     if HAS_MASK:
         allowed = tl.load(key_mask + key_rows, mask=allowed, other=0) != 0
-    query_place = query_rows.to(tl.int64)
-    key_place = key_rows.to(tl.int64)
+    query_place = query_rows
+    key_place = key_rows
     if CAUSAL:
         if HAS_QUERY_POSITIONS:
-            query_place = tl.load(query_positions + query_rows, mask=query_rows < N, other=0).to(tl.int64)
+            query_place = tl.load(query_positions + query_rows, mask=query_rows < N, other=0)
         if HAS_KEY_POSITIONS:
-            key_place = tl.load(key_positions + key_rows, mask=key_rows < S, other=0).to(tl.int64)
+            key_place = tl.load(key_positions + key_rows, mask=key_rows < S, other=0)
     return allowed, query_place, key_place
 
 
 @jit
-def _share(own, ids):
+def _share(own, ids, HAS_GLOBAL: tl.constexpr):
     """Which pairs `(own, ids)` lie in one block; a global token, `EVERYWHERE`, lies in all."""
-    own, ids = own.to(tl.int64)[:, None], ids.to(tl.int64)[None, :]
-    return (own == ids) | (own == -4611686018427387904) | (ids == -4611686018427387904)
+    same = own[:, None] == ids[None, :]
+    if HAS_GLOBAL:
+        same = same | (own == -4611686018427387904)[:, None] | (ids == -4611686018427387904)[None, :]
+    return same
 
 
 @jit

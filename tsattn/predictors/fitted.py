@@ -15,7 +15,7 @@ from tsattn.backbones import task_network
 from tsattn.backbones.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
-from tsattn.data.counts import check_counts
+from tsattn.data.scaling import check_counts
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import build_predictor

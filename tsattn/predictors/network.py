@@ -13,7 +13,6 @@ from typing_extensions import override
 from tsattn.backbones import Backbone, backbone_class, complete_backbone, network_name
 from tsattn.backbones.task_network import Network
 from tsattn.batch import Batch
-from tsattn.data.counts import check_distribution
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.layers import distribution
@@ -106,7 +105,7 @@ class NetworkPredictor(Predictor):
 
     def _check_data(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
-        check_distribution(self.output, data)
+        data.check_distribution(self.output)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:

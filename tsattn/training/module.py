@@ -21,7 +21,6 @@ from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backb
 from tsattn.backbones.task_network import CheckpointContent, Network, read_content
 from tsattn.batch import Batch
 from tsattn.checks import calibration_share
-from tsattn.data.counts import check_distribution
 from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.reductions import ErrorTotals
@@ -185,7 +184,7 @@ class ForecastingModule(LightningModule):
     def setup(self, stage: str) -> None:
         datamodule = getattr(self.trainer, "datamodule", None)
         if datamodule is not None:
-            check_distribution(self.output, datamodule)
+            datamodule.check_distribution(self.output)
             self.build(datamodule.task, datamodule.scaler)
             self.units = datamodule.series.units
         elif not hasattr(self, "network"):

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.data.mapped.tables_to_map import long_frame, saved
-from tsattn.data import assembly
-from tsattn.data.mapped import convert as mapped_convert
+from tsattn.data import assembly, mapped
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +18,7 @@ def log(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_convert, "_CELLS", 1000)
+    monkeypatch.setattr(mapped, "_CELLS", 1000)
     monkeypatch.setattr(assembly, "_BLOCK", 100)
 
 

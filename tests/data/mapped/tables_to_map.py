@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule, MappedDataModule, Panel
-from tsattn.data.mapped.convert import convert, opened_panel
+from tsattn.data.mapped import convert, opened_panel
 from tsattn.data.table_options import TableOptions, TextFormat
 
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_batch_size": 50}

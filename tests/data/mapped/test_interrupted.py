@@ -22,20 +22,19 @@ from tests.data.mapped.tables_to_map import (
     saved,
     with_categories,
 )
-from tsattn.data.assembly import Assembly
-from tsattn.data.mapped import convert as mapped_convert
-from tsattn.data.mapped import panel_folder
-from tsattn.data.survey import Survey
+from tsattn.data import assembly
+from tsattn.data import mapped as mapped_tables
+from tsattn.data.assembly import Survey
 from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES, "weight_column": "w"}
 STAGES: dict[str, tuple[Any, str]] = {
     "counting": (Survey, "add"),
-    "writing": (Assembly, "_write"),
-    "report": (Assembly, "_finished"),
-    "end": (mapped_convert, "write_index"),
-    "moving": (mapped_convert, "put_folder"),
+    "writing": (assembly._Places, "write"),
+    "report": (assembly._Places, "_complete"),
+    "end": (mapped_tables, "write_text"),
+    "moving": (mapped_tables, "put_folder"),
 }
 
 
@@ -90,13 +89,13 @@ def test_a_table_that_changed_since_is_read_as_it_is_now(tmp_path: Path) -> None
 
 
 def test_a_table_that_changes_while_it_is_read_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = Assembly._finished
+    finished = assembly._Places._complete
 
     def touch(*args: Any) -> Any:
         os.utime(path, ns=(1, 1))
         return finished(*args)
 
-    monkeypatch.setattr(Assembly, "_finished", touch)
+    monkeypatch.setattr(assembly._Places, "_complete", touch)
     with pytest.raises(UserError, match="was changed while it was read"):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -106,12 +105,8 @@ def test_a_full_disk_is_one_sentence(path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(panel_folder.os, "posix_fallocate", full)
-        with pytest.raises(UserError, match=r"out cannot be written: No space left on device; name another folder"):
-            converted(path, path.parent / "out", target=["y", "z"])
-    monkeypatch.setattr(panel_folder.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
-    with pytest.raises(UserError, match=r"needs 0\.00 GB, but only 0\.00 GB are free there"):
+    monkeypatch.setattr(mapped_tables.os, "posix_fallocate", full)
+    with pytest.raises(UserError, match=r"out cannot be written: No space left on device; name another folder"):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -124,19 +119,19 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
         (folder / name).mkdir()
         (folder / name / "thesis.tex").write_text("years of work")
     (folder / "out").rename(folder / "hidden")
-    finished = Assembly._finished
+    finished = assembly._Places._complete
     monkeypatch.setattr(
-        Assembly, "_finished", lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1]
+        assembly._Places, "_complete", lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1]
     )
     with pytest.raises(UserError, match=r"out .*is not (overwritten|replaced)"):
-        mapped_convert.convert(path, folder / "out", options, overwrite=overwrite)
+        mapped_tables.convert(path, folder / "out", options, overwrite=overwrite)
     for name in ("out", "out.old"):
         assert [file.name for file in (folder / name).iterdir()] == ["thesis.tex"]
     monkeypatch.undo()
     (folder / "new.partial").mkdir()
     (folder / "new.partial" / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match=r"new\.partial is not of a conversion; it is not removed"):
-        mapped_convert.convert(path, folder / "new", options)
+        mapped_tables.convert(path, folder / "new", options)
     assert (folder / "new.partial" / "thesis.tex").exists()
 
 
@@ -148,11 +143,11 @@ def test_what_is_there_is_not_replaced_unasked(path: Path) -> None:
         converted(path, out, target=["y"])
     assert bytes_of(out) == before
     options = TableOptions(target=["y"])
-    mapped_convert.convert(path, out, options, overwrite=True)
-    assert panel_folder.open_panel(out).channels == ("y",)
+    mapped_tables.convert(path, out, options, overwrite=True)
+    assert mapped_tables.open_panel(out).channels == ("y",)
     (path.parent / "mine").mkdir()
     with pytest.raises(UserError, match="is no folder that a table was converted to"):
-        mapped_convert.convert(path, path.parent / "mine", options, overwrite=True)
+        mapped_tables.convert(path, path.parent / "mine", options, overwrite=True)
 
 
 def test_two_processes_convert_once(path: Path) -> None:

@@ -21,8 +21,8 @@ from tests.data.mapped.tables_to_map import (
     mapped,
     saved,
 )
-from tsattn.data.mapped import convert as mapped_convert
-from tsattn.data.mapped.panel_folder import open_panel
+from tsattn.data import mapped as mapped_tables
+from tsattn.data.mapped import open_panel
 from tsattn.errors import UserError
 
 
@@ -93,7 +93,7 @@ def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setattr(mapped_convert, "_CELLS", 1 << 20)
+    monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 20)
     sizes = ["--gigabytes", "0.02"] if shape == "few" else ["--shape", "m5", "--share", "0.002"]
     words = [*sizes, "--steps", "5", "--out", str(tmp_path), "--folder", str(tmp_path)]
     module.main(words)  # other tests of this process have memory of their own: the size is not looked at

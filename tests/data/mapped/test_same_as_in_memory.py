@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lightning.pytorch import Trainer
 
 from tests.data.mapped.tables_to_map import (
     LONG,
@@ -29,13 +28,11 @@ from tests.data.mapped.tables_to_map import (
     wide_frame,
     with_categories,
 )
-from tsattn.data import CSVDataModule, FrameDataModule, MappedDataModule, panel_from_frame
-from tsattn.data.mapped.convert import convert, opened_panel
+from tsattn.data import CSVDataModule, panel_from_frame
+from tsattn.data.mapped import convert, opened_panel
 from tsattn.data.table_options import TableOptions
 from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError
-from tsattn.forecaster import future_frame
-from tsattn.training import ForecastingModule
 
 SPLITS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -43,6 +40,15 @@ SPLITS: dict[str, dict[str, Any]] = {
     "rows": {"val_rows": 20, "test_rows": 30},
     "dates": {"val_from": "2020-04-03 07:00", "test_from": "2020-04-05"},
 }
+
+
+def both(frame: pd.DataFrame, path: Path, **options: Any) -> tuple[Any, Any]:
+    """The data of a frame in memory and of its file converted: with the same panel, and the same test batches."""
+    theirs, ours = in_memory(frame, **options), mapped(saved(frame, path), **options)
+    assert_same_panel(ours.panel, theirs.panel)
+    assert_same_batches(ours.eval_dataloader("test"), theirs.eval_dataloader("test"))
+    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
+    return theirs, ours
 
 
 # each pair of choices once
@@ -60,36 +66,22 @@ SPLITS: dict[str, dict[str, Any]] = {
 )
 def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, scaling: str) -> None:
     frames = {"long": long_frame(missing=False), "full": full_frame(), "wide": wide_frame(missing=True)}
-    frame = frames[table]
     options = {**(SIZES if table == "wide" else LONG), "scaling": scaling, **SPLITS[split]}
     options |= ROLES if table == "full" else {}
-    theirs = in_memory(frame, **options)
-    ours = mapped(saved(frame, tmp_path / "frame.parquet"), **options)
-    assert ours.panel is not None
+    theirs, ours = both(frames[table], tmp_path / "frame.parquet", **options)
     assert ours.panel.is_mapped
-    assert theirs.panel is not None
-    assert_same_panel(ours.panel, theirs.panel)
     assert ours.splits == theirs.splits
     assert ours.scaler == theirs.scaler
-    assert ours.task is not None
-    assert theirs.task is not None
     assert {**vars(ours.task), "data": ""} == {**vars(theirs.task), "data": ""}
-    for part in ("train", "val", "test"):
+    for part in ("train", "val"):
         assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))
-    assert_same_batches(ours.predict_dataloader(), theirs.predict_dataloader())
     seasons = [1, 5, 24]
     loaders = (data.eval_dataloader("test", 24, seasons=seasons) for data in (ours, theirs))
     for left, right in zip(*loaders, strict=True):
-        assert left.units is not None
-        assert right.units is not None
         np.testing.assert_array_equal(left.units.target, right.units.target)
         for season in seasons:
             for one, other in zip(left.units.seasons[season], right.units.seasons[season], strict=True):
                 np.testing.assert_array_equal(one, other)
-    for name in ("values", "observed", "time", "past_covariates", "future_covariates", "static"):
-        one, other = getattr(ours.series, name), getattr(theirs.series, name)
-        assert (one is None) == (other is None), name
-        assert one is None or torch.equal(one, other), name
     assert ours.series.nbytes >= ours.series.to("cpu").nbytes - 8 * 100
 
 
@@ -97,13 +89,8 @@ def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, 
 def test_time_zones_across_a_change_of_clocks(tmp_path: Path, zone: str) -> None:
     frame = full_frame(tz=zone)  # clocks changed on 2020-03-29
     options = {**LONG, **ROLES, "val_from": "2020-03-30 12:00", "test_from": "2020-04-02"}
-    ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
-    theirs = in_memory(frame, **options)
-    assert ours.panel is not None
-    assert theirs.panel is not None
-    assert_same_panel(ours.panel, theirs.panel)
+    theirs, ours = both(frame, tmp_path / "a.parquet", **options)
     assert ours.splits == theirs.splits
-    assert_same_batches(ours.eval_dataloader("test"), theirs.eval_dataloader("test"))
     assert ours.panel.future_time(1, 6).equals(theirs.panel.future_time(1, 6))
 
 
@@ -149,43 +136,6 @@ def test_arrays_are_those_of_any_table_in_memory(
             converted(path, folder / "out", **options)
         return
     assert_same_panel(converted(path, folder / "out", **options), expected)
-
-
-def test_trains_and_forecasts_as_from_a_frame(tmp_path: Path) -> None:
-    frame = full_frame()
-    path = saved(frame, tmp_path / "full.parquet")
-    forecasts = []
-    for data in (MappedDataModule(str(path), **LONG, **ROLES), FrameDataModule(frame, **LONG, **ROLES)):
-        torch.manual_seed(0)
-        model = ForecastingModule({"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2})
-        trainer = Trainer(
-            max_steps=3,
-            accelerator="cpu",
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.fit(model, datamodule=data)
-        predicted: Any = trainer.predict(model, data)
-        assert model.task is not None
-        assert data.panel is not None
-        forecasts.append(future_frame(predicted, model.task, model.output, data.panel))
-    pd.testing.assert_frame_equal(forecasts[0], forecasts[1])
-
-
-def test_scale_of_a_trained_model_is_obeyed(path: Path) -> None:
-    frame = long_frame(missing=True)
-    frame["y"] *= 3
-    theirs = in_memory(frame[frame["unique_id"] != "s3"], **LONG)  # one series is new to the model
-    data = MappedDataModule(str(path), **LONG)
-    data.task, data.scaler = theirs.task, theirs.scaler
-    data.setup("test")
-    expected = FrameDataModule(long_frame(missing=True), **LONG)
-    expected.task, expected.scaler = theirs.task, theirs.scaler
-    expected.setup("test")
-    assert torch.equal(data.series.values, expected.series.values)
-    assert_same_batches(data.test_dataloader(), expected.test_dataloader())
 
 
 def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,19 +203,18 @@ def test_weights_are_those_in_memory(tmp_path: Path, table: str, monkeypatch: py
     }
     if table == "full":
         options["series_weights"] = {"s1": 3}
-    ours = mapped(saved(frame, tmp_path / "a.parquet"), **options)
-    theirs = in_memory(frame, **options)
+    ours, theirs = mapped(saved(frame, tmp_path / "a.parquet"), **options), in_memory(frame, **options)
     assert ours.panel is not None
     assert theirs.panel is not None
     assert ours.panel.channels == theirs.panel.channels  # a column of weights is no target
     np.testing.assert_array_equal(ours.panel.weights, theirs.panel.weights)  # type: ignore[arg-type]
-    assert ours.series.is_weighted
     torch.testing.assert_close(ours.series.weights, theirs.series.weights, rtol=1e-6, atol=0)
-    for one, other in zip(ours.eval_dataloader("train"), theirs.eval_dataloader("train"), strict=True):
-        torch.testing.assert_close(one.target_weight, other.target_weight, rtol=1e-6, atol=0)
-    again = pickle.loads(pickle.dumps(ours.series)).windows(torch.tensor([0]), torch.tensor([40]), 24, 6)
-    weight = theirs.series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
-    torch.testing.assert_close(again.target_weight, weight, rtol=1e-6, atol=0)
+    one, *others = (
+        series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
+        for series in (theirs.series, ours.series, pickle.loads(pickle.dumps(ours.series)))
+    )
+    for other in others:
+        torch.testing.assert_close(other, one, rtol=1e-6, atol=0)
 
 
 def test_strict_is_refused_where_a_table_is_mended(tmp_path: Path) -> None:
@@ -298,21 +247,6 @@ def test_weights_are_used_where_they_are_named(tmp_path: Path) -> None:
         convert(saved(frame, path), tmp_path / "c", TableOptions(weight_column="w"))
 
 
-def test_values_too_large_are_refused(tmp_path: Path) -> None:
-    frame = long_frame(missing=False)
-    frame.loc[650, "y"] = 1e200
-    with pytest.raises(UserError, match=r"series s1 has the value 1e\+200 at 2020-04-11 06:00:00, too far"):
-        mapped(saved(frame, tmp_path / "a.parquet"), **LONG)
-
-
-def test_a_series_without_a_category_is_missing_one(tmp_path: Path) -> None:
-    frame = full_frame()
-    frame.loc[frame["unique_id"] == "s1", "kind"] = np.nan
-    panel = converted(saved(frame, tmp_path / "table.parquet"), tmp_path / "out", target=["y", "z"], **ROLES)
-    assert panel.static_categories[0] == ("missing", "new", "other")
-    assert_same_panel(panel, panel_from_frame(frame, target=["y", "z"], **ROLES))
-
-
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_categories_of_covariates_are_those_in_memory(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
@@ -341,17 +275,17 @@ def test_categories_of_covariates_are_those_in_memory(
 
 
 def test_a_covariate_is_text_or_numbers_in_all_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.mapped.convert._CELLS", 400)
+    monkeypatch.setattr("tsattn.data.mapped._CELLS", 400)
     frame = with_categories(full_frame())
     for row, message in (
-        (616, "line 618: covariate p has numbers from here on and text without a number before; one of both is needed"),
+        (616, "line 618: covariate p has no text from here on; give text or numbers"),
         (600, "in column p is not a number; a past covariate needs numbers, bools, or text without a number"),
     ):  # where a chunk of 44 rows begins, and within one
         wrong = frame.assign(p=frame["p"].where(frame.index < row, "7"))
         wrong.to_csv(tmp_path / "a.csv", index=False)
         with pytest.raises(UserError, match=f"a.csv, .*{message}"):
             converted(tmp_path / "a.csv", tmp_path / "a", target=["y", "z"], **ROLES)
-    monkeypatch.setattr("tsattn.data.survey._MOST_TEXTS", 2)
+    monkeypatch.setattr("tsattn.data.assembly._MOST_TEXTS", 2)
     path = saved(frame, tmp_path / "b.parquet")
-    with pytest.raises(UserError, match="covariate p has more than 2 categories up to here; give fewer, or numbers"):
+    with pytest.raises(UserError, match="covariate p has more than 2 categories; give fewer, or numbers"):
         converted(path, tmp_path / "b", target=["y", "z"], **ROLES)

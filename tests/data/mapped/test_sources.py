@@ -15,9 +15,9 @@ import pytest
 
 from tests.conftest import REAL_ROOT
 from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, converted, full_frame, long_frame, saved
+from tsattn.data import mapped as mapped_tables
 from tsattn.data import panel_from_frame, read_table
-from tsattn.data.mapped import convert as mapped_convert
-from tsattn.data.mapped.convert import TableSource
+from tsattn.data.mapped import TableSource
 from tsattn.data.table_options import TableOptions, TextFormat
 from tsattn.errors import UserError
 
@@ -90,15 +90,6 @@ def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, t
     assert panel.time_name == "ds"
 
 
-def test_series_without_a_value_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    frame = full_frame()
-    frame.loc[frame["unique_id"] == "s1", ["y", "z"]] = np.nan
-    panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "out", **FULL)
-    assert "left out 1 of 4 series, without any value: 's1'" in caplog.text
-    caplog.clear()
-    assert_same_panel(panel, panel_from_frame(frame, **FULL))
-
-
 def test_single_precision_stays_where_it_loses_nothing(tmp_path: Path) -> None:
     frame = full_frame().astype({"y": "float32", "z": "int8", "f": "float32"}, errors="ignore")
     frame["z"] = pd.array(np.arange(len(frame)) % 100, "int8")
@@ -122,7 +113,7 @@ def test_real_files(tmp_path: Path, name: str) -> None:
 
 
 def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_convert, "_CELLS", 1 << 12)
+    monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 12)
     values = np.random.default_rng(0).random(2_000_000)
     table = pa.table({"date": pd.date_range("2000", periods=len(values), freq="min"), "a": values})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=len(values))
@@ -191,7 +182,7 @@ def test_paths_that_cannot_be_converted(tmp_path: Path, path: Path) -> None:
     (tmp_path / "a.xlsx").write_bytes(b"")
     for name, message in {
         "none.parquet": "is not there",
-        "empty": "has no .parquet",
+        "empty": "has no .csv",
         "junk.parquet": "is damaged or cut",
         "cut.parquet": "is damaged or cut",
         "cut.arrow": "is damaged or cut",

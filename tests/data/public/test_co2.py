@@ -50,11 +50,3 @@ def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule,
     assert torch.isfinite(past).all()
     restored = target * co2.scaler.scale + co2.scaler.mean
     np.testing.assert_allclose(restored[scored], original[horizon][scored], atol=1e-3)
-
-
-def test_window_to_predict_carries_the_mask_but_no_target(co2: CO2DataModule) -> None:
-    (batch,) = co2.predict_dataloader()
-    assert batch.target is None
-    assert batch.target_observed is None
-    assert batch.past_observed is not None
-    assert batch.past.shape == batch.past_observed.shape == (1, 208, 1)

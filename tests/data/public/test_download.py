@@ -94,11 +94,6 @@ def test_file_is_fetched_once(site: Site, tmp_path: Path, capsys: pytest.Capture
     assert len(site.requests) == 1
 
 
-def test_loading_alone_fetches_too(site: Site, tmp_path: Path) -> None:
-    assert len(PublicDataModule("ETTh1", root=str(tmp_path)).load_frame()) == 3
-    assert len(site.requests) == 1
-
-
 def test_forecasting_from_another_file_fetches_nothing(site: Site, tmp_path: Path) -> None:
     data = PublicDataModule("ETTh1", root=str(tmp_path))
     data.forecast_from(tmp_path / "mine.csv")
@@ -115,23 +110,10 @@ def test_bad_answer_is_refused_and_leaves_nothing(site: Site, tmp_path: Path, fa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_download_works_again_after_a_bad_answer(site: Site, tmp_path: Path) -> None:
-    data = PublicDataModule("ETTh1", root=str(tmp_path))
-    site.body, site.announced = b"sorry", 5
-    refusal(data)
-    site.body, site.announced = BODY, len(BODY)
-    assert len(data.load_frame()) == 3
-
-
 def test_unreachable_server_names_the_folder_to_put_the_file_into(closed_port: str, tmp_path: Path) -> None:
     message = refusal(PublicDataModule("ETTh1", root=str(tmp_path / "ett")))
     assert closed_port in message
     assert f"put the file ETTh1.csv into {tmp_path / 'ett'}" in message
-
-
-def test_good_file_needs_no_server(closed_port: str, tmp_path: Path) -> None:
-    (tmp_path / "ETTh1.csv").write_bytes(BODY)
-    assert len(PublicDataModule("ETTh1", root=str(tmp_path)).load_frame()) == 3
 
 
 @pytest.mark.parametrize("content", [b"", BODY[:-1], BODY + b"2016-07-01 03:00:00,4.5\n"])
@@ -177,18 +159,6 @@ def test_root_is_data_below_the_working_folder_without_the_variable(
     (tmp_path / "data" / "ETTh1.csv").write_bytes(BODY)
     assert data_root(None) == Path("data")
     assert len(PublicDataModule("ETTh1").load_frame()) == 3
-
-
-def test_variable_is_read_when_data_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TSATTN_DATA", str(tmp_path / "a"))
-    assert data_root(None) == tmp_path / "a"
-    assert data_root("b") == Path("b")
-    assert data_root(tmp_path) == tmp_path
-
-
-def test_fetch_answers_with_the_path(site: Site, tmp_path: Path) -> None:
-    assert fetch(CARDS["ETTh1"], tmp_path) == tmp_path / "ETTh1.csv"
-    assert site.requests == ["/ETT-small/ETTh1.csv"]
 
 
 def test_a_copy_with_another_accepted_sum_is_taken(site: Site, tmp_path: Path) -> None:

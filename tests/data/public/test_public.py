@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tests.conftest import REAL_ROOT
 from tsattn.data import CARDS, PublicDataModule
@@ -52,35 +51,6 @@ def test_number_of_test_windows_is_the_literature_s(name: str) -> None:
             assert sum(map(len, data.test_dataloader())) == count
         assert windows[0].time[0, 336] == data.series.time[16 * 30 * steps]
         assert windows[count - 1].time[0, -1] == data.series.time[20 * 30 * steps - 1]
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize(("name", "rows", "frequency"), [("ETTh1", 17420, "h"), ("ETTm1", 69680, "15min")])
-def test_scaler_is_fitted_on_the_first_twelve_months(name: str, rows: int, frequency: str) -> None:
-    data = prepared(name)
-    assert data.task is not None
-    assert len(data.panel.values) == rows
-    assert data.task.channels == ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
-    assert data.task.frequency == frequency
-    assert data.task.season_length == {"h": 24, "15min": 96}[frequency]
-    train = data.panel.values[: 12 * 30 * data.task.season_length]
-    np.testing.assert_allclose(data.scaler.mean, train.mean(0), rtol=1e-9)
-    np.testing.assert_allclose(data.scaler.scale, train.std(0), rtol=1e-9)
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("name", ["ETTh2", "ETTm2"])
-def test_first_test_window_holds_the_rows_of_the_file(name: str) -> None:
-    data = prepared(name)
-    assert data.task is not None
-    batch = next(iter(data.test_dataloader()))
-    start = 16 * 30 * data.task.season_length
-    restored = batch.target[0].double().numpy() * data.scaler.scale + data.scaler.mean
-    np.testing.assert_allclose(restored, data.panel.values[start : start + 96], atol=1e-4)
-    first = pd.Timestamp(int(batch.time[0, 336]), unit="s")
-    assert first == data.panel.time[start]
-    assert batch.past_observed is None
-    assert torch.isfinite(batch.past).all()
 
 
 @pytest.mark.parametrize(("name", "meant"), [("etth1", "ETTh1"), ("co2", None)])
@@ -189,16 +159,6 @@ def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> N
     assert data.panel.time[0] == pd.Timestamp("2011-12-31 13:00", tz="UTC")
     (batch,) = data.predict_dataloader()
     assert pd.Timestamp(int(batch.time[0, 336]), unit="s") == pd.Timestamp("2014-12-31 13:00")
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize(("name", "file"), [("exchange_rate", "exchange_rate.csv"), ("national_illness", None)])
-def test_copies_with_other_line_ends_are_accepted(name: str, file: str | None, tmp_path: Path) -> None:
-    file = file or f"{name}.csv"
-    (tmp_path / file).write_bytes(Path(f"{REAL_ROOT}/{file}").read_bytes().replace(b"\n", b"\r\n"))
-    here = PublicDataModule(name, root=str(tmp_path)).source.load()
-    assert here.time.equals(whole(name).time)
-    np.testing.assert_array_equal(here.values, whole(name).values)
 
 
 @pytest.mark.real_data

@@ -7,144 +7,57 @@ from __future__ import annotations
 
 import gzip
 import os
-import shutil
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from tsattn.data.splits import BenchmarkShares, ByShare, EttMonths, Split
+from tsattn.data.splits import ByShare, Split
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.saved_folders import sha256
 
-__all__ = [
-    *("CARDS", "BrokenHeaders", "Card", "CrLf", "Flat", "Missing", "Note", "Oddity", "Sentinel", "UnevenStep"),
-    *("card_of", "data_root", "fetch", "reported", "with_cards"),
-]
+__all__ = ["CARDS", "Card", "Oddity", "card_of", "data_root", "fetch", "reported"]
+
+_SENTENCES = {
+    "note": "{text}",
+    "flat": "{column} is {value:g} for {rows} rows from {first}",
+    "sentinel": "{column} has {value:g} for a missing value in {cells} {row_word}",
+    "missing": "{column} is missing in {cells} rows, which are masked, never dropped, never scored",
+    "uneven_step": "the time stamp {stamp} (row {number}) {how}",
+    "broken_headers": "letters of {count} headers are U+FFFD in the file, and are repaired when it is read: {names}",
+    "crlf": "lines end in CR LF",
+}
 
 
-@dataclass(frozen=True)
-class Note:
-    """Something that the file cannot show by itself."""
+@dataclass(frozen=True, kw_only=True)
+class Oddity:
+    """Something odd about a file, as a sentence on its card; the head of `cards.toml` describes the kinds."""
 
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class Flat:
-    """A column that keeps one value for `rows` rows from the time stamp `first` on."""
-
-    column: str
-    first: str
-    rows: int
-    value: float
-
-    def __str__(self) -> str:
-        return f"{self.column} is {self.value:g} for {self.rows} rows from {self.first}"
-
-
-@dataclass(frozen=True)
-class Sentinel:
-    """A number that stands for a missing value in `cells` cells of a column."""
-
-    column: str
-    value: float
-    cells: int
-
-    def __str__(self) -> str:
-        rows = "row" if self.cells == 1 else "rows"
-        return f"{self.column} has {self.value:g} for a missing value in {self.cells} {rows}"
-
-
-@dataclass(frozen=True)
-class Missing:
-    """`cells` missing values in a column; they are masked, never dropped, never scored."""
-
-    column: str
-    cells: int
-
-    def __str__(self) -> str:
-        return f"{self.column} is missing in {self.cells} rows, which are masked, never dropped, never scored"
-
-
-@dataclass(frozen=True)
-class UnevenStep:
-    """A row (from 0) whose time stamp does not come one step after that of the row before, but `minutes` after it."""
-
-    row: int
-    stamp: str
-    minutes: int
+    kind: str
+    text: str = ""
+    column: str = ""
+    value: float = 0
+    first: str = ""
+    rows: int = 0
+    cells: int = 0
+    row: int = 0
+    stamp: str = ""
+    minutes: int = 0
+    renamed: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         how = f"comes {self.minutes} minutes after the row before" if self.minutes else "is written twice in a row"
-        return f"the time stamp {self.stamp} (row {self.row + 1}) {how}"
-
-
-@dataclass(frozen=True)
-class BrokenHeaders:
-    """Column names in which letters were lost: pairs of the name in the file and the one used here."""
-
-    renamed: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
+        words = {"row_word": "row" if self.cells == 1 else "rows", "number": self.row + 1, "how": how}
         names = one_of(repaired for _, repaired in self.renamed)
-        return (
-            f"letters of {len(self.renamed)} headers are U+FFFD in the file, and are repaired when it is read: {names}"
-        )
-
-
-@dataclass(frozen=True)
-class CrLf:
-    """Lines that end in CR LF."""
-
-    def __str__(self) -> str:
-        return "lines end in CR LF"
-
-
-Oddity: TypeAlias = Note | Flat | Sentinel | Missing | UnevenStep | BrokenHeaders | CrLf
-_ODDITIES: dict[str, type[Any]] = {
-    **{"broken_headers": BrokenHeaders, "crlf": CrLf, "flat": Flat, "missing": Missing, "note": Note},
-    **{"sentinel": Sentinel, "uneven_step": UnevenStep},
-}
+        return _SENTENCES[self.kind].format(**vars(self), **words, count=len(self.renamed), names=names)
 
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a public data set.
-
-    Attributes:
-        name: how it is called here.
-        title: what it holds.
-        file: the name of its CSV file; None if it is embedded in a package.
-        url: where the file is downloaded from; None if it is embedded.
-        source: who made it, and where it was published.
-        licence: of the data; or that none is stated.
-        sha256: of the file that this card was checked against; None if it was not at hand.
-        same_content: sums of copies that differ from that file in their line ends only, and are accepted too.
-        reported_sha256: the sum that other projects report of a file that was not at hand.
-        rows: number of rows.
-        columns: number of channels.
-        first: first time stamp, as pandas prints it.
-        last: last time stamp, as the file writes it.
-        frequency: pandas frequency of the rows.
-        season: steps in the season that the seasonal naive forecast repeats.
-        parts: how it is split: ``ett``, 12, 4 and 4 months of 30 days; ``benchmark``, 70, 10 and 20 percent as
-            `BenchmarkShares` rounds; ``fractions``, the same as `ByShare` rounds.
-        horizons: prediction lengths that are usually reported.
-        target: the channel that univariate forecasts usually take.
-        date_column: the column of time stamps; None (empty in `cards.toml`) for a file of numbers alone, without a
-            header.
-        channels: the columns to read, where the file holds others too; empty for all of them.
-        on_grid: whether rows are taken in file order on a regular grid from `first`, whatever their time stamps say.
-        oddities: what a careful reader of the file would like to know.
-        label: the name in figures; `name` by default.
-        unit: of all channels, where they share one that is known.
-    """
+    """What is known of a public data set; the head of `cards.toml` describes the fields."""
 
     name: str
     title: str
@@ -184,38 +97,26 @@ class Card:
     @property
     def renamed(self) -> dict[str, str]:
         """Column names of the file, and those used here, where they differ."""
-        return {
-            broken: repaired
-            for oddity in self.oddities
-            if isinstance(oddity, BrokenHeaders)
-            for broken, repaired in oddity.renamed
-        }
+        return dict(pair for oddity in self.oddities for pair in oddity.renamed)
 
     @property
-    def sentinels(self) -> tuple[Sentinel, ...]:
+    def sentinels(self) -> tuple[Oddity, ...]:
         """The numbers that stand for missing values."""
-        return tuple(oddity for oddity in self.oddities if isinstance(oddity, Sentinel))
+        return tuple(oddity for oddity in self.oddities if oddity.kind == "sentinel")
 
-    @property
-    def rule(self) -> BenchmarkShares | ByShare | EttMonths:
-        """Where the parts of this data set end."""
+    def split(self, time: Sized) -> Split:
+        """The parts of a series of this data set: a `SplitRule`."""
+        rows, day = len(time), self.season
         if self.parts == "ett":
-            return EttMonths(self.season)  # which is a day
-        return BenchmarkShares() if self.parts == "benchmark" else ByShare(0.7, 0.1)
-
-    def split(self, num_rows: int) -> Split:
-        """The parts of a file of this data set with so many rows."""
-        return self.rule.split(range(num_rows))
-
-    def page(self) -> str:
-        """The card in Markdown, under a heading."""
-        table = "".join(f"| {word} | {text} |\n" for word, text in self.facts())
-        notes = "".join(f"- {oddity}\n" for oddity in self.oddities)
-        return f"## {self.name}\n\n| | |\n| --- | --- |\n{table}" + (f"\n{notes}" if notes else "")
+            return Split(12 * 30 * day, 16 * 30 * day, 20 * 30 * day)
+        if self.parts == "fractions":
+            return ByShare(0.7, 0.1).split(time)
+        # training and test parts rounded as the literature on long-horizon forecasting does (Wu et al., Autoformer)
+        return Split(int(rows * 0.7), rows - int(rows * 0.2), rows)
 
     def facts(self) -> list[tuple[str, str]]:
         """The card as pairs of a word and what there is to say, in the order of reading."""
-        split = self.split(self.rows)
+        split = self.split(range(self.rows))
         months = "12, 4 and 4 months of 30 days in the order of time; the rows after that belong to no part"
         how = months if self.parts == "ett" else "70, 10 and 20 percent in the order of time"
         sizes = f"{split.train_end}, {split.val_end - split.train_end} and {split.test_end - split.val_end} rows"
@@ -241,37 +142,20 @@ class Card:
 
 
 def card_of(name: str, *, files_only: bool = False) -> Card:
-    """The card of the data set with this name.
-
-    Args:
-        name: of the data set.
-        files_only: whether it must be read from a file.
-
-    Raises:
-        UserError: listing the valid names.
-    """
+    """The card of the data set with this name, read from a file if `files_only`; UserError lists the valid names."""
     valid = [card.name for card in CARDS.values() if card.file or not files_only]
     if name not in valid:
         raise UserError(f"unknown data set {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid)}")
     return CARDS[name]
 
 
-def with_cards(readme: str) -> str:
-    """The text of `data/README.md` with the cards as they are now: between its introduction and the last heading."""
-    start, end = readme.index("\n## ") + 1, readme.rindex("\n## ") + 1
-    return readme[:start] + "\n".join(card.page() for card in CARDS.values()) + "\n" + readme[end:]
-
-
 def _card(name: str, facts: dict[str, Any]) -> Card:
     """A card from an entry of `cards.toml`."""
+    oddities = tuple(
+        Oddity(**{**one, "renamed": tuple(map(tuple, one.get("renamed", ())))}) for one in facts.pop("oddities", ())
+    )
     facts = {"label": name} | {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-    oddities: list[Oddity] = []
-    for given in facts.pop("oddities", ()):
-        kind = _ODDITIES[given["kind"]]
-        own = {key: value for key, value in given.items() if key != "kind"}
-        oddities.append(kind(tuple(map(tuple, own["renamed"]))) if "renamed" in own else kind(**own))
-    facts["date_column"] = facts.get("date_column", "date") or None
-    return Card(name=name, oddities=tuple(oddities), **facts)
+    return Card(name=name, **{**facts, "date_column": facts.get("date_column", "date") or None}, oddities=oddities)
 
 
 CARDS: dict[str, Card] = {
@@ -290,10 +174,6 @@ def fetch(card: Card, root: Path) -> Path:
     """Find the file of a data set, or download it into `root`, and check it.
 
     A download whose sum is not known is kept, and its sum is printed on standard error.
-
-    Args:
-        card: of a data set that is read from a file.
-        root: the folder of the file.
 
     Raises:
         UserError: if it cannot be downloaded, or does not have a sum of the card (then nothing is overwritten).
@@ -316,22 +196,15 @@ def fetch(card: Card, root: Path) -> Path:
     pooch.get_logger().setLevel("WARNING")
     print(f"downloading {card.file} to {root}", file=sys.stderr)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            fetched = pooch.retrieve(
-                card.url,
-                known_hash=None,
-                fname="download",
-                path=folder,
-                processor=pooch.Decompress(method="gzip") if card.url.endswith(".gz") else None,
-                progressbar=sys.stderr.isatty(),
-            )
-            found = sha256(Path(fetched))
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root) as folder:
+            unpack = pooch.Decompress(method="gzip") if card.url.endswith(".gz") else None
+            options = {"processor": unpack, "progressbar": sys.stderr.isatty()}
+            fetched = Path(pooch.retrieve(card.url, None, fname="download", path=folder, **options))
+            found = sha256(fetched)
             if card.sums and found not in card.sums:
                 raise ValueError(f"the sha256 is {found}")
-            root.mkdir(parents=True, exist_ok=True)
-            partial = root / f"{card.file}.{os.getpid()}.partial"
-            shutil.copyfile(fetched, partial)
-            partial.replace(path)  # so that the file is there whole or not at all
+            fetched.replace(path)  # so that the file is there whole or not at all
     except requests.exceptions.RequestException as error:
         raise UserError(
             f"{path} is not there, and {card.url} cannot be reached to download it; "

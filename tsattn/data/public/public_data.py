@@ -10,32 +10,45 @@ import numpy as np
 import pandas as pd
 from typing_extensions import override
 
-from tsattn.data.csv_cells import lines_of, read_cells
-from tsattn.data.datamodule import ForecastDataModule, Source
+from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source
 from tsattn.data.panel import Panel
-from tsattn.data.public.cards import (
-    CARDS,
-    Card,
-    CrLf,
-    Flat,
-    Missing,
-    Oddity,
-    Sentinel,
-    UnevenStep,
-    card_of,
-    data_root,
-    fetch,
-    reported,
-)
+from tsattn.data.public.cards import CARDS, Card, Oddity, card_of, data_root, fetch, reported
 from tsattn.data.reader import TableReader
-from tsattn.data.splits import EttMonths, in_zone, iso_date
+from tsattn.data.splits import in_zone, iso_date
 from tsattn.data.stamps import time_stamps
 from tsattn.data.table_options import TextFormat
+from tsattn.data.tables import lines_of, read_cells
 from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import sha256
 from tsattn.task import Task
 
-__all__ = ["CardSource", "PublicDataModule", "channels_frame", "differences", "frame_differences"]
+__all__ = ["CO2DataModule", "CardSource", "PublicDataModule", "channels_frame", "differences", "frame_differences"]
+
+
+class CO2DataModule(ForecastDataModule):
+    """Weekly atmospheric CO2, split 70 / 10 / 20 percent in time; missing weeks are masked, never dropped.
+
+    Source: Keeling and Whorf, Scripps CO2 program, 1958-2001, as shipped inside statsmodels (public domain): 2284
+    weeks in parts per million at Mauna Loa, 59 of them missing. It needs no download.
+
+    Args:
+        context_length: past weeks that a model sees, L.
+        prediction_length: weeks that it forecasts, T.
+        **sizes: batch sizes, see `ForecastDataModule`.
+    """
+
+    def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
+        sizes |= {"context_length": context_length, "prediction_length": prediction_length}
+        source = FrameSource(self.load_frame, TableReader(strict=True, allow_missing=True))
+        super().__init__("co2", source, CARDS["co2"], **sizes)
+
+    def load_frame(self) -> pd.DataFrame:
+        """The 2284 weeks, in parts per million."""
+        from statsmodels.datasets import co2
+
+        frame: pd.DataFrame = co2.load_pandas().data.astype("float64")
+        frame.index.name = "date"
+        return frame
 
 
 class PublicDataModule(ForecastDataModule):
@@ -76,36 +89,27 @@ class PublicDataModule(ForecastDataModule):
             raise UserError(
                 f"clean masks the numbers that stand for missing values, but {name} has none; valid: {valid}"
             )
-        if until is not None and isinstance(self.card.rule, EttMonths):
+        if until is not None and self.card.parts == "ett":
             raise UserError(f"the parts of {name} are months from its beginning, so that until leaves out none of them")
         self.root = root
         self.clean = clean
         self.channels_as_series = channels_as_series
         self.until = until
-        self._file = CardSource(
-            self.card, root, clean, channels_as_series, until=None if until is None else iso_date(until)
-        )
+        end = None if until is None else iso_date(until)
+        self._file = CardSource(self.card, root, clean, channels_as_series, until=end)
         full = f"{name}{'_clean' if clean else ''}{'' if until is None else f'_until_{until}'}"
-        super().__init__(full, self._file, self.card.rule, **sizes)
+        super().__init__(full, self._file, self.card, **sizes)
 
     def load_frame(self) -> pd.DataFrame:
-        """The whole file, a column a channel.
-
-        Raises:
-            UserError: if it is not the one that the card describes.
-        """
+        """The whole file, a column a channel; UserError if it is not the one that the card describes."""
         return channels_frame(self._file.wide())
 
 
 @dataclass(frozen=True)
 class CardSource(Source):
-    """The file of a public data set, or another one like it.
+    """The file of a public data set, or another one like it; see `PublicDataModule`.
 
     Attributes:
-        card: what the file is.
-        root: the folder of the file, see `PublicDataModule`.
-        clean: whether numbers that stand for missing values are masked.
-        channels_as_series: whether each channel is a series of its own.
         path: another file with the same columns: its time stamps must be regular, as no card excuses them.
         frequency: that its time stamps must have; None infers it.
         until: rows of the public file from this time stamp on are left out.
@@ -121,7 +125,7 @@ class CardSource(Source):
 
     @override
     def prepare(self) -> None:
-        self._fetch()
+        fetch(self.card, data_root(self.root))
 
     @override
     def at(self, path: Path) -> Source:
@@ -133,22 +137,17 @@ class CardSource(Source):
 
     @override
     def load(self) -> Panel:
-        """The whole file as one series, or each of its channels as one."""
         panel = self.wide()
         return panel.channels_as_series() if self.channels_as_series else panel
 
     def wide(self) -> Panel:
-        """The whole file as one series.
-
-        Raises:
-            UserError: if it is not the one that the card describes.
-        """
+        """The whole file as one series; UserError if it is not the one that the card describes."""
         card = self.card
         if self.path is not None:
             reader = replace(_reader(card, allow_missing=self.clean), frequency=self.frequency)
             panel = _named_as(card, reader.read(self.path))
         else:
-            path = self._fetch()
+            path = fetch(card, data_root(self.root))
             panel = _read(card, path)
             rows, channels = panel.values.shape
             if (rows, channels) != (card.rows, card.columns):
@@ -173,9 +172,6 @@ class CardSource(Source):
             panel = replace(panel, values=values)
         return panel
 
-    def _fetch(self) -> Path:
-        return fetch(self.card, data_root(self.root))
-
 
 def _read(card: Card, path: Path) -> Panel:
     """The file of a data set as one series: its channels under their repaired names, all values as given."""
@@ -193,13 +189,8 @@ def _read(card: Card, path: Path) -> Panel:
 
 def _reader(card: Card, *, allow_missing: bool = False) -> TableReader:
     """What reads files with the columns of a card, and mends nothing."""
-    return TableReader(
-        time_column=card.date_column,
-        target=card.channels or None,
-        text=TextFormat(format="csv"),
-        strict=True,
-        allow_missing=allow_missing,
-    )
+    columns: dict[str, Any] = {"time_column": card.date_column, "target": card.channels or None}
+    return TableReader(**columns, text=TextFormat(format="csv"), strict=True, allow_missing=allow_missing)
 
 
 def _named_as(card: Card, panel: Panel) -> Panel:
@@ -216,14 +207,8 @@ def channels_frame(panel: Panel) -> pd.DataFrame:
 
 
 def differences(card: Card, path: Path) -> list[str]:
-    """List where a file differs from its card, a sentence each: sum, size, time stamps, frequency and oddities.
-
-    Args:
-        card: of a data set that is read from a file.
-        path: of the file.
-    """
-    found = sha256(path)
-    said = []
+    """List where a file differs from its card, a sentence each: sum, size, time stamps, frequency and oddities."""
+    found, said = sha256(path), []
     if card.sums and found not in card.sums:
         said.append(f"its sha256 is {found}, not {' or '.join(card.sums)}")
     elif not card.sums and found != card.reported_sha256:
@@ -241,12 +226,10 @@ def differences(card: Card, path: Path) -> list[str]:
         return [*said, str(error)]
     text = path.read_bytes()
     header = text.partition(b"\n")[0].decode(errors="replace")
-    broken = {name for name in header.strip("\r").split(",") if "\ufffd" in name}
-    if broken != set(card.renamed):
-        said.append(
-            f"headers with U+FFFD: {one_of(sorted(broken)) or 'none'}, not {one_of(sorted(card.renamed)) or 'none'}"
-        )
-    if any(isinstance(oddity, CrLf) for oddity in card.oddities) and text.count(b"\r\n") != text.count(b"\n"):
+    broken, known = {name for name in header.strip("\r").split(",") if "\ufffd" in name}, set(card.renamed)
+    if broken != known:
+        said.append(f"headers with U+FFFD: {one_of(sorted(broken)) or 'none'}, not {one_of(sorted(known)) or 'none'}")
+    if any(oddity.kind == "crlf" for oddity in card.oddities) and text.count(b"\r\n") != text.count(b"\n"):
         said.append("not all lines end in CR LF")
     return said + frame_differences(card, frame, stamps, frequency)
 
@@ -254,11 +237,7 @@ def differences(card: Card, path: Path) -> list[str]:
 def frame_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex, frequency: str) -> list[str]:
     """List where size, time stamps, frequency and odd values of a frame differ from the card.
 
-    Args:
-        card: of the data set.
-        frame: its channels.
-        stamps: the time stamps that were written, which those of the frame may replace by a grid.
-        frequency: of `stamps`.
+    `stamps`, which have the frequency, are those that were written; those of the frame may be a grid in their place.
     """
     pairs = [
         ("rows", len(frame), card.rows),
@@ -270,30 +249,28 @@ def frame_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex,
     said = [f"{word}: {found}, not {expected}" for word, found, expected in pairs if found != expected]
     if card.target not in frame.columns:
         said.append(f"it has no channel {card.target!r}; its channels are {one_of(frame.columns[:12])}")
-    said += [why for oddity in card.oddities for why in _value_differences(oddity, frame, stamps)]
+    said += [why for oddity in card.oddities if oddity.column for why in _value_differences(oddity, frame, stamps)]
     if card.on_grid:
         minutes = np.asarray((stamps[1:] - stamps[:-1]) / pd.Timedelta(1, "min"))
         uneven = np.flatnonzero(minutes != pd.Series(minutes).mode()[0]).tolist()
         rows = [(row + 1, str(stamps[row + 1]), int(minutes[row])) for row in uneven]
-        known = [(o.row, o.stamp, o.minutes) for o in card.oddities if isinstance(o, UnevenStep)]
+        known = [(one.row, one.stamp, one.minutes) for one in card.oddities if one.kind == "uneven_step"]
         if rows != known:
             said.append(f"time stamps that do not come one step after the row before: {rows}, not {known}")
     return said
 
 
 def _value_differences(oddity: Oddity, frame: pd.DataFrame, stamps: pd.DatetimeIndex) -> list[str]:
-    """Where the values are not as an oddity says; nothing for one that values do not show."""
-    if not isinstance(oddity, Flat | Sentinel | Missing):
-        return []
+    """Where the values of a column are not as an oddity says."""
     if oddity.column not in frame.columns:
         return [f"it has no channel {oddity.column!r}"]
     values = frame[oddity.column].to_numpy()
-    if isinstance(oddity, Flat):  # from its row on, and not the row before
+    if oddity.kind == "flat":  # from its row on, and not the row before
         row = int(stamps.searchsorted(pd.Timestamp(oddity.first)))
         others = np.flatnonzero(values[row:] != values[row])
         rows = int(others[0]) if others.size else len(values) - row
         is_later = row > 0 and values[row - 1] == values[row]
-        found = Flat(oddity.column, oddity.first, 0 if is_later else rows, float(values[row]))
+        found = replace(oddity, rows=0 if is_later else rows, value=float(values[row]))
         return [] if found == oddity else [f"{found}, not for {oddity.rows}"]
-    cells = int((values == oddity.value if isinstance(oddity, Sentinel) else np.isnan(values)).sum())
+    cells = int((values == oddity.value if oddity.kind == "sentinel" else np.isnan(values)).sum())
     return [] if cells == oddity.cells else [f"{oddity.column}: {cells} cells, where the card says: {oddity}"]

@@ -1,0 +1,424 @@
+"""Tables larger than memory: converted once to a folder of arrays, which is opened as a panel whose rows stay in files.
+
+The table is read part by part, twice, by the steps of the reader in memory (see `assembly.py`); memory holds a part and
+what is known of each series. The folder has ``panel.json`` and a ``.npy`` file for each array. It appears whole or not
+at all: a conversion that was killed begins anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from tsattn.data.assembly import Assembly
+from tsattn.data.columns import series_numbers
+from tsattn.data.files import check_file
+from tsattn.data.panel import Panel
+from tsattn.data.roles import assigned, plain_frame
+from tsattn.data.stamps import read_times, time_form, time_unit, time_zone, times_of
+from tsattn.data.table_options import SUFFIXES, TableOptions
+from tsattn.data.table_rows import Rows, Table, read_rows
+from tsattn.data.tables import rows_of, schema_of, table_parts, whole_ids
+from tsattn.data.weights import RowWeights
+from tsattn.errors import UserError, one_of, shown
+from tsattn.saved_folders import put_folder, restore_folder, sha256, write_text
+
+__all__ = ["TableSource", "convert", "converted_folder", "is_panel_folder", "open_panel", "opened_panel"]
+
+logger = logging.getLogger("tsattn")
+
+INDEX = "panel.json"
+FORMAT = 2  # of the folder; raised when it changes
+_PLAIN = (
+    *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
+    *("covariate_categories", "is_wide", "id_name", "time_name", "complete"),
+)
+_ROWS = ("values", "past_covariates", "future_covariates", "ahead")
+_OF_SERIES = ("starts", "ahead_starts", "static")
+_WEIGHT = "weight"  # a column that is no part of the panel until it is named
+_CELLS = 1 << 20  # cells in a part: 8 MiB as float64, a few times that at work
+_SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
+_MARK = "conversion"  # the file by which an unfinished folder is known
+_ALIKE = RowWeights()
+
+
+def is_panel_folder(path: Path) -> bool:
+    """Whether a path is a folder that a table was converted to; one whose replacement was killed is moved back."""
+    restore_folder(path, INDEX)
+    return (path / INDEX).is_file()
+
+
+def converted_folder(table: Any) -> Path | None:
+    """The folder that a table was converted to, if it is the path of one."""
+    path = Path(table).expanduser() if isinstance(table, str | Path) else None
+    return path if path is not None and is_panel_folder(path) else None
+
+
+def opened_panel(
+    path: Path, options: TableOptions, weights: RowWeights = _ALIKE, folder: Path | None = None, *, verify: bool = False
+) -> Panel:
+    """Open the panel of a table, which is converted to `folder` unless it was and is still the same.
+
+    Without a `folder`, `path` is one that a table was converted to. Its columns are those that are named, all where
+    none are (of weights only one that is named).
+
+    Raises:
+        UserError: for what cannot be opened or converted.
+    """
+    if folder is None:
+        panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
+    else:
+        panel = _current_panel(path, folder, options, verify)
+    column = options.weight_column
+    if column is None:
+        return weights.on(panel, None, str(path)) if weights else panel
+    own = _index(folder)["weight_name"]
+    if own != column:
+        has = "without one" if own is None else f"with {shown(own)}"
+        says = f"was converted {has} as the column of weights, not {shown(column)}"
+        raise UserError(f"{folder} {says}; convert the table anew with --weight_column {shown(column)}")
+    return weights.on(panel, _opened(folder / f"{_WEIGHT}.npy"), str(path))
+
+
+def _current_panel(path: Path, folder: Path, options: TableOptions, verify: bool) -> Panel:
+    """Convert a table unless it is converted, and again where the folder is damaged; open it."""
+    source, is_damaged = TableSource(path, options), False
+    while True:
+        if is_damaged or not _is_current(source, folder):
+            with _only_one(folder):
+                # another process may have converted it while this one waited
+                if is_damaged or not _is_current(source, folder):
+                    logger.info("converting %s to %s", path, folder)
+                    _replace(source, folder, overwrite=True)
+        try:
+            return open_panel(folder, verify=verify)
+        except UserError as error:
+            if is_damaged:
+                raise
+            logger.info("%s", error)
+            is_damaged = True
+
+
+def _is_current(source: TableSource, folder: Path) -> bool:
+    """Whether a folder holds a table as it is now, read in this way; the content of newer files is compared."""
+    if not is_panel_folder(folder):
+        return False
+    try:
+        saved = _index(folder)["source"]
+    except UserError:
+        return False
+    if saved["options"] != json.loads(json.dumps(asdict(source.options))):
+        logger.info("%s is read in another way than %s was", source.path, folder)
+        return False
+    then, now = [tuple(state) for state in saved["files"]], source.states()
+    if then == now or ([one[:2] for one in then] == [one[:2] for one in now] and source.sums() == saved["sha256"]):
+        return True
+    logger.info("%s has changed since it was converted to %s", source.path, folder)
+    return False
+
+
+def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
+    """Write a table as a folder of arrays, which `open_panel` opens.
+
+    Args:
+        path: a CSV, Parquet or Arrow file, or a folder of such files; rows in any order.
+        folder: what to write, 8 bytes a value (4 where the table has single precision) and 8 a row. While it is written
+            it is called ``NAME.partial``.
+        options: how the table is read.
+        overwrite: whether to replace a folder that was converted before.
+
+    Raises:
+        UserError: for a table that cannot be used, naming file and row; a folder that is there; a disk that is full; a
+            table that changes while it is read.
+    """
+    if not folder.name:
+        raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
+    source = TableSource(path, options)
+    with _only_one(folder):
+        if folder.exists() and not overwrite:
+            raise UserError(f"{folder} exists already; name another folder, or add --overwrite")
+        _replace(source, folder, overwrite)
+
+
+def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
+    """Write a folder beside the one that is there, and put it in its place."""
+    refusal = f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced"
+    if folder.exists() and not is_panel_folder(folder):
+        raise UserError(refusal)
+    partial = folder.with_name(f"{folder.name}.partial")
+    if partial.exists():
+        if not (partial / _MARK).is_file() and any(partial.iterdir()):
+            raise UserError(f"{partial} is not of a conversion; it is not removed. Move it, or name another folder")
+        logger.info("%s is of a conversion that was ended; starting anew", partial)
+        shutil.rmtree(partial)
+    partial.mkdir()
+    try:
+        (partial / _MARK).touch()
+        _write(source, partial)
+        put_folder(partial, folder, record=INDEX, refusal=refusal, overwrite=overwrite)
+        (folder / _MARK).unlink()  # until then the folder was known by it
+    except (UserError, OSError):
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[None]:
+    """Be the one process that writes this folder; the lock of one that was killed is free."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.info("waiting for another process that writes %s", folder)
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+            Path(lock.lock_file).unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"{folder} cannot be written: {reason}; name another folder") from error
+
+
+def _write(source: TableSource, folder: Path) -> None:
+    """Write all arrays, and last of all ``panel.json``."""
+    states, roles = source.states(), source.roles
+    columns = {"values": roles.target, "past_covariates": roles.past, "future_covariates": roles.future}
+    columns |= {"ahead": roles.future, _WEIGHT: () if roles.weight is None else (roles.weight,)}
+    made: dict[str, NDArray[Any]] = {}
+
+    def room(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        is_single = name in columns and source.is_single(columns[name])
+        kind = "int64" if name not in columns else "float32" if is_single else "float64"
+        made[name] = _new_array(folder / f"{name}.npy", shape, kind)
+        return made[name]
+
+    options = source.options
+    panel, _ = Assembly(
+        *(source.parts, roles, str(source.path), source.row_name),
+        frequency=options.frequency,
+        max_filled=options.max_filled,
+        every_target=options.target is None,
+        times=source.times,
+        room=room,
+        final_ids=source.final_ids,
+    ).panel()
+    sums = source.sums()
+    if source.states() != states:
+        raise UserError(f"{source.path} was changed while it was read; start again when it is complete")
+    (folder / "source.npy").unlink()
+    for name in _OF_SERIES:
+        if getattr(panel, name) is not None:
+            np.save(folder / f"{name}.npy", getattr(panel, name))
+    for array in made.values():
+        if isinstance(array, np.memmap):
+            array.flush()
+    files = sorted(folder.glob("*.npy"))
+    facts = {name: getattr(panel, name) for name in _PLAIN} | {"complete": sorted(panel.complete)}
+    facts |= {"time_unit": time_unit(panel.time), "time_zone": time_zone(panel.time), "weight_name": roles.weight}
+    facts["source"] = {"files": states, "sha256": sums, "options": asdict(options)}
+    facts["arrays"] = {file.stem: {"size": file.stat().st_size, "sha256": sha256(file)} for file in files}
+    write_text(folder / INDEX, json.dumps({"format": FORMAT, **facts}, sort_keys=True))
+
+
+def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
+    """Make an array of zeros in a file, to be written to."""
+    if 0 in shape:
+        np.save(path, np.zeros(shape, kind))
+        return np.zeros(shape, kind)
+    array = np.lib.format.open_memmap(path, "w+", kind, shape)
+    if hasattr(os, "posix_fallocate"):  # a disk that is full must be known before it is written to
+        with path.open("r+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                    raise
+    return array
+
+
+def open_panel(folder: Path, *, verify: bool = False) -> Panel:
+    """Open the panel in a folder that `convert` made; `verify` compares checksums, which reads all arrays.
+
+    Raises:
+        UserError: for a folder that is none, is damaged or of a newer version.
+    """
+    index = _index(folder)
+    for name, part in index["arrays"].items():
+        path = folder / f"{name}.npy"
+        if not path.is_file() or path.stat().st_size != part["size"]:
+            raise UserError(f"{folder} is damaged: {path.name} is cut or not there; convert the table anew")
+        if verify and sha256(path) != part["sha256"]:
+            raise UserError(f"{folder} is damaged: the checksum of {path.name} is wrong; convert the table anew")
+    arrays: dict[str, Any] = {
+        name: _opened(folder / f"{name}.npy", mapped=name not in _OF_SERIES) if name in index["arrays"] else None
+        for name in (*_ROWS, *_OF_SERIES)
+    }
+    arrays["time"] = times_of(_opened(folder / "time.npy"), index["time_unit"], index["time_zone"])
+    fields: dict[str, Any] = {name: _immutable(index[name]) for name in _PLAIN}
+    return Panel(**{**fields, "complete": frozenset(fields["complete"])}, **arrays)
+
+
+def _immutable(plain: Any) -> Any:
+    """Lists, which JSON has, as tuples."""
+    if isinstance(plain, dict):
+        return {name: _immutable(part) for name, part in plain.items()}
+    return tuple(map(_immutable, plain)) if isinstance(plain, list) else plain
+
+
+def _opened(path: Path, *, mapped: bool = True) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r" if mapped and path.stat().st_size > 128 else None)
+    except (ValueError, EOFError) as error:
+        raise UserError(f"{path.parent} is damaged: {path.name} holds no array; convert the table anew") from error
+    return array
+
+
+def _index(folder: Path) -> dict[str, Any]:
+    try:
+        index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        number = index["format"]
+    except FileNotFoundError as error:
+        raise UserError(f"{folder} has no {INDEX}; convert a table with `datasets convert`") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / INDEX} is damaged; convert the table anew") from error
+    if number != FORMAT:
+        raise UserError(f"{folder} has format {number}; this version reads {FORMAT}: convert the table anew")
+    return index
+
+
+def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
+    """Take the columns that are named; all where none are."""
+    advice = "convert the table anew to change it"
+    for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
+        if name not in (None, own):
+            raise UserError(f"{source} was converted with the {what} column {shown(own)}, not {shown(name)}; {advice}")
+    if options.frequency not in (None, panel.frequency):
+        raise UserError(f"{source} has frequency {panel.frequency!r}, not {options.frequency!r}; {advice}")
+    wanted: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+        "channels": ("target", options.target, panel.channels),
+        "past": ("past covariate", options.past_covariates, panel.past_names),
+        "future": ("future covariate", options.future_covariates, panel.future_names),
+        "static": ("static column", options.static, panel.static_names),
+    }
+    for role, names, own_names in wanted.values():
+        if lacking := [name for name in names or () if name not in own_names]:
+            says = f"without the {role} {shown(lacking[0])}, with {one_of(map(shown, own_names)) or 'none'}"
+            raise UserError(f"{source} was converted {says}; {advice}")
+    return panel.select(**{part: names or None for part, (_, names, _) in wanted.items()})
+
+
+class TableSource:
+    """A CSV, Parquet or Arrow file, or a folder of such files, read part by part in the order of their names."""
+
+    def __init__(self, path: Path, options: TableOptions) -> None:
+        self.path, self.options = path, options
+        self.files = _files(path, options)
+        self._starts = [0]  # the first row of each file that was begun, counted over all
+        head = next(table_parts(self.files[0], None, 1000, options), pd.DataFrame())
+        if not len(head):
+            raise UserError(f"{path} has no rows")
+        _, self.roles = assigned(head, str(path), options.columns, options.weight_column)
+        self._form: tuple[str | None] | None = None
+
+    def states(self) -> list[tuple[str, int, int]]:
+        """Name, size and last change, in nanoseconds since 1970-01-01, of each file."""
+        try:
+            return [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in self.files]
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    def sums(self) -> list[str]:
+        """SHA-256 of each file; all of it is read."""
+        return [sha256(file) for file in self.files]
+
+    def is_single(self, columns: Sequence[str]) -> bool:
+        """Whether all of some columns are of types that single precision holds without a loss."""
+        schemas = [schema_of(file, self.options.text) for file in self.files]
+        return all(
+            schema is not None and name in schema.names and schema.field(name).type in _SMALL
+            for schema in schemas
+            for name in columns
+        )
+
+    def parts(self) -> Iterator[Rows]:
+        """All rows."""
+        for frame, where, start in self._frames([name for _, name in self.roles.named]):
+            table = Table(frame, self.roles, str(self.path), self.options.text, self.options.frequency, where)
+            yield read_rows(table, time=self._read_times(frame, where), start=start)
+
+    def times(self) -> Iterator[Rows]:
+        """Series and time of all rows, nothing else of them."""
+        roles = self.roles
+        for frame, where, start in self._frames([*([] if roles.id is None else [roles.id]), roles.time]):
+            series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
+            none = np.empty((len(frame), 0))
+            yield Rows(names, series, self._read_times(frame, where), none, none, none, none, none, where, start=start)
+
+    def row_name(self, row: int) -> str:
+        """What a row, counted over all files, is called in messages."""
+        file = bisect_right(self._starts, row) - 1
+        return rows_of(self.files[file], self.options.text)(row - self._starts[file])
+
+    def final_ids(self, ids: list[Any]) -> list[Any]:
+        """The ids, which are text in CSV files, as they are read in memory: whole numbers if all are plain ones."""
+        is_csv = any(self.options.text.kind_of(file) == "csv" for file in self.files)
+        return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
+
+    def _read_times(self, frame: pd.DataFrame, where: Callable[[int], str]) -> Any:
+        """The time of some rows; how it is written is found from all of them."""
+        if self._form is None:
+            columns = ((part[self.roles.time], name_row) for part, name_row, _ in self._frames([self.roles.time]))
+            self._form = (time_form(columns, self.options.text.date_format, self.options.frequency),)
+        return read_times(frame[self.roles.time], where, self._form[0])
+
+    def _frames(self, names: list[str]) -> Iterator[tuple[pd.DataFrame, Callable[[int], str], int]]:
+        """Parts of all files that have rows, what names their rows, and the number of their first one."""
+        start, size = 0, max(1, _CELLS // len(names))
+        for number, path in enumerate(self.files):
+            in_file, name_row = 0, rows_of(path, self.options.text)
+            self._starts[number:] = [start]
+            for cells in table_parts(path, names, size, self.options):
+                frame, _ = plain_frame(cells, str(path), self.options.id_column, self.roles.time)
+                for name in names:
+                    if name not in frame.columns:
+                        raise UserError(f"{path} has no column {shown(name)}, which {self.files[0].name} has")
+
+                def where(row: int, first: int = in_file, name_row: Callable[[int], str] = name_row) -> str:
+                    return name_row(first + row)
+
+                if len(frame):
+                    yield frame[names], where, start
+                start, in_file = start + len(frame), in_file + len(frame)
+
+
+def _files(path: Path, options: TableOptions) -> list[Path]:
+    if not path.exists():
+        raise UserError(f"{path} is not there: no such file or folder")
+    if not path.is_dir():
+        if options.text.kind_of(path) is None:
+            raise UserError(f"{path} cannot be converted; valid are {one_of(SUFFIXES)} files and folders of them")
+        check_file(path)
+        return [path]
+    files = sorted(file for file in path.iterdir() if options.text.kind_of(file) is not None and file.is_file())
+    if not files:
+        raise UserError(f"the folder {path} has no {one_of(SUFFIXES)} file")
+    return files
