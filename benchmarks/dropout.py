@@ -22,9 +22,9 @@ from measuring import Timing, cpu_clock, describe, peak_memory, take_turns
 
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
+from tsattn.layers.optim import adamw
 from tsattn.ops.dropout import dropout, native_dropout_left
 from tsattn.ops.native.library import why_no_kernels
-from tsattn.optim import adamw
 from tsattn.task import Task
 
 SHAPES = ((224 * 63, 16), (504 * 63, 32), (504 * 63, 64))

@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
-from tsattn.optim import adamw
+from tsattn.layers.optim import adamw
 from tsattn.task import Task
 
 ATTENTIONS: dict[str, dict[str, Any]] = {

@@ -33,8 +33,7 @@ LAYERS = [
 # what each may import beside the ground and the layers below it
 BESIDE: dict[str, set[str]] = {
     "data": set(),
-    "optim": set(),
-    **{part: {"data", "optim"} for part in LAYERS[LAYERS.index("diagnosis") :]},
+    **{part: {"data"} for part in LAYERS[LAYERS.index("diagnosis") :]},
 }
 
 

@@ -27,7 +27,7 @@ from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, TokenEmbedding
-from tsattn.optim import adamw, cap_rms_, mup_groups, mup_init_
+from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_
 from tsattn.structured import LevelShape, block_sizes
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule

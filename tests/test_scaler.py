@@ -45,7 +45,7 @@ def test_a_model_built_for_a_scaler_restores_each_series_by_its_own_scale(tmp_pa
     trainer.save_checkpoint(tmp_path / "model.ckpt")
     loaded = ForecastingModule.load_from_checkpoint(tmp_path / "model.ckpt", weights_only=True)
     for built in (model, loaded):
-        restored = built.original_units(torch.ones(2, 3, 2), torch.tensor([1, 0]))
+        restored = built.units.restore(torch.ones(2, 3, 2), torch.tensor([1, 0]))
         assert restored[0, 0].tolist() == [110.0, 220.0]
         assert restored[1, 0].tolist() == pytest.approx([1.1, 2.2])
 

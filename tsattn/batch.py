@@ -22,8 +22,7 @@ EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 class ModuleWithConstants(nn.Module):
     """A module with buffers that its arguments decide, so that no state dict holds them.
 
-    `to_empty` and `load_state_dict(assign=True)` of a model made on the device ``meta`` fill only what a state dict
-    holds; the constants are filled in again here.
+    `load_state_dict(assign=True)` of a model made on ``meta`` does not fill constants; they are filled in here.
     """
 
     def __init__(self) -> None:
@@ -60,21 +59,14 @@ class ModuleWithConstants(nn.Module):
 
 
 class LastSeason(NamedTuple):
-    """The last known value of each place in a season of s steps, in the order of the s steps before the horizon.
+    """The last known value of each place in a season of s steps, in the order of the s steps before the horizon."""
 
-    Attributes:
-        scaled: `(B, s, C)` on the scale of the batch.
-        original: `(B, s, C)` float64 in original units, never rounded by a scale; None after a forecast was appended.
-    """
-
-    scaled: Tensor
-    original: Tensor | None
+    scaled: Tensor  # (B, s, C) on the scale of the batch
+    original: Tensor | None  # (B, s, C) float64 in original units, never rounded; None after a forecast was appended
 
 
 class WindowUnits:
-    """The units of windows: ``original = scaled * scale + mean``.
-
-    Of targets that are transformed, they are of the transformed values, which "original" is then to mean.
+    """The units of windows: ``original = scaled * scale + mean``, of targets that are transformed as they are then.
 
     No dataclass, as the batch is: of those, Lightning casts every tensor to the precision of a training, and in
     bfloat16 a mean of 10000 is off by tens.
@@ -97,12 +89,9 @@ class WindowUnits:
         target: Tensor | None = None,
         seasons: Mapping[int, LastSeason] | None = None,
     ) -> None:
-        self.mean = mean.to(EXACT)
-        self.scale = scale.to(EXACT)
-        self.past_covariate_scale = past_covariate_scale
-        self.future_covariate_scale = future_covariate_scale
+        self.mean, self.scale, self.seasons = mean.to(EXACT), scale.to(EXACT), seasons or {}
+        self.past_covariate_scale, self.future_covariate_scale = past_covariate_scale, future_covariate_scale
         self.target = None if target is None else target.to(EXACT)
-        self.seasons = seasons or {}
 
     def map(self, function: Callable[[Tensor], Tensor]) -> WindowUnits:
         """With a function applied to each tensor."""
@@ -174,6 +163,13 @@ class Batch:
     def __len__(self) -> int:
         return self.past.shape[0]
 
+    @property
+    def known_target(self) -> Tensor:
+        """The target of windows that have one; a ValueError of those beyond the end of the data."""
+        if self.target is None:
+            raise ValueError("a window beyond the end of the data has no target")
+        return self.target
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The same batch on another device; itself, if it is there."""
         if self.past.device == torch.device(device):
@@ -189,11 +185,8 @@ class Batch:
         return self._map(lambda tensor: tensor.repeat_interleave(times, 0))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory (called by the DataLoader).
-
-        Its tensors lie there without gaps, which those of a batch need not: only then a device copies them while the
-        host goes on.
-        """
+        """The same batch in page-locked memory (called by the DataLoader)."""
+        # without gaps: only then a device copies them while the host goes on
         return self._map(lambda tensor: tensor.contiguous().pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterable
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of, shown, whole_number
 from tsattn.task import check_quantiles, rounded_level
 
 __all__ = ["ACCELERATORS", "calibration_share", "check_accelerator", "folder_path", "has_accelerator", "levels"]
@@ -21,32 +20,18 @@ __all__ += ["positive_number", "share", "whole_number"]
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
-def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
-    """An int, of Python or numpy.
-
-    Raises:
-        UserError: for anything else (floats such as 1e3 and bools too), or an int out of its range.
-    """
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
-    number = int(value)
-    if number < least:
-        raise UserError(f"{name} must be at least {least}, not {number}")
-    if number > most:
-        raise UserError(f"{name} must be at most {most}, not {shown(number)}")
-    return number
-
-
 def positive_number(name: str, value: Any) -> float:
-    """A finite number above 0.
-
-    Raises:
-        UserError: for anything else.
-    """
-    number = _number(value)
-    if not 0 < number < math.inf:
+    """A finite number above 0."""
+    if not 0 < _number(value) < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
-    return number
+    return _number(value)
+
+
+def share(name: str, value: Any) -> float:
+    """A number from 0 to 1."""
+    if not 0 <= _number(value) <= 1:
+        raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
+    return _number(value)
 
 
 def _number(value: Any) -> float:
@@ -59,47 +44,23 @@ def _number(value: Any) -> float:
         return math.inf
 
 
-def share(name: str, value: Any) -> float:
-    """A number from 0 to 1.
-
-    Raises:
-        UserError: for anything else.
-    """
-    number = _number(value)
-    if not 0 <= number <= 1:
-        raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
-    return number
-
-
 def calibration_share(value: Any) -> float | None:
-    """The share of the rows for validation, the last of them, that calibrate alone.
+    """The share of the rows for validation, the last of them, that calibrate alone, by the option ``calibrate``.
 
-    Args:
-        value: of the option ``calibrate``.
-
-    Returns:
-        None where nothing is calibrated, 1 where all rows are used, to choose weights, too.
-
-    Raises:
-        UserError: for what is neither true nor false nor a number between 0 and 1.
+    It is None where nothing is calibrated, and 1 where all rows are used, to choose weights, too.
     """
     if isinstance(value, bool):
         return 1.0 if value else None
-    number = _number(value)
-    if not 0 < number < 1:
+    if not 0 < _number(value) < 1:
         raise UserError(
             "calibrate must be true, false, or the share of the rows for validation that calibrate alone, between 0 "
             f"and 1, not {shown(repr(value))}"
         )
-    return number
+    return _number(value)
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:
-    """Quantile levels, rounded as `rounded_level` does; none for None.
-
-    Raises:
-        UserError: for what is no list of numbers, or levels that `check_quantiles` refuses.
-    """
+    """Quantile levels, rounded as `rounded_level` does; none for None."""
     given = () if quantiles is None else quantiles
     some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
     if not all(isinstance(level, Real) and not isinstance(level, bool) for level in some):
@@ -108,11 +69,7 @@ def levels(quantiles: Any) -> tuple[float, ...]:
 
 
 def check_accelerator(name: Any) -> None:
-    """Refuse an accelerator that is unknown, or not on this machine.
-
-    Raises:
-        UserError: saying which are valid.
-    """
+    """Refuse an accelerator that is unknown, or not on this machine."""
     if name not in ACCELERATORS:
         raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
     if not has_accelerator(name):
@@ -128,15 +85,7 @@ def has_accelerator(name: Any) -> bool:
 
 
 def folder_path(folder: Any, name: str = "folder") -> Path:
-    """A path, ``~`` being the user's home.
-
-    Args:
-        folder: the path of a folder or a file.
-        name: which of the two, for the message.
-
-    Raises:
-        UserError: for what is no path.
-    """
+    """A path, ``~`` being the user's home; the name says of what, ``folder`` or ``file``."""
     if not isinstance(folder, str | os.PathLike):
         raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")
     try:

@@ -30,11 +30,7 @@ Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
 DEFAULT_BACKBONE: dict[str, Any] = {
-    "kind": "patchtst",
-    "d_model": 32,
-    "num_heads": 4,
-    "linear_path": "ridge",
-    "dropout": 0.2,
+    **{"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2},
 }
 """What forecasts where nobody says what, on the command line and in Python: the ridge, and a small network that learns
 what this misses."""
@@ -56,9 +52,6 @@ def parse(
         table: the import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
         base: the class that such a class must derive from, or several of which one will do.
         arguments: the arguments that a description of a class may name.
-
-    Raises:
-        UserError: for a wrong kind or argument; the message lists the valid ones.
     """
     kind, chosen = named(description, what=what, table=table)
     cls = class_of(kind, what=what, table=table, base=base)
@@ -67,11 +60,7 @@ def parse(
 
 
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The kind that a description names, and the arguments beside it, unchecked; see `parse`.
-
-    Raises:
-        UserError: for what names no kind.
-    """
+    """The kind that a description names, and the arguments beside it, unchecked; see `parse`."""
     if isinstance(description, str):
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
@@ -83,12 +72,7 @@ def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[
 
 
 def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> type[Any]:
-    """The class that a kind of a table names, or an import path of somebody's own; see `parse`.
-
-    Raises:
-        UserError: for another kind; the message lists the valid ones. Also for a module that raises an error while it
-            is imported, which is the cause.
-    """
+    """The class that a kind of a table names, or an import path of somebody's own; see `parse`."""
     if kind in table:
         return imported(table[kind])  # type: ignore[no-any-return]
     found = class_at(kind, what)
@@ -104,11 +88,7 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
 
 
 def class_at(path: str, what: str) -> type[Any] | None:
-    """The class that an import path names; None where there is no such module, or no class of that name in it.
-
-    Raises:
-        UserError: for a module that raises an error while it is imported, which is the cause.
-    """
+    """The class that an import path names; None where there is no such module, or no class of that name in it."""
     module, _, name = path.rpartition(".")
     if not module or not all(map(str.isidentifier, path.split("."))):
         return None
@@ -126,9 +106,6 @@ def refuse_imports(description: object, source: str) -> None:
     """Refuse a description that would import a module, as those in weight files must not.
 
     A text with a dot counts as an import path, wherever it stands. A class that is imported already is no danger.
-
-    Raises:
-        UserError: naming the module, and the source, the file of the description.
     """
     if isinstance(description, Mapping | list | tuple):
         for part in description.values() if isinstance(description, Mapping) else description:
@@ -157,11 +134,7 @@ def import_path(cls: type[Any]) -> str:
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
-    """Refuse a name of an argument that is not one of the valid ones.
-
-    Raises:
-        UserError: naming what is described, the first wrong one, and the valid ones.
-    """
+    """Refuse a name of an argument that is not one of the valid ones."""
     for name in chosen:
         if name not in valid:
             raise UserError(
@@ -178,34 +151,20 @@ def keyword_arguments(function: Callable[..., object]) -> list[str]:
 def defaults(function: Callable[..., object]) -> dict[str, Any]:
     """The default values of the keyword-only parameters that have one."""
     parameters = inspect.signature(function).parameters
-    return {
-        name: parameters[name].default
-        for name in keyword_arguments(function)
-        if parameters[name].default is not inspect.Parameter.empty
-    }
+    values = {name: parameters[name].default for name in keyword_arguments(function)}
+    return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
 
 
 def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
-    """Refuse a chosen value that does not fit its annotation, as `typing.get_type_hints` gives it.
-
-    Raises:
-        UserError: naming what is described, the argument and what it must be.
-    """
+    """Refuse a chosen value that does not fit its annotation, as `typing.get_type_hints` gives it."""
     for name, value in chosen.items():
         if not _fits(value, types.get(name, Any)):
             raise UserError(f"{what}: {name} must be {_readable(types[name])}, not {shown(repr(value))}")
 
 
 _WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    bool: "true or false",
-    type(None): "null",
-    Sequence: "a list",
-    tuple: "a list",
-    Mapping: "a mapping",
-    dict: "a mapping",
+    **{int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"},
+    **{Sequence: "a list", tuple: "a list", Mapping: "a mapping", dict: "a mapping"},
 }
 
 
@@ -267,12 +226,7 @@ class PlainData:
 
 
 def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Plain data that was saved, by name, with tuples for lists.
-
-    Raises:
-        TypeError: for anything but these names, each of them.
-        UserError: for a value of another type.
-    """
+    """Plain data that was saved, by name, with tuples for lists; a TypeError for anything but these names."""
     if not isinstance(data, Mapping):
         raise TypeError(f"{what} must be a mapping, not {shown(repr(data))}")
     for name in {**types, **data}:
@@ -284,16 +238,12 @@ def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
 
 
 def _lists(value: Any) -> Any:
-    if isinstance(value, PlainData):
-        return value.to_dict()
+    value = value.to_dict() if isinstance(value, PlainData) else value
     return [_lists(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
-
-
-_MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
@@ -302,11 +252,10 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
-                    )
+                    twice = f"the key {key.value!r} is there twice"
+                    raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -319,9 +268,5 @@ _Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint 
 
 
 def parsed(text: str) -> Any:
-    """The plain data in a text.
-
-    Raises:
-        yaml.YAMLError: for what is no YAML, or has a key twice in one mapping.
-    """
+    """The plain data in a text; a yaml.YAMLError for what is no YAML, or has a key twice in one mapping."""
     return yaml.load(text, Loader=_Loader)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import operator
 import re
+import sys
 from collections.abc import Iterable
-from typing import Any, SupportsIndex
+from typing import Any
 from urllib.parse import unquote
 
 __all__ = ["DivergedError", "UserError", "did_you_mean", "duration", "find_user_error", "is_whole_number", "masked"]
@@ -16,8 +17,7 @@ __all__ += ["number_of", "one_of", "rounded", "scrubbed", "shown", "whole_number
 class UserError(ValueError):
     """Error that you can mend: one sentence says what is wrong and what is valid.
 
-    The command line prints the message alone and exits with code 2; a library caller sees an ordinary
-    ``ValueError``.
+    The command line prints the message alone and exits with code 2; a library caller sees a ``ValueError``.
     """
 
 
@@ -65,31 +65,24 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun.removesuffix('y') + 'ies' if is_y else noun + 's'}"
 
 
-def is_whole_number(value: object) -> bool:
+def is_whole_number(value: Any) -> bool:
     """Whether this is an int, or what stands for one, as those of numpy do; a bool is none."""
-    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
-        return False
     try:
         operator.index(value)
-    except TypeError:  # a tensor or array of something else
+    except TypeError:
         return False
-    return True
+    return not isinstance(value, bool)
 
 
-def whole_number(name: str, value: Any, *, least: int = 1) -> int:
-    """The whole number that `value` is.
-
-    Args:
-        name: what it is, for the message.
-        value: see `is_whole_number`.
-        least: the least that it may be.
-
-    Raises:
-        UserError: for anything else, and for less.
-    """
-    if not is_whole_number(value) or operator.index(value) < least:
-        raise UserError(f"{name} must be at least {least} and a whole number, not {value!r}")
-    return operator.index(value)
+def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
+    """The whole number that a value is, see `is_whole_number`; its name stands in the message."""
+    if not is_whole_number(value):
+        raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
+    number = operator.index(value)
+    if not least <= number <= most:
+        bound = f"least {least}" if number < least else f"most {most}"
+        raise UserError(f"{name} must be at {bound}, not {shown(number)}")
+    return number
 
 
 def shown(cell: object) -> str:
@@ -134,27 +127,22 @@ def scrubbed(text: str, url: str) -> str:
 def _taken_apart(url: str) -> tuple[str, list[str]]:
     """A URL without its passwords, and these."""
     scheme, separator, rest = url.partition("://")
+    secrets: list[str] = []
     if not separator:
-        return url, []
-    secrets = []
+        return url, secrets
     first = rest.find("@")
     if first >= 0:
         query = rest.find("?", first)
         at = rest.rfind("@", 0, query if query >= 0 else len(rest))
         user, colon, password = rest[:at].partition(":")
-        if colon:
-            secrets.append(password)
-            rest = user + rest[at:]
+        secrets, rest = ([password], user + rest[at:]) if colon else ([], rest)
     else:
-        host = re.match(r"(?:\[[^]]*\]|[^:/?#]*):", rest)
-        port = re.match(r"[^/?#]*", rest[host.end() :]) if host else None
-        if host and port and port[0] and not port[0].isdecimal():
-            secrets.append(port[0])
-            rest = rest[: host.end() - 1] + rest[host.end() + port.end() :]
-    for found in list(_SECRET.finditer(rest)):
-        secrets.append(found[2])
-    if any(_SECRET.finditer(rest)):
+        port = re.match(r"((?:\[[^]]*\]|[^:/?#]*)):([^/?#]+)", rest)
+        if port and not port[2].isdecimal():
+            secrets, rest = [port[2]], port[1] + rest[port.end() :]
+    found = [match[2] for match in _SECRET.finditer(rest)]
+    if found:
         path, _, query_text = rest.partition("?")
         kept = [part for part in query_text.split("&") if not _SECRET.match(f"&{part}")]
         rest = path + ("?" + "&".join(kept) if kept else "")
-    return scheme + separator + rest, secrets
+    return scheme + separator + rest, [*secrets, *found]

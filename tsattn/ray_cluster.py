@@ -17,14 +17,7 @@ _LOCAL = "local"
 
 
 def import_ray(what: str) -> Any:
-    """Ray itself.
-
-    Args:
-        what: needs it, as the message says it.
-
-    Raises:
-        UserError: if it is not installed.
-    """
+    """Ray itself, which `what` needs, as the message says it."""
     try:
         import ray
     except ImportError as error:
@@ -35,12 +28,7 @@ def import_ray(what: str) -> Any:
 def connect(address: str, processors: int | None = None) -> Any:
     """Ray, connected to a cluster; ``shutdown()`` leaves it.
 
-    Args:
-        address: of the cluster, or ``local`` for one that is started here, and ends with this process.
-        processors: of a cluster that is started here; those of this machine by default.
-
-    Raises:
-        UserError: if Ray is not installed, or there is no cluster at the address.
+    The address ``local`` starts one here that ends with this process, of so many processors or all of this machine.
     """
     ray = import_ray("--ray")
     _check_address(address)

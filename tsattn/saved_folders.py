@@ -15,18 +15,18 @@ from safetensors import SafetensorError
 
 from tsattn.errors import UserError
 
-__all__ = ["CHECKSUMS", "check_checksums", "put_folder", "restore_folder", "sha256", "whole_folder"]
+__all__ = ["CHECKSUMS", "atomic_write", "check_checksums", "put_folder", "restore_folder", "sha256", "whole_folder"]
 __all__ += ["write_checksums", "write_text", "write_whole"]
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:
     """Open a file beside its place, which is moved there when it is whole; its folder is made.
 
-    Raises:
-        OSError: if it cannot be written; what was there before is intact.
+    Where this process writes it `alone`, it replaces what one that was killed has left of it. An OSError leaves what
+    was there before intact.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.partial" if alone else f"{path.name}.{os.getpid()}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with partial.open("wb") as file:
@@ -40,11 +40,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file whole or not at all; see `atomic_write`.
-
-    Raises:
-        UserError: if it cannot be written; what was there before is intact.
-    """
+    """Write a file whole or not at all; see `atomic_write`."""
     try:
         with atomic_write(path) as file:
             write(file)
@@ -74,18 +70,14 @@ def restore_folder(folder: Path, record: str) -> None:
 
 
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
-    """Move a folder to its place; an old one of its kind is removed once the new one is there.
+    """Move a folder to its place on the same disk; an old one of its kind is removed once the new one is there.
 
     Args:
-        new: the folder, on the same disk.
+        new: the folder.
         folder: its place.
-        record: the file by which a folder of this kind is known; no other one is replaced.
+        record: the file by which a folder of this kind is known; another one stays, by the words of `refusal`.
         refusal: says why another one stays.
         overwrite: whether one of this kind may be replaced.
-
-    Raises:
-        UserError: if a folder has come there that may not be replaced; it stays as it is.
-        OSError: if it cannot be moved.
     """
     restore_folder(folder, record)
     aside: Path | None = None
@@ -117,9 +109,6 @@ def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> It
         record: the file by which a folder of this kind is known: another one is never overwritten.
         what: such a folder holds, in messages: ``a saved model``.
         overwrite: whether one that is there may be replaced.
-
-    Raises:
-        UserError: if it exists and may not be overwritten, cannot be written, or the model holds what is no plain data.
     """
     refusal = f"{folder} is not the folder of {what}; it is not overwritten"
     restore_folder(folder, record)
@@ -164,9 +153,6 @@ def check_checksums(folder: Path) -> list[str]:
 
     Returns:
         the names of the files that have one.
-
-    Raises:
-        UserError: naming the file that is another, or is not there.
     """
     sums = folder / CHECKSUMS
     if not sums.exists():

@@ -35,27 +35,14 @@ LARGEST_LAMBDA = 2.0
 
 @dataclass(frozen=True)
 class TargetTransform(PlainData):
-    """A transform of the targets as it was fitted to the training rows, and the units of the values themselves.
+    """A transform of the targets as it was fitted to the training rows, and the units of the values themselves."""
 
-    Attributes:
-        kind: one of `TRANSFORMS`.
-        lambdas: C of them, of all series; 0 for the two logarithms.
-        mean: C means of all series in original units, by which scores are standardised.
-        scale: C standard deviations.
-        series_lambdas: S times C of them, where each series has its own.
-        series_mean: S times C means, where each series has a scale of its own.
-        series_scale: S times C standard deviations.
-
-    Raises:
-        UserError: for another kind, or numbers of other series or channels.
-    """
-
-    kind: str
-    lambdas: tuple[float, ...]
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    series_lambdas: tuple[tuple[float, ...], ...] = ()
-    series_mean: tuple[tuple[float, ...], ...] = ()
+    kind: str  # one of `TRANSFORMS`
+    lambdas: tuple[float, ...]  # C of them, of all series; 0 for the two logarithms
+    mean: tuple[float, ...]  # C means of all series in original units, by which scores are standardised
+    scale: tuple[float, ...]  # C standard deviations
+    series_lambdas: tuple[tuple[float, ...], ...] = ()  # S times C, where each series has its own
+    series_mean: tuple[tuple[float, ...], ...] = ()  # S times C, where each series has a scale of its own
     series_scale: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -69,16 +56,14 @@ class TargetTransform(PlainData):
     @property
     def of_all(self) -> SeriesTransform:
         """The transform of all series by one scale, `(1, C)`."""
-        return SeriesTransform(
-            self.kind, *(np.array([part], dtype=np.float64) for part in (self.lambdas, self.mean, self.scale))
-        )
+        return SeriesTransform(self.kind, *(np.array([part], float) for part in (self.lambdas, self.mean, self.scale)))
 
     @property
     def of_each(self) -> SeriesTransform:
         """The transform of the S series that were trained on, each by its own scale, `(S, C)`."""
         lambdas = self.series_lambdas or (self.lambdas,) * len(self.series_mean)
         return SeriesTransform(
-            self.kind, *(np.array(part, dtype=np.float64) for part in (lambdas, self.series_mean, self.series_scale))
+            self.kind, *(np.array(part, float) for part in (lambdas, self.series_mean, self.series_scale))
         )
 
 
@@ -93,14 +78,7 @@ class SeriesTransform:
 
 
 def check_transform(description: Description | None) -> dict[str, Any] | None:
-    """A transform as plain data: ``{kind: log}``, or ``{kind: box_cox, lambda: 0.5}`` with the lambda that was given.
-
-    Args:
-        description: a kind of `TRANSFORMS`, or its description; None for none.
-
-    Raises:
-        UserError: for another one, or a lambda outside of 0 to 2.
-    """
+    """A transform as plain data: ``{kind: log}``, or ``{kind: box_cox, lambda: 0.5}`` with a given lambda."""
     if description is None:
         return None
     kind, chosen = descriptions.named(description, what="transform", table=TRANSFORMS)
@@ -138,11 +116,7 @@ def transformed_tensor(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
-    """The way back from transformed values, never below 0.
-
-    What lies below all that the transform gives, which a forecast can, comes back as 0: the quantile of a variable that
-    is cut off there.
-    """
+    """The way back from transformed values; what lies below all that the transform gives comes back as 0."""
     if kind == "log":
         return values.exp()
     if kind == "log1p":
@@ -162,30 +136,19 @@ class Scaler(PlainData):
 
     Where the targets are transformed, those of them are of the transformed values.
 
-    Attributes:
-        mean: C means of all series.
-        scale: C standard deviations of all series.
-        scaling: ``global``, all series are scaled by `mean` and `scale`; ``series``, each by its own.
-        ids: the S series that were trained on, where each has a scale of its own.
-        series_mean: S times C means, one row for each of `ids`.
-        series_scale: S times C standard deviations.
-        covariate_mean: P + F means, past covariates first.
-        covariate_scale: P + F standard deviations.
-        transform: of the targets before they are scaled; None where they are scaled as they are.
-
     Raises:
         UserError: for another scaling, or numbers of other series or channels than it has.
     """
 
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
-    scaling: str = "global"
-    ids: tuple[SeriesId, ...] = ()
-    series_mean: tuple[tuple[float, ...], ...] = ()
-    series_scale: tuple[tuple[float, ...], ...] = ()
-    covariate_mean: tuple[float, ...] = ()
-    covariate_scale: tuple[float, ...] = ()
-    transform: TargetTransform | None = None
+    mean: tuple[float, ...]  # C means of all series
+    scale: tuple[float, ...]  # C standard deviations of all series
+    scaling: str = "global"  # all series are scaled by these; "series": each by its own
+    ids: tuple[SeriesId, ...] = ()  # the S series that were trained on, where each has a scale of its own
+    series_mean: tuple[tuple[float, ...], ...] = ()  # S times C means, one row for each of `ids`
+    series_scale: tuple[tuple[float, ...], ...] = ()  # S times C standard deviations
+    covariate_mean: tuple[float, ...] = ()  # P + F means, past covariates first
+    covariate_scale: tuple[float, ...] = ()  # P + F standard deviations
+    transform: TargetTransform | None = None  # of the targets before they are scaled
 
     def __post_init__(self) -> None:
         if self.scaling not in ("global", "series"):
@@ -243,11 +206,7 @@ class Units(ModuleWithConstants):
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and scale of the values of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
 
-        These standardise the values themselves, transformed or not: errors are measured by them. They lie on the device
-        of the units, the numbers of the series on any.
-
-        Raises:
-            UserError: without the series of each window, where each has a scale of its own.
+        These standardise the values themselves, transformed or not: errors are measured by them.
         """
         if self.kind is None:
             return self._rows(self.mean, series_id), self._rows(self.scale, series_id)

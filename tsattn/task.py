@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,7 +13,6 @@ __all__ = ["DISTRIBUTIONS", "MEDIAN", "UNKNOWN_ZONE", "Output", "Task", "check_q
 
 MEDIAN = 0.5
 UNKNOWN_ZONE = "unknown"
-_LEVEL_DIGITS = 9  # more than anybody asks for, and fewer than a float64 is exact to
 DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
 """What a network may forecast in the place of a point or of quantiles of its own."""
 
@@ -58,8 +56,7 @@ class Task(PlainData):
 
     def __post_init__(self) -> None:
         for name in ("context_length", "prediction_length", "season_length"):
-            if whole_number(name, getattr(self, name)) > sys.maxsize:
-                raise UserError(f"{name} must be at most {sys.maxsize}")
+            whole_number(name, getattr(self, name))
         covariates = len(self.past_covariates) + len(self.future_covariates)
         if len(self.categories) != len(self.static) or len(self.covariate_categories) not in (0, covariates):
             raise UserError("the categories of a task must be those of its columns")
@@ -127,17 +124,11 @@ class Output(PlainData):
 
 def rounded_level(level: float) -> float:
     """A quantile level without what arithmetic on it is off by: 3 * 0.1 is 0.3."""
-    return round(float(level), _LEVEL_DIGITS)
+    return round(float(level), 9)  # more digits than anybody asks for, and fewer than a float64 is exact to
 
 
 def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
-    """The quantile levels as they were given, none for a point forecast.
-
-    The median must be one of them: it is the point forecast of a model of quantiles.
-
-    Raises:
-        UserError: for levels outside (0, 1), levels that do not rise, or levels without the median.
-    """
+    """The quantile levels as they were given, with the median, the point forecast, among them; or none."""
     checked = tuple(map(float, levels))
     written = ", ".join(map(str, checked))
     if not all(0 < level < 1 for level in checked):

@@ -25,8 +25,8 @@ from attention_speed.contenders import BATCHES, CONTENDERS, HEADS, SDPA, TOLERAN
 from tsattn.attention import Attention, MLRAttention, build_attention
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
+from tsattn.layers.optim import adamw
 from tsattn.ops import executed_flops, multilevel_triton
-from tsattn.optim import adamw
 from tsattn.task import Task
 from tsattn.training.losses import masked_loss
 

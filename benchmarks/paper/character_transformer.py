@@ -45,7 +45,7 @@ class CharacterTransformer(Backbone):
     """
 
     POSITIONS = ("rotary", "learned")
-    mup_roles: ClassVar[dict[str, str]] = {  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {  # see tsattn.layers.optim
         "embedding": "input",
         "position": "input",
         "logits": "output",

@@ -36,7 +36,7 @@ class PromptTransformer(Backbone):
         UserError: for a task that is none of prompts.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"value": "output"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"value": "output"}  # see tsattn.layers.optim
 
     def __init__(
         self,

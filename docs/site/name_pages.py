@@ -35,7 +35,7 @@ _MODULES = {
     "tsattn.scaler": ["Scaler"],
     "tsattn.task": ["Output", "Task"],
     "tsattn.training.losses": ["masked_loss"],
-    "tsattn.optim": ["MupModule", "adamw", "mup_groups", "mup_init_"],
+    "tsattn.layers.optim": ["MupModule", "adamw", "mup_groups", "mup_init_"],
 }
 """Modules that people import from, beside the packages that export names: those names, or all that a module exports."""
 

@@ -14,7 +14,7 @@ from tsattn.attention import Attention, build_attention
 from tsattn.attention.cost import closed_form, measured
 from tsattn.attention.projections import BTTProjection
 from tsattn.errors import UserError
-from tsattn.optim import mup_groups
+from tsattn.layers.optim import mup_groups
 from tsattn.structured import BTT, block_sizes
 
 T = 13

@@ -17,7 +17,7 @@ from tsattn.backbones import ITransformer, build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
-from tsattn.optim import mup_groups, mup_init_
+from tsattn.layers.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
 WITHOUT_ORDER = ["standard", "btt", "bilinear_mlr", "mlbtc", "identity", "uniform"]

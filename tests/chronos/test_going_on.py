@@ -13,8 +13,8 @@ import torch
 from tests.chronos.saved_weights import weights_of
 from tests.chronos.test_fine_tuning import MLR, described, forecaster, same
 from tsattn import load
+from tsattn.backbones.task_network import load_checkpoint
 from tsattn.errors import UserError
-from tsattn.training.task_network import load_checkpoint
 
 
 def test_nothing_goes_on_from_what_was_not_trained(toy_frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,6 @@ from tsattn.cli import main
 from tsattn.errors import rounded
 from tsattn.experiments import Experiment
 from tsattn.training import ForecastingModule
-from tsattn.training.callbacks import Progress
 
 
 def test_fit_leaves_everything_in_its_folder(trained: tuple[Path, Path]) -> None:
@@ -76,7 +74,7 @@ def test_runs_are_filed_by_data_and_model(toy_csv: Path, tmp_path: Path, monkeyp
 def test_lines_on_a_pipe_say_how_far_the_training_is_and_the_end_compares(
     toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tsattn.cli.fit.Progress", partial(Progress, every=0))
+    monkeypatch.setattr("tsattn.training.callbacks._SAY_EVERY", 0)
     words = [*TINY[:-1], f"--data.path={toy_csv}", f"--run={tmp_path / 'run'}", "--trainer.max_steps=3"]
     assert main(["fit", *words, "--trainer.val_check_interval=1", "--detail"]) == 0
     said = capsys.readouterr().out.splitlines()

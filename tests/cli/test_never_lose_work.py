@@ -23,11 +23,11 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tests.processes import Worker, flushed_at_once, limit_files, signal_at, signal_in, then_in
+from tsattn.backbones.task_network import write_checkpoint
 from tsattn.cli import main
 from tsattn.experiments import RunFolder
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule
-from tsattn.training.task_network import write_checkpoint
 
 MODEL = "--model.backbone={kind: transformer, d_model: 16, num_heads: 2, dropout: 0.3}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=8", "--data.batch_size=64"]

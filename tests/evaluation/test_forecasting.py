@@ -12,7 +12,7 @@ from tests.baseline_scores import baseline_scores
 from tsattn.data import CO2DataModule, CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import measure
-from tsattn.optim import adamw, rate_schedule
+from tsattn.layers.optim import adamw, rate_schedule
 from tsattn.training import ForecastingModule
 from tsattn.training.losses import LOSSES, masked_loss
 

@@ -134,7 +134,7 @@ def test_half_precision_keeps_the_original_units() -> None:
     model.to(torch.bfloat16)
     scaled = torch.tensor([-0.25, 0.0], dtype=torch.bfloat16).expand(1, T, C, 2)
     expected = torch.tensor([371.05, 371.3], dtype=torch.float64).expand(1, T, C, 2)
-    torch.testing.assert_close(model.original_units(scaled), expected)
+    torch.testing.assert_close(model.units.restore(scaled), expected)
 
 
 def test_a_backbone_of_points_takes_no_quantiles() -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CalendarFeatures, Covariates, HorizonEffect, Patches, TokenEmbedding
-from tsattn.optim import mup_groups, mup_init_
+from tsattn.layers.optim import mup_groups, mup_init_
 from tsattn.task import Task
 
 B, L, T, C, D, Q = 3, 11, 5, 2, 8, 4

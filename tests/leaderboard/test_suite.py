@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "nameless": ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
     "twice": ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets have one name"),
     "horizons": ({"horizons": [8, 8]}, "horizons names a horizon twice"),
-    "steps": ({"horizons": [0]}, "each of horizons must be at least 1 and a whole number, not 0"),
+    "steps": ({"horizons": [0]}, "each of horizons must be at least 1, not 0"),
     "seeds": ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),
     "no seeds": ({"seeds": 0}, "seeds must be at least 1"),
     "seeds twice": (

@@ -75,6 +75,11 @@ def test_a_cost_within_the_spread_of_seeds_decides_nothing() -> None:
     assert decided(OTHER, OTHER, noise=0.02) == [False, True], "a large one does"
 
 
+def test_a_flat_curve_decides_nothing() -> None:
+    flat = {-10: 0.103, -9: 0.102, -8: 0.1, -7: 0.101, -6: 0.103}
+    assert decided(flat, flat) == [None, None]
+
+
 def test_an_edge_of_the_grid_decides_nothing() -> None:
     falling = {-10: 0.4, -9: 0.3, -8: 0.2, -7: 0.1}
     assert decided(falling, falling, narrow=falling) == [None, None]

@@ -13,7 +13,7 @@ from benchmarks.paper.prompt_solutions import PromptRidge
 from benchmarks.paper.prompt_transformer import PromptTransformer
 from benchmarks.paper.prompts import flat_prompts
 from tsattn.batch import Batch
-from tsattn.optim import mup_groups, mup_init_
+from tsattn.layers.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
 D, N = 3, 6

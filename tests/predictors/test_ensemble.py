@@ -173,7 +173,7 @@ def test_a_member_that_forecasts_points_is_named_where_quantiles_are_asked_for()
         ),
         (
             {"members": [{**NETWORK, "context_length": 0}]},
-            "context_length must be at least 1 and a whole number, not 0",
+            "context_length must be at least 1, not 0",
         ),
         ({"members": ["ridge"], "weights": [0.5, 0.5]}, "weights must be as many as the members, 1, not 2"),
         (
@@ -184,7 +184,7 @@ def test_a_member_that_forecasts_points_is_named_where_quantiles_are_asked_for()
             {"members": ["ridge", "ridge"], "weights": [0, 0]},
             "weights must be numbers of at least 0, not all 0, not 0, 0",
         ),
-        ({"members": ["ridge"], "seeds": 0}, "seeds must be at least 1 and a whole number, not 0"),
+        ({"members": ["ridge"], "seeds": 0}, "seeds must be at least 1, not 0"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

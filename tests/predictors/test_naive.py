@@ -35,7 +35,7 @@ def test_the_last_steps_come_again_and_again(description: object, season: int) -
 
 
 def test_a_season_has_a_step() -> None:
-    with pytest.raises(UserError, match="season_length must be at least 1 and a whole number, not 0"):
+    with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
         build_predictor({"kind": "seasonal_naive", "season_length": 0})
 
 

@@ -10,17 +10,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
+from tests.training.toys import trainer, windows_of
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
 from tsattn.cli import main
-from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import Encoder
-from tsattn.optim import mup_init_
+from tsattn.layers.optim import mup_init_
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
@@ -172,22 +171,12 @@ def test_counted_tokens_are_not_computed_anew_by_a_compiler(
 
 
 def test_without_a_compiler_there_is_one_sentence(toy_csv: Path, tmp_path: Path) -> None:
-    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
     model = ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}, compile_mode="default")
-    trainer = Trainer(
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-        max_steps=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
     with (
         torch._inductor.config.patch({"cpp.cxx": ("/no/such/compiler",), "force_disable_caches": True}),
         pytest.raises(UserError, match="it needs a C\\+\\+ compiler, and none works here") as raised,
     ):
-        trainer.fit(model, data)
+        trainer(tmp_path, max_steps=1).fit(model, windows_of(toy_csv))
     assert "\n" not in str(raised.value)
 
 
@@ -232,23 +221,13 @@ def test_gradients_are_added_to_memory_of_their_own() -> None:
 
 
 def test_activations_are_computed_anew_where_that_is_asked_for(toy_csv: Path, tmp_path: Path) -> None:
-    weights, kind = [], "transformer"
+    weights = []
     for anew in (False, True):
         torch.manual_seed(0)
-        data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=64)
-        model = ForecastingModule(
-            {"kind": kind, "d_model": 16, "num_heads": 2, "dropout": 0.2}, activation_checkpointing=anew
-        )
-        trainer = Trainer(
-            default_root_dir=tmp_path,
-            accelerator="cpu",
-            max_steps=4,
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.fit(model, data)
-        trainer.save_checkpoint(tmp_path / f"{anew}.ckpt")
+        backbone = {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.2}
+        model, made = ForecastingModule(backbone, activation_checkpointing=anew), trainer(tmp_path, max_steps=4)
+        made.fit(model, windows_of(toy_csv))
+        made.save_checkpoint(tmp_path / f"{anew}.ckpt")
         assert [part.recompute for part in model.backbone.modules() if isinstance(part, Encoder)] == [anew]
         weights.append(model.state_dict())
     assert list(weights[0]) == list(weights[1])
@@ -273,22 +252,13 @@ def test_cuda_graphs_train_as_eager_does(toy_csv: Path, tmp_path: Path, mode: st
     weights = []
     for compile_mode in (None, mode):
         torch.manual_seed(0)
-        data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=32)
+        data = windows_of(toy_csv, 32)
         model = ForecastingModule(
             {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}, compile_mode=compile_mode
         )
-        trainer = Trainer(
-            default_root_dir=tmp_path,
-            accelerator="cuda",
-            devices=1,
-            max_epochs=3,
-            accumulate_grad_batches=accumulate,
-            gradient_clip_val=1.0,
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.fit(model, data)
-        trainer.test(model, data, verbose=False)
+        options = {"accumulate_grad_batches": accumulate, "gradient_clip_val": 1.0, "accelerator": "cuda"}
+        fitted = trainer(tmp_path, max_epochs=3, **options)
+        fitted.fit(model, data)
+        fitted.test(model, data, verbose=False)
         weights.append(torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], rtol=1e-2, atol=1e-3)

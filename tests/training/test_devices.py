@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from tsattn.data import CSVDataModule
+from tests.training.toys import trainer, windows_of
 from tsattn.training import ForecastingModule
 from tsattn.training.callbacks import ExactResume
 
@@ -32,23 +32,10 @@ def train(device: str, csv: Path, folder: Path, keep: tuple[int, ...], start: Pa
     """The weights after all steps on a device, from the start or from a checkpoint."""
     torch.manual_seed(0)
     backbone = {"kind": "transformer", "attention": "mlr", "d_model": 16, "num_heads": 2, "dropout": 0.0}
-    trainer = Trainer(
-        default_root_dir=folder,
-        accelerator=device,
-        devices=1,
-        max_steps=STEPS,
-        precision="32-true",
-        callbacks=[Keep(folder, *keep), ExactResume()],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
-    data = CSVDataModule(str(csv), context_length=48, prediction_length=12, batch_size=64)
+    made = trainer(folder, Keep(folder, *keep), ExactResume(), accelerator=device, max_steps=STEPS)
     model = ForecastingModule(backbone, learning_rate=1e-2)
-    trainer.fit(model, data, ckpt_path=start, weights_only=False if start else None)
-    assert trainer.global_step == STEPS
+    made.fit(model, windows_of(csv), ckpt_path=start, weights_only=False if start else None)
+    assert made.global_step == STEPS
     return torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()])
 
 

@@ -19,11 +19,11 @@ import pytest
 import torch
 
 import tsattn
+from tsattn.backbones.task_network import CheckpointContent, read_content
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.saved_folders import write_checksums
 from tsattn.training import ForecastingModule
-from tsattn.training.task_network import CheckpointContent, read_content
 
 SAVED = Path(__file__).parent / "saved"
 BEST = Path("checkpoints") / "best.ckpt"

@@ -14,10 +14,11 @@ import yaml
 from tests.conftest import REAL_ROOT
 from tsattn.cli import main
 from tsattn.forecaster import Forecaster
+from tsattn.layers.optim import choose_warmup
 from tsattn.training import ForecastingModule
 from tsattn.training import length as one_epoch
 from tsattn.training.callbacks import StopEarly
-from tsattn.training.length import choose_interval, choose_length, choose_warmup, scored_windows
+from tsattn.training.length import choose_interval, choose_length, scored_windows
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -45,11 +46,10 @@ def words(csv: Path, run: Path) -> list[str]:
 
 
 def test_small_data_are_trained_well_past_their_warm_up() -> None:
-    length = choose_length(windows=41, windows_a_step=32)
-    assert length.steps == 400
-    assert choose_warmup(length.steps) == 40
-    assert choose_length(8033, 32).steps == choose_length(10**9, 32).steps == 1000, "and large data have an end"
-    assert choose_length(1000, 32).steps == 20 * 32
+    assert choose_length(windows=41, windows_a_step=32) == 400
+    assert choose_warmup(400) == 40
+    assert choose_length(8033, 32) == choose_length(10**9, 32) == 1000, "and large data have an end"
+    assert choose_length(1000, 32) == 20 * 32
     assert choose_warmup(float("inf")) == 100, "of a training that time ends"
     assert choose_warmup(5) == 0
 
@@ -78,12 +78,10 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[tuple[int, int]] = []
-    whole = one_epoch.choose_length
 
-    def short(windows: int, windows_a_step: int) -> Any:
+    def short(windows: int, windows_a_step: int) -> int:
         asked.append((windows, windows_a_step))
-        length = whole(windows, windows_a_step)
-        return type(length)(20, length.patience)
+        return 20
 
     monkeypatch.setattr(one_epoch, "choose_length", short)
     run = tmp_path / "run"
@@ -124,12 +122,12 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
     errors = iter([3.0, 2.0, *[2.5] * 30])
     seen: list[int] = []
 
-    def worse(self: ForecastingModule, stage: str, prog_bar: bool) -> None:
+    def worse(self: ForecastingModule) -> None:
         self.errors.reset()
         seen.append(self.trainer.global_step)
         self.log("val_mse_scaled", next(errors))
 
-    monkeypatch.setattr(ForecastingModule, "_log_errors", worse)
+    monkeypatch.setattr(ForecastingModule, "on_validation_epoch_end", worse)
     backbone = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}
     sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu", "quantiles": ()}
     Forecaster(backbone, **sizes).fit(monthly())

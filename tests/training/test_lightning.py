@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins import MixedPrecision, Precision
 
+from tests.training.toys import trainer, windows_of
 from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.training import Execution, ForecastingModule, TrainerOptions
@@ -44,16 +45,10 @@ class Diary(Callback):
 
 
 def data(path: Path) -> CSVDataModule:
-    windows = CSVDataModule(str(path), context_length=48, prediction_length=12, batch_size=64)
+    windows = windows_of(path)
     windows.setup("fit")
     assert len(windows.train_dataloader()) == BATCHES
     return windows
-
-
-def trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
-    chosen = {"enable_checkpointing": any(isinstance(one, BestCheckpoint) for one in callbacks), "max_epochs": -1}
-    return Trainer(default_root_dir=folder, accelerator="cpu", callbacks=[*callbacks], **{**quiet, **chosen, **options})
 
 
 def module(attention: str | None = None, **options: Any) -> ForecastingModule:

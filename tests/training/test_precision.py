@@ -15,9 +15,9 @@ from lightning.pytorch.plugins import DoublePrecision, HalfPrecision, MixedPreci
 from torch import Tensor
 
 from tests.toy_windows import toy_task, toy_windows
+from tests.training.toys import trainer, windows_of
 from tsattn.batch import WindowUnits
 from tsattn.cli import main
-from tsattn.data import CSVDataModule
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import ForecastingModule, trainer_options
 from tsattn.training.trainer_options import default_precision
@@ -31,17 +31,13 @@ FULL = "32-true"
     ("capabilities", "accelerator", "devices", "precision"),
     [
         ([], "auto", 1, FULL),
-        ([(9, 0)], "auto", 1, BF16),
         ([(9, 0)], "gpu", "auto", BF16),
         ([(10, 0)], "cuda", "1", BF16),
         ([(9, 0)], "cpu", 1, FULL),
         ([(8, 0)], "auto", 1, FULL),
-        ([(9, 0), (8, 0)], "cuda", 1, BF16),
         ([(9, 0), (8, 0)], "cuda", [1], FULL),
         ([(9, 0), (8, 0)], "cuda", "0,", BF16),
-        ([(9, 0), (8, 0)], "cuda", "auto", FULL),
-        ([(9, 0), (9, 0)], "cuda", -1, BF16),
-        ([(9, 0)], "cuda", 3, FULL),
+        ([(9, 0), (8, 0)], "cuda", -1, FULL),
         ([(9, 0)], "cuda", "many", FULL),
         ([(9, 0)], object(), 1, FULL),
     ],
@@ -154,20 +150,8 @@ class Steps(Callback):
 def steps(toy_csv: Path, tmp_path: Path, *, batch_size: int = 16, max_steps: int = 1, **more: Any) -> Steps:
     torch.manual_seed(0)
     seen = Steps()
-    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=batch_size)
-    fitted = Trainer(
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-        max_steps=max_steps,
-        limit_val_batches=0,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        callbacks=[seen],
-        **more,
-    )
-    fitted.fit(ForecastingModule(SMALL, warmup_steps=0), data)
+    fitted = trainer(tmp_path, seen, max_steps=max_steps, limit_val_batches=0, **more)
+    fitted.fit(ForecastingModule(SMALL, warmup_steps=0), windows_of(toy_csv, batch_size))
     return seen
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from tsattn.data import CSVDataModule
+from tests.training.toys import trainer, windows_of
 from tsattn.training import ForecastingModule, callbacks
 from tsattn.training.callbacks import Throughput
 
@@ -38,19 +38,9 @@ def test_neither_validation_nor_checkpoints_nor_warming_up_count(
 ) -> None:
     clock, measured = Clock(), Throughput()
     monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
-    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12, batch_size=16)
-    trainer = Trainer(
-        accelerator="cpu",
-        max_steps=18,
-        val_check_interval=4,
-        default_root_dir=tmp_path,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        callbacks=[clock, measured],
-    )
+    made = trainer(tmp_path, clock, measured, max_steps=18, val_check_interval=4, num_sanity_val_steps=2)
     torch.manual_seed(0)
-    trainer.fit(ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}), data)
+    made.fit(ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}), windows_of(toy_csv, 16))
     assert clock.now > 8 * 3600
     assert measured.windows_per_second == 16 / 0.5
     assert measured.peak_memory_bytes is None

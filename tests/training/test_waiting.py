@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.training.toys import trainer, windows_of
 from tsattn.data import CSVDataModule
 from tsattn.training import ForecastingModule
 from tsattn.training.callbacks import FiniteLoss, Progress
@@ -103,24 +104,14 @@ def model(attention: Any = MLR, **more: Any) -> ForecastingModule:
 def data(toy_frame: pd.DataFrame, tmp_path: Path) -> CSVDataModule:
     toy_frame.iloc[::7, 0] = None
     toy_frame.to_csv(tmp_path / "gaps.csv")
-    windows = CSVDataModule(str(tmp_path / "gaps.csv"), context_length=48, prediction_length=12, batch_size=16)
+    windows = windows_of(tmp_path / "gaps.csv", 16)
     windows.setup("fit")
     return windows
 
 
-def trainer(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
-    return Trainer(
-        default_root_dir=tmp_path,
-        max_epochs=-1,
-        max_steps=STEPS,
-        gradient_clip_val=1.0,
-        log_every_n_steps=LOOKS,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-        num_sanity_val_steps=0,
-        callbacks=[FiniteLoss(), Progress(), *callbacks],
-        **more,
-    )
+def watched(tmp_path: Path, *callbacks: Callback, **more: Any) -> Trainer:
+    looks = {"max_steps": STEPS, "gradient_clip_val": 1.0, "log_every_n_steps": LOOKS, "enable_progress_bar": True}
+    return trainer(tmp_path, FiniteLoss(), Progress(), *callbacks, **looks, **more)
 
 
 def waits(found: list[tuple[int, str]]) -> set[str]:
@@ -134,7 +125,7 @@ def test_no_operation_of_a_step_waits(
     toy_frame: pd.DataFrame, tmp_path: Path, is_patient: bool, precision: Any
 ) -> None:
     extra = [] if is_patient else [Impatient()]
-    fitted, windows = trainer(tmp_path, *extra, accelerator="cpu", precision=precision), data(toy_frame, tmp_path)
+    fitted, windows = watched(tmp_path, *extra, precision=precision), data(toy_frame, tmp_path)
     _, windows = train_as_one_epoch(fitted, windows)
     with Watch(fitted) as watch:
         fitted.fit(model(warmup_steps=3), windows)
@@ -154,7 +145,7 @@ def test_no_operation_of_a_step_waits(
 # on a CPU blocks that the data make are laid out batch by batch, by the host itself; Triton needs no such plan
 @pytest.mark.parametrize("kind", ["swa", "global_swa", "btt", "mlbtc"])
 def test_no_attention_waits(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) -> None:
-    fitted, windows = trainer(tmp_path, accelerator="cpu"), data(toy_frame, tmp_path)
+    fitted, windows = watched(tmp_path), data(toy_frame, tmp_path)
     _, windows = train_as_one_epoch(fitted, windows)
     with Watch(fitted) as watch:
         fitted.fit(model(KINDS[kind], activation_checkpointing=True), windows)
@@ -165,7 +156,7 @@ def test_no_attention_waits(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_cuda_sees_no_step_wait(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) -> None:
-    fitted = trainer(tmp_path, Forbid(), accelerator="cuda", devices=1, precision="bf16-mixed")
+    fitted = watched(tmp_path, Forbid(), accelerator="cuda", precision="bf16-mixed")
     windows = data(toy_frame, tmp_path)
     _, windows = train_as_one_epoch(fitted, windows)
     fitted.fit(model(KINDS[kind], warmup_steps=3), windows)
@@ -174,7 +165,7 @@ def test_cuda_sees_no_step_wait(toy_frame: pd.DataFrame, tmp_path: Path, kind: s
 
 @pytest.mark.gpu
 def test_cuda_sees_a_step_wait(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    fitted = trainer(tmp_path, Forbid(), Impatient(), accelerator="cuda", devices=1, precision="bf16-mixed")
+    fitted = watched(tmp_path, Forbid(), Impatient(), accelerator="cuda", precision="bf16-mixed")
     windows = data(toy_frame, tmp_path)
     _, windows = train_as_one_epoch(fitted, windows)
     with pytest.raises(RuntimeError, match="synchroniz"):

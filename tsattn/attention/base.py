@@ -68,7 +68,7 @@ class Attention(nn.Module):
         impl: how the pattern is computed: ``auto`` chooses, a named one runs or raises.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"output": "output"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"output": "output"}  # see tsattn.layers.optim
 
     def __init__(
         self,

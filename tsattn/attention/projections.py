@@ -102,7 +102,7 @@ class Projection(nn.Module):
         return None
 
     def mup_fans(self) -> dict[str, tuple[int, int]]:
-        """Inputs of a block and its outputs of all heads, by name of each structured factor, for `tsattn.optim`."""
+        """Inputs of a block and its outputs of all heads, by name of each structured factor, for muP."""
         return {}
 
 

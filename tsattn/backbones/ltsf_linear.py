@@ -112,7 +112,7 @@ class _SeriesLinear(nn.Module):
         channels: C, to have a map for each of them; None for one that they share.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"shared": "input", "weight": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"shared": "input", "weight": "input"}  # see tsattn.layers.optim
 
     def __init__(self, context_length: int, num_outputs: int, channels: int | None = None) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ Shape letters: B windows, L context length, T prediction length, C channels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import torch
@@ -16,13 +16,8 @@ from tsattn.errors import UserError, one_of
 from tsattn.layers import InstanceNorm
 
 __all__ = [
-    "ALPHA",
-    "LinearPath",
-    "apply_ridge",
-    "normal_equations",
-    "regression_rows",
-    "solve_normal_equations",
-    "solve_ridge",
+    *("ALPHA", "LinearPath", "apply_ridge", "normal_equations", "regression_rows", "ridge_maps"),
+    *("solve_normal_equations", "solve_ridge"),
 ]
 
 ALPHA = 1000.0
@@ -58,15 +53,24 @@ def solve_normal_equations(gram: Tensor, moment: Tensor, alpha: float) -> Tensor
     return weight
 
 
+def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
+    """The map of each of A penalties, `(A, L, T)`, by one eigendecomposition for all of them."""
+    if len(alphas) == 1:
+        return solve_normal_equations(gram, moment, alphas[0])[None]
+    values, vectors = torch.linalg.eigh(gram)
+    shrunk = values.clamp(min=0) + values.new_tensor(alphas)[:, None]
+    maps: Tensor = vectors @ ((vectors.T @ moment) / shrunk[..., None])
+    return maps
+
+
 def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
     """Contexts `(n, L)` and horizons `(n, T)`, less their levels, a row a window and channel, in float64.
 
     A channel of a window with an unknown target is left out, as is one with a target of weight 0; of others both rows
     are multiplied by the root of the mean weight of the targets.
     """
-    assert batch.target is not None
     past, level = _centred(batch)
-    target = (batch.target.double() - level).transpose(1, 2)
+    target = (batch.known_target.double() - level).transpose(1, 2)
     x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)
     if batch.target_observed is not None:
         known = batch.target_observed.transpose(1, 2).flatten(0, 1).all(-1)
@@ -113,7 +117,7 @@ class LinearPath(nn.Module):
     """
 
     KINDS = ("none", "learned", "ridge")
-    mup_roles: ClassVar[dict[str, str]] = {"time": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"time": "input"}  # see tsattn.layers.optim
 
     def __init__(self, kind: str, context_length: int, prediction_length: int, subtract_last: bool = False) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn import descriptions
+from tsattn.backbones.task_network import Network, load_checkpoint
 from tsattn.batch import Batch
 from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.calibration import HELD_OUT
@@ -24,7 +25,6 @@ from tsattn.predictors.base import AnyHorizon, Attending, Predictor, last_contex
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
 from tsattn.training.execution import own_random_state
-from tsattn.training.task_network import Network, load_checkpoint
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule

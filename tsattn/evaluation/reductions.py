@@ -23,8 +23,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torchmetrics import Metric
+from torch import Tensor, nn
 
 from tsattn.batch import EXACT
 from tsattn.evaluation.window_errors import central_intervals, completed, total_names, window_errors
@@ -137,32 +136,19 @@ def scores_of(totals: Tensor, levels: Sequence[float]) -> dict[str, float]:
     return {name: round(float(score)) if is_count(name) else float(score) for name, score in scores.items()}
 
 
-class ErrorTotals(Metric):
-    """Sums of errors for each channel, added up batch by batch, over all processes where Lightning has several.
-
-    `compute` returns them as ``(C, M)``, in the order of `total_names`; `scores` reduces them. The totals of two sets
-    of windows are added by `merge_state`.
-
-    Args:
-        num_channels: C.
-        levels: Q quantile levels, none for a point forecast.
-
-    Raises:
-        UserError: for invalid quantile levels.
-    """
-
-    full_state_update = False
-    sums: Tensor
+class ErrorTotals(nn.Module):
+    """Sums of errors for each channel, added up batch by batch, of Q levels or of points."""
 
     def __init__(self, num_channels: int, levels: Sequence[float] = ()) -> None:
-        super().__init__(compute_with_cache=False)  # a cached result would not see what was merged
+        super().__init__()
         self.levels = check_quantiles(levels)
-        zeros = torch.zeros(num_channels, len(total_names(self.levels)), dtype=EXACT)
-        self.add_state("sums", zeros, dist_reduce_fx="sum")
+        # no buffer, which training on several devices would overwrite by that of the first
+        self.sums = torch.zeros(num_channels, len(total_names(self.levels)), dtype=EXACT)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> torch.nn.Module:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         # the model around it is cast to another precision, sums are not
-        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), exclude_state)
+        self.sums = self.sums.to(fn(self.sums).device)
+        return super()._apply(fn, recurse)  # type: ignore[no-any-return,no-untyped-call]
 
     def update(
         self,
@@ -177,11 +163,24 @@ class ErrorTotals(Metric):
         ``seasonal_errors`` are the `(B, C)` divisors of MASE in original units, NaN where they are unknown; None if all
         are.
         """
-        self.sums += completed(window_errors(forecast, target, observed, units, self.levels), seasonal_errors).sum(0)
+        errors = completed(window_errors(forecast, target, observed, units, self.levels), seasonal_errors)
+        self.sums = self.sums + errors.sum(0)
+
+    def merge_state(self, other: ErrorTotals) -> None:
+        """Add the totals of another set of windows."""
+        self.sums = self.sums + other.sums
+
+    def reset(self) -> None:
+        """Begin again with no windows."""
+        self.sums = torch.zeros_like(self.sums)
 
     def compute(self) -> Tensor:
-        """Return the totals `(C, M)`, float64, of all processes."""
-        return self.sums
+        """Return the totals `(C, M)`, float64, of all processes, in the order of `total_names`."""
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return self.sums
+        total = self.sums.clone()
+        torch.distributed.all_reduce(total)
+        return total
 
     def scores(self) -> dict[str, float]:
         """Compute all scores by name, of all processes."""

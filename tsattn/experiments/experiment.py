@@ -23,9 +23,9 @@ from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config
 from tsattn.experiments.dotted import full_path, with_values
 from tsattn.experiments.schema import instantiated, parsed, plain
+from tsattn.layers.optim import Optimization
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
-from tsattn.training.length import Optimization
 from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_options import chosen_precision
 

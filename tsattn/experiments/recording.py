@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tsattn.backbones.task_network import load_checkpoint
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment, fingerprint
@@ -23,7 +24,6 @@ from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save
 from tsattn.saved_folders import write_text, write_whole
 from tsattn.training import Execution
 from tsattn.training.execution import is_first_process
-from tsattn.training.task_network import load_checkpoint
 from tsattn.training.train import chosen_lengths
 
 __all__ = ["Recording", "Unrecorded"]

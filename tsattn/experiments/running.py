@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
+from tsattn.backbones.task_network import check_same, load_checkpoint, read_content
 from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation import ErrorTable
@@ -35,7 +36,6 @@ from tsattn.scaler import Scaler
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
-from tsattn.training.task_network import check_same, load_checkpoint, read_content
 from tsattn.training.trainer_options import check_one_device
 
 __all__ = ["Hooks", "resume", "run"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, Panel
+from tsattn.data import Panel
 from tsattn.data.frequency import is_steps, one_time
 from tsattn.data.roles import TIME_COLUMNS
 from tsattn.data.stamps import in_zone_of
@@ -27,6 +27,9 @@ from tsattn.figures.plain_names import axis_name, forecast_title
 from tsattn.figures.style import ACCENT, INK
 from tsattn.predictors.base import Predictor
 from tsattn.task import Output, Task
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
@@ -64,9 +67,8 @@ def plot_test_forecasts(
     assert panel is not None
     numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
-    assert batch.target is not None
     assert batch.time is not None
-    scaled = ((forecast or predictor.eval())(batch), batch.past, batch.target)
+    scaled = ((forecast or predictor.eval())(batch), batch.past, batch.known_target)
     predicted, past, target = (data.series.units.restore(part, batch.series_id).numpy() for part in scaled)
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tsattn.backbones.task_network import load_checkpoint, read_content
 from tsattn.checks import folder_path, positive_number, whole_number
 from tsattn.data import Panel, PanelDataModule
 from tsattn.errors import UserError, one_of, shown
@@ -21,7 +22,6 @@ from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
-from tsattn.training.task_network import load_checkpoint, read_content
 
 __all__ = ["CONTEXTS", "Start", "built_for", "fine_tuning", "fitted_aside", "run_on"]
 

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file as load_arrays
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
+from tsattn.backbones.task_network import FORMAT, CheckpointContent, check_format
 from tsattn.checks import ACCELERATORS
 from tsattn.data import DataOptions
 from tsattn.data.stamps import no_times_of
@@ -32,7 +33,6 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write_checksums
-from tsattn.training.task_network import FORMAT, CheckpointContent, check_format
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 __all__ = ["CONTENT", "SavedModel", "read", "read_run", "run_arguments", "write"]

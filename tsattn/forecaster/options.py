@@ -19,7 +19,7 @@ from tsattn.data import DataOptions
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.experiments import Experiment
-from tsattn.optim import BETAS
+from tsattn.layers.optim import BETAS
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output

@@ -108,7 +108,7 @@ class CategoryVectors(nn.Module):
         categories: of each column, none for one of numbers; empty where all are numbers.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"vectors": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"vectors": "input"}  # see tsattn.layers.optim
     LONGEST: ClassVar[int] = 8
 
     def __init__(self, categories: Sequence[Sequence[str]]) -> None:
@@ -153,7 +153,7 @@ class HorizonEffect(nn.Module):
         dropout: probability of dropping a hidden number in training.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"step": "input", "output": "output"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"step": "input", "output": "output"}  # see tsattn.layers.optim
 
     def __init__(self, num_features: int, d_model: int, num_outputs: int, dropout: float) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Covariates(nn.Module):
         UserError: for calendar features of a frequency that has none.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"value": "input", "static": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"value": "input", "static": "input"}  # see tsattn.layers.optim
 
     def __init__(
         self,

@@ -179,7 +179,7 @@ class TokenEmbedding(nn.Module):
     """
 
     POSITIONS = ("learned", "rotary", "none")
-    mup_roles: ClassVar[dict[str, str]] = {"value": "input", "position": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"value": "input", "position": "input"}  # see tsattn.layers.optim
 
     def __init__(
         self, num_inputs: int, d_model: int, max_length: int, positions: str, dropout: float, mask: float = 0.0
@@ -224,7 +224,7 @@ class DirectHead(nn.Module):
         num_outputs: numbers to forecast for each step.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"time": "input", "value": "output"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"time": "input", "value": "output"}  # see tsattn.layers.optim
 
     def __init__(self, context_length: int, prediction_length: int, d_model: int, num_outputs: int) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class FlattenHead(nn.Module):
         num_outputs: numbers to forecast for each step.
     """
 
-    mup_roles: ClassVar[dict[str, str]] = {"flat": "output"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"flat": "output"}  # see tsattn.layers.optim
 
     def __init__(self, num_tokens: int, prediction_length: int, d_model: int, num_outputs: int = 1) -> None:
         super().__init__()

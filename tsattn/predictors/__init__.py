@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tsattn import descriptions
-from tsattn.backbones import BACKBONES, backbone_class, complete_backbone
+from tsattn.backbones import BACKBONES, backbone_class
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
 
@@ -17,14 +17,8 @@ if TYPE_CHECKING:
     from tsattn.predictors.base import Predictor
 
 __all__ = [
-    "PREDICTORS",
-    "PRETRAINED",
-    "Predictor",
-    "build_predictor",
-    "complete_predictor",
-    "named_predictor",
-    "predictor_arguments",
-    "predictor_kinds",
+    *("PREDICTORS", "PRETRAINED", "Predictor", "build_predictor", "complete_predictor", "named_predictor"),
+    *("predictor_arguments", "predictor_kinds"),
 ]
 
 PREDICTORS = {
@@ -57,7 +51,9 @@ def build_predictor(description: Description) -> Predictor:
     """
     from tsattn.predictors.network import NetworkPredictor
 
-    kind, cls, chosen = _parse(description)
+    kind, cls, chosen = named_predictor(description)
+    what = "backbone" if issubclass(cls, NetworkPredictor) else "predictor"
+    descriptions.check_names(chosen, predictor_arguments(kind), f"{what} {kind}")
     if issubclass(cls, NetworkPredictor):
         return cls({"kind": kind, **chosen})
     descriptions.check_types(chosen, get_type_hints(cls.__init__), f"predictor {kind}")
@@ -65,26 +61,12 @@ def build_predictor(description: Description) -> Predictor:
 
 
 def complete_predictor(description: Description) -> dict[str, Any]:
-    """Return the description with all defaults, also of its attention and its members.
-
-    Raises:
-        UserError: for a wrong kind or argument; the message lists the valid ones.
-    """
-    from tsattn.predictors.network import NetworkPredictor
-
-    kind, cls, chosen = _parse(description)
-    if issubclass(cls, NetworkPredictor):
-        return complete_backbone({"kind": kind, **chosen})
-    return {"kind": kind, **cls.complete(chosen)}
+    """Return the description with all defaults, also of its attention and its members."""
+    return build_predictor(description).description
 
 
 def named_predictor(description: object, what: str = "predictor") -> tuple[str, type[Predictor], dict[str, Any]]:
-    """Return the kind and class that a description names (`NetworkPredictor` for a backbone), and its arguments.
-
-    Raises:
-        UserError: for a wrong kind; the message lists the valid ones. Also for an argument that is part of what the
-            name of a pretrained model means.
-    """
+    """Return the kind and class that a description names (`NetworkPredictor` for a backbone), and its arguments."""
     from tsattn.backbones.base import Backbone
     from tsattn.predictors.base import Predictor
     from tsattn.predictors.network import NetworkPredictor
@@ -108,21 +90,8 @@ def predictor_arguments(kind: str) -> list[str]:
     return descriptions.keyword_arguments(backbone_class(kind) if issubclass(cls, NetworkPredictor) else cls)
 
 
-def _parse(description: Description) -> tuple[str, type[Predictor], dict[str, Any]]:
-    from tsattn.predictors.network import NetworkPredictor
-
-    kind, cls, chosen = named_predictor(description)
-    what = "backbone" if issubclass(cls, NetworkPredictor) else "predictor"
-    descriptions.check_names(chosen, predictor_arguments(kind), f"{what} {kind}")
-    return kind, cls, chosen
-
-
 def __getattr__(name: str) -> Any:
     homes = {path.rpartition(".")[2]: path for path in (*PREDICTORS.values(), "tsattn.predictors.base.Predictor")}
     if name not in homes:
         raise AttributeError(f"module 'tsattn.predictors' has no attribute {name!r}")
     return descriptions.imported(homes[name])
-
-
-def __dir__() -> list[str]:
-    return __all__

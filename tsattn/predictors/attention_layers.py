@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tsattn.attention import attention_kind
 from tsattn.attention.maps import WatchedCall, attention_calls, attention_levels, attention_map, attention_zones
@@ -30,35 +29,21 @@ __all__ = ["AttentionLayer", "attention_layers"]
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
-    """Attention of one layer in a window.
+    """Attention of one layer in a window."""
 
-    Attributes:
-        name: ``layer 0``; of an encoder and a decoder ``encoder layer 0``; after the member of an ensemble.
-        kind: of attention.
-        token: what a token is, in one word, such as ``patch``.
-        channel: the channel of the window, or None where attention sees all of them.
-        weights: `(H, N, S)`, the probability with which a query mixes the value of a key.
-        levels: `(H, N, S)` by name, ``level 1`` the coarsest: the part of each level in the score; 0 at pairs that
-            share no block of it. Empty for attention without levels.
-        zones: `(N, S)` bool by name, pairs of a window, or of a block of a level.
-        queries: time stamp of the last step of each of N tokens, or its name.
-        keys: the same of S tokens.
-    """
-
-    name: str
+    name: str  # layer 0; of an encoder and a decoder: encoder layer 0; after the member of an ensemble
     kind: str
-    token: str
-    channel: str | None
-    weights: NDArray[Any]
+    token: str  # what a token is, in one word, such as patch
+    channel: str | None  # of the window; None where attention sees all of them
+    weights: NDArray[Any]  # (H, N, S), the probability with which a query mixes the value of a key
+    # (H, N, S) by name, level 1 the coarsest: the part of each level in the score; 0 at pairs that share no block of it
     levels: dict[str, NDArray[Any]]
-    zones: dict[str, NDArray[np.bool_]]
-    queries: pd.Index[Any]
+    zones: dict[str, NDArray[np.bool_]]  # (N, S) by name, pairs of a window, or of a block of a level
+    queries: pd.Index[Any]  # time stamp of the last step of each token, or its name
     keys: pd.Index[Any]
 
     def frame(self) -> pd.DataFrame:
-        """Return a row a head, query and key: ``layer``, ``attention`` (its kind), ``head``, ``query``, ``key``,
-        ``weight``, and a column for each level.
-        """
+        """Return rows of ``layer``, ``attention``, ``head``, ``query``, ``key``, ``weight``, and each level."""
         H, N, S = self.weights.shape
         number = np.arange(H * N * S)
         columns = {
@@ -73,16 +58,7 @@ class AttentionLayer:
 
 
 def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = None) -> list[AttentionLayer]:
-    """Compute the attention of all layers, in the order of members and modules, on the CPU in full precision.
-
-    Args:
-        predictor: built and fitted.
-        batch: one window, with time stamps.
-        channel: which channel, where each is a sequence of its own; the first by default.
-
-    Raises:
-        UserError: for a predictor that does not attend, or a channel that is missing or that no attention sees alone.
-    """
+    """Compute the attention of all layers in a window, of one channel where each is a sequence; in full precision."""
     task = predictor.task
     if channel is not None and channel not in task.channels:
         raise UserError(f"there is no channel {channel!r}; valid: {one_of(task.channels)}")
@@ -92,12 +68,12 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     found: list[AttentionLayer] = []
     networks = predictor.attending()
     for member, network in networks.items():
-        calls = [
-            call for call in attention_calls(network.network, lambda: predictor(batch)) if _is_over_time(call, network)
-        ]
-        names = _names([call.path for call in calls])
-        layers = zip(names, calls, strict=True)
-        found += [_layer(f"{member} {name}".strip(), call, network, batch, predictor, channel) for name, call in layers]
+        calls = attention_calls(network.network, lambda: predictor(batch))
+        around = [network.network.get_submodule(call.path.rpartition(".")[0]) for call in calls]
+        # the tokens of attention among the series of a group of Chronos-2 are not of one window
+        calls = [call for call, part in zip(calls, around, strict=True) if getattr(part, "is_over_time", True)]
+        for name, call in zip(_names([call.path for call in calls]), calls, strict=True):
+            found.append(_layer(f"{member} {name}".strip(), call, network, batch, predictor, channel))
     # a token that can see itself alone, as that of a decoder of one token, shows nothing
     found = [layer for layer in found if layer.weights.shape[1:] != (1, 1)] or found
     if not found:
@@ -105,12 +81,6 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     if channel is not None and all(layer.channel is None for layer in found) and task.num_channels > 1:
         raise UserError(f"attention of {predictor.name} sees all channels at once: leave the channel out")
     return found
-
-
-def _is_over_time(call: WatchedCall, network: Attending) -> bool:
-    # the tokens of attention among the series of a group of Chronos-2 are not of one window
-    around = network.network.get_submodule(call.path.rpartition(".")[0])
-    return bool(getattr(around, "is_over_time", True))
 
 
 def _layer(
@@ -122,19 +92,13 @@ def _layer(
     given = call.row(number).arguments
     weights = attention_map(call.attention, **given)[0]
     levels = {level: scores[0].numpy() for level, scores in attention_levels(call.attention, **given).items()}
-    zones: dict[str, Tensor] = {}
+    zones: dict[str, Any] = {}
     if "context" not in given:
         zones = attention_zones(call.attention, **{key: value for key, value in given.items() if key != "bias"})
-    return AttentionLayer(
-        name,
-        attention_kind(call.attention),
-        network.token,
-        task.channels[number] if apart else None,
-        weights.numpy(),
-        levels,
-        {zone: pairs[0].numpy() for zone, pairs in zones.items()},
-        *(_labels(network, count, batch, task.counts_steps) for count in weights.shape[1:]),
-    )
+    labels = (_labels(network, count, batch, task.counts_steps) for count in weights.shape[1:])
+    zones = {zone: pairs[0].numpy() for zone, pairs in zones.items()}
+    alone, kind = task.channels[number] if apart else None, attention_kind(call.attention)
+    return AttentionLayer(name, kind, network.token, alone, weights.numpy(), levels, zones, *labels)
 
 
 def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) -> pd.Index[Any]:

@@ -6,7 +6,7 @@ Shape letters: B windows, L context length, T prediction length, C channels, Q q
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -34,17 +34,11 @@ _WHOLE = ("time", "future_covariates", "future_covariates_observed")
 
 @dataclass(frozen=True)
 class Attending:
-    """Network whose attention can be looked at.
+    """Network whose attention can be looked at."""
 
-    Attributes:
-        network: module that the predictor calls.
-        token: what a token is, in one word.
-        token_ends: see `tsattn.backbones.base.Backbone.token_ends`.
-    """
-
-    network: nn.Module
-    token: str
-    token_ends: Callable[[int], list[int | str] | None]
+    network: nn.Module  # that the predictor calls
+    token: str  # what a token is, in one word
+    token_ends: Callable[[int], list[int | str] | None]  # see `tsattn.backbones.base.Backbone.token_ends`
 
 
 class Predictor(nn.Module, ABC):
@@ -57,37 +51,22 @@ class Predictor(nn.Module, ABC):
     Args:
         **arguments: all arguments of the subclass by name, which takes each by keyword, with a type: with its kind they
             are its description.
-
-    Attributes:
-        needs_fit: whether it must be fitted before it forecasts; False for one that knows all after `build`.
-        is_trained: whether `fit` trains by gradients, and so takes the options of a training.
-        emits_quantiles: whether it forecasts the quantiles that it is built for; else it forecasts points alone.
-        uses_covariates: whether it uses all covariates and static columns of a task; else it leaves them unread.
-        arguments: as given.
-        task: sizes and columns, once built.
-        output: points or quantiles, once built.
     """
 
-    needs_fit: bool = True
-    is_trained: bool = False
-    emits_quantiles: bool = False
-    uses_covariates: bool = False
-
-    task: Task
-    output: Output
+    needs_fit: bool = True  # before it forecasts; False for one that knows all after `build`
+    is_trained: bool = False  # by gradients, so that `fit` takes the options of a training
+    emits_quantiles: bool = False  # those that it is built for; else it forecasts points alone
+    uses_covariates: bool = False  # all of them, and static columns; else it leaves them unread
+    task: Task  # once built
+    output: Output  # once built
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         self.arguments = arguments
 
-    @classmethod
-    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a description with the defaults of all others, as plain data."""
-        return {**descriptions.defaults(cls), **arguments}
-
     @property
     def description(self) -> dict[str, Any]:
-        """Its kind and all arguments, as plain data."""
+        """Its kind and all arguments, with their defaults, as plain data."""
         path = descriptions.import_path(type(self))
         kind = next((kind for kind, home in PREDICTORS.items() if home == path), path)
         return {"kind": kind, **self.arguments}
@@ -145,16 +124,7 @@ class Predictor(nn.Module, ABC):
         return restored
 
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
-        """Take the sizes of a task; subclasses make what they need for it.
-
-        Args:
-            task: sizes and columns.
-            output: quantiles to forecast; a point forecast by default.
-            empty: leave parameters without values or memory, for ``load_state_dict(state, assign=True)``.
-
-        Raises:
-            UserError: for a task that it cannot forecast.
-        """
+        """Take the sizes of a task; empty, without memory for weights, for ``load_state_dict(state, assign=True)``."""
         self.check_output(output)
         self.task, self.output = task, output
 
@@ -169,7 +139,7 @@ class Predictor(nn.Module, ABC):
         """Refuse to export it, by `refuse_export`, where it needs more than operators of PyTorch and its state."""
 
     def refuse_export(self) -> NoReturn:
-        """Raise a `UserError` that names what can be exported."""
+        """Name what can be exported instead."""
         raise UserError(
             f"{self.name} cannot be exported: it forecasts by another library, or by weights that are not of the run; "
             "valid are networks of this package, ridge, naive forecasts, and ensembles of them"
@@ -192,18 +162,13 @@ class Predictor(nn.Module, ABC):
         return f"{self.name}: {how}"
 
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        """Refuse what `fit` would refuse before it computes anything, given the arguments of `fit`.
-
-        Raises:
-            UserError: for data without a window of its context, or weights that it does not use.
-        """
+        """Refuse what `fit` would refuse before it computes anything: too few rows, or weights that it does not use."""
         if self.needs_fit:
             self.check_weights(data)
-        for part in ("train", "val") if self.needs_fit else ("val",):
-            if part not in data.parts:
-                continue
+        for part in data.parts:
             try:
-                data.windows(part, self.context_length)
+                if part == "val" or (part == "train" and self.needs_fit):
+                    data.windows(part, self.context_length)
             except UserError as error:
                 if self.context_length == self.task.context_length:
                     raise
@@ -216,30 +181,19 @@ class Predictor(nn.Module, ABC):
 
     @abstractmethod
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        """Fit to the training windows, choosing by the validation windows; the test windows are never read.
-
-        Args:
-            data: set up.
-            training: how networks are trained, and where their checkpoints lie.
+        """Fit to the training windows of data that is set up, choosing by the validation windows.
 
         Returns:
             Facts of the fit as plain data, such as ``best_step``; may be empty.
         """
 
     def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
-        """Return a function that forecasts a batch there, see `Execution.forecaster`.
-
-        A predictor that is not trained by gradients computes on the host in full precision.
-        """
+        """Return a function that forecasts a batch there; one that is not trained computes on the host, exactly."""
         return execution.forecaster(self, forecast, exact=not self.is_trained)
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor:
-        """Forecast each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`.
-
-        Args:
-            batch: ``past`` is `(B, L, C)` or longer, see `context_length`.
-        """
+        """Forecast each window on the scale of the batch: `(B, T, C)`, with Q quantiles `(B, T, C, Q)`."""
 
 
 class AnyHorizon(Predictor):
@@ -269,19 +223,13 @@ class AnyHorizon(Predictor):
 
 
 def last_context(batch: Batch, context_length: int) -> Batch:
-    """Return the windows with only the last L steps of their context; the horizon stays.
-
-    Raises:
-        UserError: for windows of fewer steps.
-    """
+    """Return the windows with only the last L steps of their context; the horizon stays."""
     length = batch.past.shape[1]
     if length < context_length:
         raise UserError(
             f"the predictor looks at {context_length} past steps, and the windows of the batch have {length}"
         )
-    if length == context_length:
-        return batch
-    return _steps(batch, (*_PAST, *_WHOLE), slice(length - context_length, None))
+    return batch if length == context_length else _steps(batch, (*_PAST, *_WHOLE), slice(length - context_length, None))
 
 
 def _steps(batch: Batch, names: tuple[str, ...], steps: slice) -> Batch:
@@ -293,12 +241,8 @@ def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
     """Forecast `(B, horizon, C)`, with quantiles `(B, horizon, C, Q)`, on the scale of the batch.
 
     Beyond the T steps that the model was trained for, its own forecast (the median, of quantiles) continues the
-    context: errors add up, and intervals do not widen as they should. An `AnyHorizon` predictor has its own way.
-
-    Args:
-        predictor: built for T steps.
-        batch: `past (B, L, C)`; time stamps and future covariates must cover `horizon`, rounded up to a multiple of T.
-        horizon: steps to forecast.
+    context: errors add up, and intervals do not widen as they should. Time stamps and future covariates must cover the
+    horizon, rounded up to a multiple of T.
     """
     if isinstance(predictor, AnyHorizon):
         return predictor.forecast_to(batch, horizon)
@@ -317,10 +261,7 @@ def window_from(batch: Batch, start: int, length: int) -> Batch:
 
 
 def moved_on(batch: Batch, values: Tensor, length: int) -> Batch:
-    """Return windows with `(B, T, C)` values after their context of L steps, and the last value of past covariates.
-
-    Time stamps and future covariates stay as they are, see `window_from`.
-    """
+    """Append `(B, T, C)` values to a context of L steps, and the last value of past covariates; see `window_from`."""
 
     def joined(past: Tensor, new: Tensor) -> Tensor:
         return torch.cat([past, new.to(past.dtype)], 1)[:, -length:]

@@ -1,12 +1,9 @@
 """Split-conformal calibration: intervals moved so that they hold the share of targets that they say.
 
 A score says by how much a target lies outside an interval of the predictor, below 0 if inside: of quantiles as in
-conformalised quantile regression, of a point forecast the absolute error. An interval widened by the
-``ceil((n + 1) a)``-th smallest of n scores holds a new target with a probability of at least a, whatever the predictor,
-where the new window is exchangeable with those n.
-
-Source: Romano, Patterson & Candes, *Conformalized Quantile Regression* (2019); Lei et al., *Distribution-Free
-Predictive Inference for Regression* (2018).
+conformalised quantile regression (Romano, Patterson & Candes 2019), of a point forecast the absolute error (Lei et al.
+2018). An interval widened by the ``ceil((n + 1) a)``-th smallest of n scores holds a new target with a probability of
+at least a, whatever the predictor, where the new window is exchangeable with those n.
 
 Shape letters: B windows, T horizon, C channels, Q quantile levels, P intervals, G groups of series, N scores.
 """
@@ -17,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
@@ -43,15 +41,9 @@ __all__ = [
     *("highest_level", "intervals_of", "levels_of", "needed_scores", "scores_of"),
 ]
 
-Interval: TypeAlias = tuple[float | None, float | None]
-"""Levels of the lower and upper bound of an interval; None is no bound."""
-
-POINT: Interval = (MEDIAN, MEDIAN)
-"""Interval of a point forecast."""
-
-OWN_WINDOWS = 100
-"""Validation windows from which on a series has scores of its own: they tell apart all levels up to 99."""
-
+Interval: TypeAlias = tuple[float | None, float | None]  # levels of the lower and upper bound; None is no bound
+POINT: Interval = (MEDIAN, MEDIAN)  # of a point forecast
+OWN_WINDOWS = 100  # for validation, from which on a series has scores of its own: they tell apart all levels up to 99
 _MOST_WINDOWS = 1000  # of a group; neighbours are alike, so that more of them say little more
 _NUMBERS = 1 << 24  # that are kept, but for the `OWN_WINDOWS` that there are in any case
 _DIGITS = 9  # of a share
@@ -59,20 +51,16 @@ _TYPES = {"intervals": tuple[tuple[float | None, ...], ...], "ids": tuple[Series
 
 
 def levels_of(level: Any) -> tuple[float, ...]:
-    """Return the quantile levels of central intervals that hold these percentages, ``[80, 95]``, and the median.
-
-    Raises:
-        UserError: for a percentage that is not above 0 and below 100.
-    """
-    given = list(level) if isinstance(level, Iterable) and not isinstance(level, str) else [level]
-    for percent in given:
+    """Return the quantile levels of central intervals that hold these percentages, ``[80, 95]``, and the median."""
+    bounds = {MEDIAN}
+    for percent in level if isinstance(level, Iterable) and not isinstance(level, str) else [level]:
         if not isinstance(percent, Real) or isinstance(percent, bool) or not 0 < float(percent) < 100:
             raise UserError(f"level must be percent between 0 and 100, such as [80, 95], not {shown(repr(percent))}")
-    if not given:
+        tail = (100 - float(percent)) / 200
+        bounds |= {rounded_level(tail), rounded_level(1 - tail)}
+    if len(bounds) == 1:
         raise UserError("level must be percent, such as [80, 95], not an empty list")
-    tails = [(100 - float(percent)) / 200 for percent in given]
-    bounds = {rounded_level(bound) for tail in tails for bound in (tail, 1 - tail)}
-    return tuple(sorted({*bounds, MEDIAN}))
+    return tuple(sorted(bounds))
 
 
 def intervals_of(levels: Sequence[float]) -> list[Interval]:
@@ -106,17 +94,11 @@ def highest_level(num_scores: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ConformalScores:
-    """Scores of windows that a predictor was not trained on, on the scale of the series.
+    """Scores of windows that a predictor was not trained on, on the scale of the series."""
 
-    Attributes:
-        intervals: P, of the predictor.
-        ids: of the G - 1 series that have scores of their own.
-        values: `(P, G, T, C, N)` float32, rising along N and NaN after the last; the first group is of all series.
-    """
-
-    intervals: tuple[Interval, ...]
-    ids: tuple[Any, ...]
-    values: Tensor
+    intervals: tuple[Interval, ...]  # P, of the predictor
+    ids: tuple[Any, ...]  # of the G - 1 series that have scores of their own
+    values: Tensor  # (P, G, T, C, N) float32, rising along N and NaN after the last; the first group is of all series
 
     @classmethod
     def of(cls, intervals: Sequence[Interval], ids: Sequence[Any], groups: Sequence[Tensor]) -> Self:
@@ -149,10 +131,7 @@ class ConformalScores:
     def widening(self, interval: Interval, channels: Sequence[str]) -> Tensor:
         """Return how far the bounds of `base` move out, `(G, T, C)`; below 0 they move in.
 
-        A series with too few scores of its own takes the scores of all series.
-
-        Raises:
-            UserError: if all series together have too few, saying which level they allow.
+        A series with too few scores of its own takes the scores of all series; if these are too few, it is refused.
         """
         counts, share = self.counts, coverage(interval)
         rank = ((counts + 1).double() * share).round(decimals=_DIGITS).ceil().long()
@@ -175,12 +154,7 @@ class ConformalScores:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """Invert `to_dict`.
-
-        Raises:
-            TypeError: for other fields.
-            ValueError: for values of another type or shape.
-        """
+        """Invert `to_dict`; raise a TypeError for other fields, a ValueError for values of another type or shape."""
         fields = typed(saved, _TYPES, "conformal")
         shape, values = (len(fields["intervals"]), len(fields["ids"]) + 1), fields["values"]
         if values.dim() != 5 or values.shape[:2] != shape:
@@ -191,11 +165,7 @@ class ConformalScores:
 def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels: Sequence[float]) -> Tensor:
     """Return how far targets lie outside the intervals of `intervals_of`, `(B, P, T, C)`, NaN where not observed.
 
-    Args:
-        forecast: `(B, T, C)`, of quantiles `(B, T, C, Q)`.
-        target: `(B, T, C)`.
-        observed: `(B, T, C)` bool; None if all is observed.
-        levels: the Q levels; none for a point forecast.
+    The forecast is `(B, T, C)`, of Q levels `(B, T, C, Q)`.
     """
     quantiles = forecast if levels else forecast[..., None]
     places = {level: number for number, level in enumerate(levels or (MEDIAN,))}
@@ -212,17 +182,8 @@ def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels:
 class Calibrated(AnyHorizon):
     """Quantiles of a fitted predictor, of points too, moved by conformal scores.
 
-    The median stays. Bounds never cross it, and wider levels have wider intervals. Steps beyond the
-    horizon that it was fitted for have the scores of the last one.
-
-    Args:
-        predictor: built and fitted.
-        scores: of its intervals.
-        levels: Q levels to forecast, the median among them.
-        ids: of the series that `Batch.series_id` numbers.
-
-    Raises:
-        UserError: for a level that the scores are too few for.
+    The median, one of the levels, stays. Bounds never cross it, and wider levels have wider intervals. Steps beyond the
+    horizon that it was fitted for have the scores of the last one. The ids are those that `Batch.series_id` numbers.
     """
 
     def __init__(
@@ -233,55 +194,15 @@ class Calibrated(AnyHorizon):
         self.task, self.output = predictor.task, Output(tuple(levels))
         self.needs_fit, self.is_trained = predictor.needs_fit, predictor.is_trained
         self.emits_quantiles, self.uses_covariates = True, predictor.uses_covariates
-        asked = [interval for interval in intervals_of(levels) if interval != POINT]
-        self._scores = scores
+        self._scores, asked = scores, [interval for interval in intervals_of(levels) if interval != POINT]
         self._moves = [(interval, scores.widening(interval, self.task.channels)) for interval in asked]
         self._groups = scores.groups(ids)
 
     @property
     @override
-    def description(self) -> dict[str, Any]:
-        return self.predictor.description
-
-    @property
-    @override
-    def name(self) -> str:
-        return self.predictor.name
-
-    @property
-    @override
-    def label(self) -> str:
-        return self.predictor.label
-
-    @override
-    def pretraining(self, data: str) -> str:
-        return self.predictor.pretraining(data)
-
-    @property
-    @override
-    def forecasts_counts(self) -> bool:
-        return self.predictor.forecasts_counts
-
-    @property
-    @override
-    def context_length(self) -> int:
-        return self.predictor.context_length
-
-    @property
-    @override
-    def seasons(self) -> tuple[int, ...]:
-        return self.predictor.seasons
-
-    @override
-    def repeated(self, batch: Batch, horizon: int) -> Tensor | None:
-        return self.predictor.repeated(batch, horizon)
-
-    @property
-    @override
     def steps_at_once(self) -> int:
-        if isinstance(self.predictor, AnyHorizon):
-            return self.predictor.steps_at_once
-        return self.task.prediction_length
+        inner = self.predictor
+        return inner.steps_at_once if isinstance(inner, AnyHorizon) else self.task.prediction_length
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -293,17 +214,13 @@ class Calibrated(AnyHorizon):
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        return self._moved(rolled_forecast(self.predictor, batch, horizon), batch.series_id)
-
-    def _moved(self, forecast: Tensor, series_id: Tensor | None) -> Tensor:
-        """Return the Q quantiles `(B, T, C, Q)` of a forecast of the predictor."""
-        assert self.output.median is not None
-        own, levels, middle = self.predictor.output, self.output.quantiles, self.output.median
+        forecast = rolled_forecast(self.predictor, batch, horizon)
         forecast = forecast.to(torch.promote_types(forecast.dtype, torch.float32))
+        own, levels = self.predictor.output, self.output.quantiles
+        middle = levels.index(MEDIAN)
         quantiles = forecast[..., None] if own.median is None else forecast
-        point = quantiles[..., own.median or 0]
-        bounds = [point] * len(levels)
-        groups = self._groups[:1] if series_id is None else self._groups[series_id.to("cpu")]
+        bounds = [quantiles[..., own.median or 0]] * len(levels)
+        groups = self._groups[:1] if batch.series_id is None else self._groups[batch.series_id.to("cpu")]
         for interval, move in self._moves:
             steps = torch.arange(forecast.shape[1]).clamp(max=move.shape[1] - 1)
             moved = move[groups][:, steps].to(forecast)
@@ -317,12 +234,13 @@ class Calibrated(AnyHorizon):
         return torch.cat([below, above[..., 1:]], -1)
 
 
-def check_calibration(data: ForecastDataModule, output: Output) -> None:
-    """Refuse data with too few validation windows to calibrate the quantiles of an output.
+_KEPT = ("description", "name", "label", "pretraining", "forecasts_counts", "context_length", "seasons", "repeated")
+for _name in _KEPT:
+    setattr(Calibrated, _name, property(attrgetter(f"predictor.{_name}")))
 
-    Raises:
-        UserError: saying how many there are, and how many are needed.
-    """
+
+def check_calibration(data: ForecastDataModule, output: Output) -> None:
+    """Refuse data with too few validation windows to calibrate the quantiles of an output."""
     if "val" not in data.parts:
         raise UserError("calibrate needs rows for validation, and no series has enough of them")
     windows = len(data.windows("val"))
@@ -335,30 +253,25 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
-    """Score validation windows: of all series together, and of each that has `OWN_WINDOWS` of them.
-
-    Very many windows are thinned over all series and their time. Where the scores would be too many, no series has its
-    own.
-    """
+    """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
     assert data.panel is not None
-    levels = predictor.output.quantiles
+    levels, task = predictor.output.quantiles, predictor.task
     intervals: list[Interval] = intervals_of(levels)
     windows = data.windows("val", predictor.context_length, predictor.seasons)
-    T, C = data.prediction_length, len(data.panel.channels)
+    T, C = data.prediction_length, task.num_channels
     counts = [len(rows) for rows in all_origins(data.splits, "val", predictor.context_length, T)]
     own = [number for number, count in enumerate(counts) if count >= OWN_WINDOWS and len(counts) > 1]
     size = len(intervals) * T * C
     most = min(_MOST_WINDOWS, _NUMBERS // (size * (1 + len(own))))
     if most < OWN_WINDOWS:
         own, most = [], min(_MOST_WINDOWS, max(OWN_WINDOWS, _NUMBERS // size))
-    chosen = [np.asarray(spread(len(windows), most))]
     starts = np.cumsum([0, *counts])
+    chosen = [np.asarray(spread(len(windows), most))]
     chosen += [starts[number] + np.asarray(spread(counts[number], most)) for number in own]
     forecast, parts = predictor.on(execution), []
     numbers = np.concatenate(chosen)
     for first in range(0, len(numbers), data.eval_batch_size):
         batch = windows.__getitems__(numbers[first : first + data.eval_batch_size])
-        assert batch.target is not None
-        parts.append(scores_of(forecast(batch).float(), batch.target, batch.target_observed, levels))
+        parts.append(scores_of(forecast(batch).float(), batch.known_target, batch.target_observed, levels))
     groups = torch.split(torch.cat(parts), [len(some) for some in chosen])
     return ConformalScores.of(intervals, [data.panel.ids[number] for number in own], groups)

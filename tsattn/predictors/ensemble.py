@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_type_hints
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -38,24 +40,14 @@ class Ensemble(Predictor):
     """The weighted mean of the forecasts of its members, level by level where they forecast quantiles.
 
     Each member is fitted by itself: on its own loss, to its own context. A member that is trained by gradients is
-    trained `seeds` times, and the mean of these is the member.
-
-    With covariates and static columns each member does what it does alone: a network uses them, or is refused if it
-    cannot, a closed form leaves them unread.
+    trained `seeds` times, and the mean of these is the member. A network uses covariates, or is refused if it cannot; a
+    closed form leaves them unread.
 
     Args:
-        members: descriptions of predictors. Besides the arguments of its kind, one that is trained may have
-            `TRAINING_OPTIONS`.
+        members: descriptions of predictors, but of no ensemble. Besides the arguments of its kind, one that is trained
+            may have `TRAINING_OPTIONS`.
         weights: one a member, at least 0; they are divided by their sum. None weighs all equally.
         seeds: how often a trained member is trained: from the seed of the training, the next, and so on.
-
-    Attributes:
-        described: the members, by their descriptions.
-        weights: the share of each; they add up to 1.
-        seeds: as given.
-
-    Raises:
-        UserError: for no member or an invalid one, an ensemble among them, or wrong weights.
     """
 
     def __init__(self, *, members: Sequence[Any] = (), weights: Sequence[float] | None = None, seeds: int = 1) -> None:
@@ -65,12 +57,10 @@ class Ensemble(Predictor):
         if not described:
             kinds = one_of(kind for kind in predictor_kinds() if kind != "ensemble")
             raise UserError(f"an ensemble needs members, a list of descriptions: {kinds}")
-        self.weights = _normalised(given, len(described))
-        self.described = described
-        times = self.seeds = whole_number("seeds", seeds)
-        # by member and seed
-        self.members = nn.ModuleList(
-            nn.ModuleList(build_predictor(member.predictor) for _ in range(times if member.is_trained else 1))
+        self.described, self.weights = described, _normalised(given, len(described))
+        self.seeds = whole_number("seeds", seeds)
+        self.members = nn.ModuleList(  # by member and seed
+            nn.ModuleList(build_predictor(member.predictor) for _ in range(self.seeds if member.is_trained else 1))
             for member in described
         )
         self.needs_fit = any(copy.needs_fit for copy in self._all)
@@ -80,29 +70,18 @@ class Ensemble(Predictor):
 
     @property
     def _copies(self) -> list[list[Predictor]]:
-        """Predictors of each member, by seed."""
         return [[*copies] for copies in self.members]  # type: ignore[misc]
 
     @property
     def _all(self) -> list[Predictor]:
         return [copy for copies in self._copies for copy in copies]
 
-    @classmethod
-    @override
-    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        whole = super().complete(arguments)
-        descriptions.check_types(whole, get_type_hints(cls.__init__), "predictor ensemble")
-        weights = None if whole["weights"] is None else list(whole["weights"])
-        members = [Member.of(member).description for member in whole["members"]]
-        return {**whole, "members": members, "weights": weights}
-
     @override
     def with_context(self, context_length: int) -> Predictor:
-        members = [
-            {**build_predictor(member.predictor).with_context(context_length).description, **member.options}
-            for member in self.described
-        ]
-        return type(self)(**{**self.arguments, "members": members})
+        members = [build_predictor(member.predictor).with_context(context_length) for member in self.described]
+        pairs = zip(members, self.described, strict=True)
+        described = [{**predictor.description, **member.options} for predictor, member in pairs]
+        return type(self)(**{**self.arguments, "members": described})
 
     @property
     @override
@@ -174,11 +153,10 @@ class Ensemble(Predictor):
         self.check_fit(data, training)  # before hours of training go into the first member
         facts: list[list[dict[str, Any]]] = []
         for parts in self._parts(data, training):
-            for copy, _, own in parts:
-                if not copy.is_trained:
-                    own.say(f"{own.member}: {copy.summary}")
             facts.append([])
             for copy, own_data, own in parts:
+                if not copy.is_trained:
+                    own.say(f"{own.member}: {copy.summary}")
                 earlier = own.fitted(own.member, copy)
                 facts[-1].append(copy.fit(own_data, own) if earlier is None else earlier)
         return {"members": facts}
@@ -186,15 +164,9 @@ class Ensemble(Predictor):
     @override
     def forward(self, batch: Batch) -> Tensor:
         batch = last_context(batch, self.context_length)
-        parts = [
-            weight / len(copies) * copy(batch)
-            for weight, copies in zip(self.weights, self._copies, strict=True)
-            for copy in copies
-        ]
-        total: Tensor = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total
+        pairs = zip(self.weights, self._copies, strict=True)
+        parts: list[Tensor] = [weight / len(copies) * copy(batch) for weight, copies in pairs for copy in copies]
+        return reduce(add, parts)
 
     def _parts(
         self, data: ForecastDataModule, training: Training
@@ -202,11 +174,10 @@ class Ensemble(Predictor):
         """Yield by member, and list by seed, a predictor, its data and its training."""
         for number, (member, copies) in enumerate(zip(self.described, self._copies, strict=True)):
             options = {name: value for name, value in member.options.items() if name != "context_length"}
-            trainings = [
-                training.of_member(member_name(number, seed), seed, **options) for seed, _ in enumerate(copies)
+            own = [training.of_member(member_name(number, seed), seed, **options) for seed in range(len(copies))]
+            yield [
+                (copy, data.with_context(copy.task.context_length), one) for copy, one in zip(copies, own, strict=True)
             ]
-            own_data = [data.with_context(copy.task.context_length) for copy in copies]
-            yield list(zip(copies, own_data, trainings, strict=True))
 
 
 def member_name(number: int, seed: int) -> str:
@@ -224,16 +195,12 @@ class Member:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Predictor and options, as they stand in the description of an ensemble."""
+        """Predictor and options."""
         return {**self.predictor, **self.options}
 
     @classmethod
     def of(cls, description: object) -> Member:
-        """Parse the description of a member.
-
-        Raises:
-            UserError: for a kind that cannot be a member, or an argument of neither the kind nor its training.
-        """
+        """Parse the description of a member."""
         kind, predictor, chosen = named_predictor(description, "member of the ensemble")
         if issubclass(predictor, Ensemble):
             raise UserError("an ensemble is no member of another: name its members instead")
@@ -263,23 +230,15 @@ def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
 class Distilled(Predictor):
     """One network in the place of several predictors: it learns what these, the teacher, would forecast.
 
-    The teacher is fitted first, to the same data with the same options. Then the student is trained; the targets of its
-    training windows are the weighted mean of what came and of what the teacher forecasts from their context. Validation
-    chooses its weights by what came. The student alone is kept and forecasts (Hinton et al. 2015, *Distilling the
-    Knowledge in a Neural Network*, with forecasts in the place of classes).
+    The teacher is fitted first, to the same data. Then the student is trained towards the weighted mean of the targets
+    of training windows and of the teacher's forecasts of them; validation chooses its weights by targets alone. Source:
+    Hinton et al. (2015), *Distilling the Knowledge in a Neural Network*, with forecasts in the place of classes.
 
     Args:
         student: description of a network; by default that which stands where no predictor is named.
-        teacher: description of a predictor, mostly an ensemble. It may look at no more steps than the student does.
+        teacher: description of a predictor, mostly an ensemble, not distilled itself. It may look at no more steps than
+            the student does.
         weight: the share of the forecasts of the teacher in the targets, above 0 and at most 1.
-
-    Attributes:
-        student: the network.
-        weight: as given.
-
-    Raises:
-        UserError: for no teacher or one that is distilled itself, a student that is no network trained by a loss of
-            its targets, or a weight out of its range.
     """
 
     is_trained = True
@@ -291,13 +250,6 @@ class Distilled(Predictor):
         self.student = NetworkPredictor(self.arguments["student"])
         self.weight = weight
         self.uses_covariates = self.student.uses_covariates
-
-    @classmethod
-    @override
-    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        whole = super().complete(arguments)
-        descriptions.check_types(whole, get_type_hints(cls.__init__), "predictor distilled")
-        return {**whole, **_checked(whole["student"], whole["teacher"])}
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
@@ -331,7 +283,8 @@ class Distilled(Predictor):
         forecast = teacher.eval().on(Execution(own.trainer))
 
         def mix(trainer: Any, module: Any, batch: Batch, batch_idx: int) -> None:
-            batch.target = mixed_target(batch, forecast(_without_target(batch)), self.weight)
+            unseen = replace(batch, target=None, target_observed=None, target_weight=None)
+            batch.target = mixed_target(batch, forecast(unseen), self.weight)
 
         own = training.of_member("student")
         mixing = LambdaCallback(on_train_batch_start=mix)
@@ -340,8 +293,7 @@ class Distilled(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        forecast: Tensor = self.student(batch)
-        return forecast
+        return self.student.forward(batch)
 
     def _teacher(self) -> Predictor:
         """Build a new one for the same task; it is no part of this one, whose state is the student's."""
@@ -357,12 +309,8 @@ class Distilled(Predictor):
 
 def mixed_target(batch: Batch, forecast: Tensor, weight: float) -> Tensor:
     """Return the weighted mean of the targets of a batch and a forecast of them, `(B, T, C)`."""
-    assert batch.target is not None
-    return (1 - weight) * batch.target + weight * forecast.to(batch.target)
-
-
-def _without_target(batch: Batch) -> Batch:
-    return replace(batch, target=None, target_observed=None, target_weight=None)
+    target = batch.known_target
+    return (1 - weight) * target + weight * forecast.to(target)
 
 
 def _checked(student: Any, teacher: Any) -> dict[str, Any]:

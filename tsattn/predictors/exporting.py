@@ -33,11 +33,7 @@ from tsattn.scaler import Units
 __all__ = ["FACTS", "FORMATS", "RawForecast", "exported", "format_of"]
 
 FORMATS = {".pt2": "torch", ".onnx": "onnx"}
-"""By the ending of the file."""
-
-FACTS = "tsattn.json"
-"""Name of the plain data within a file."""
-
+FACTS = "tsattn.json"  # the plain data within a file
 _ONNX_PACKAGES = ("onnx", "onnxscript")
 _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # loggers
 
@@ -45,15 +41,9 @@ _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # l
 class RawForecast(nn.Module):
     """Copy of a fitted predictor from series to forecasts in original units, in float32 on the CPU, in eval mode.
 
-    Args:
-        fitted: a predictor and its scaler.
-
     Attributes:
         impls: how each kind of attention is computed in the graph: by PyTorch's ``sdpa``, or ``reference``.
         inputs: arguments of `forward` by name, with their shapes (the first axis is B) and types.
-
-    Raises:
-        UserError: for a predictor that computes by other means than operators of PyTorch.
     """
 
     def __init__(self, fitted: FittedPredictor) -> None:
@@ -64,42 +54,37 @@ class RawForecast(nn.Module):
                 f"the calibrated intervals of {fitted.predictor.name} are no part of its network, and cannot be "
                 "exported: fit it without calibrate"
             )
-        output = fitted.predictor.output
-        if output.distribution is not None:
+        if (family := fitted.predictor.output.distribution) is not None:
             raise UserError(
-                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {output.distribution} "
-                "are found outside of PyTorch; valid is a model of quantiles of its own"
+                f"{fitted.predictor.name} cannot be exported: the quantiles of its distribution {family} are found "
+                "outside of PyTorch; valid is a model of quantiles of its own"
             )
         self.predictor = copy.deepcopy(fitted.predictor).cpu().float().eval().requires_grad_(False)
         self.units = copy.deepcopy(fitted.scaler.units()).cpu()
-        self.impls = _in_plain_operators(self.predictor)
         task = self.task = self.predictor.task
+        self.impls: dict[str, str] = {}
         for part in self.predictor.modules():
             if isinstance(part, Ridge):
                 part.fix_length()
+            elif isinstance(part, Attention):  # without kernels of this package
+                part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
+                self.impls[attention_kind(part)] = part.impl
         # a missing step that is repeated has an earlier value, which lies before all that is looked at
         self.length = max(self.predictor.context_length, task.context_length if self.predictor.seasons else 0)
         scaler, past = fitted.scaler, len(task.past_covariates)
         self.past_units = Units([scaler.covariate_mean[:past]], [scaler.covariate_scale[:past]])
         self.future_units = Units([scaler.covariate_mean[past:]], [scaler.covariate_scale[past:]])
-        self.inputs = self._inputs()
+        L, steps, reads = self.length, self.length + task.prediction_length, self.predictor.uses_covariates
+        possible: dict[str, tuple[bool, tuple[int, ...], torch.dtype]] = {
+            "context": (True, (L, task.num_channels), EXACT),
+            "series": (len(self.units.mean) > 1, (), torch.int64),
+            "past_covariates": (reads and past > 0, (L, past), EXACT),
+            "future_covariates": (reads and bool(task.future_covariates), (steps, len(task.future_covariates)), EXACT),
+            "static": (reads and bool(task.static), (len(task.static),), torch.int64),
+        }
+        self.inputs = {name: (shape, dtype) for name, (is_read, shape, dtype) in possible.items() if is_read}
         if not self._works_without_time():
-            self.inputs["time"] = ((self.length + task.prediction_length,), torch.int64)
-
-    def _inputs(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        task, L = self.task, self.length
-        inputs: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"context": ((L, task.num_channels), EXACT)}
-        if len(self.units.mean) > 1:
-            inputs["series"] = ((), torch.int64)
-        if self.predictor.uses_covariates:
-            shapes = {
-                "past_covariates": (L, len(task.past_covariates)),
-                "future_covariates": (L + task.prediction_length, len(task.future_covariates)),
-            }
-            inputs |= {name: (shape, EXACT) for name, shape in shapes.items() if shape[1]}
-            if task.static:
-                inputs["static"] = ((len(task.static),), torch.int64)
-        return inputs
+            self.inputs["time"] = ((steps,), torch.int64)
 
     def example(self, windows: int = 2) -> dict[str, Tensor]:
         """Return arguments of `forward` of the right shapes."""
@@ -125,13 +110,9 @@ class RawForecast(nn.Module):
     ) -> Tensor:
         """Forecast `(B, T, C)`, with quantiles `(B, T, C, Q)`, in original units, float64; `inputs` says by what.
 
-        Args:
-            context: `(B, L, C)` in original units, NaN where missing.
-            series: `(B,)` place of each series among those trained on, from 0, where each has its own scale.
-            past_covariates: `(B, L, P)` in original units, NaN where missing.
-            future_covariates: `(B, L + T, F)` in original units, NaN where missing.
-            static: `(B, K)` numbers of categories, by their places in `Task.categories`; -1 for a new one.
-            time: `(B, L + T)` seconds since 1970-01-01 by the clock of the data, or steps.
+        Context and covariates are in original units, NaN where missing. `series` has the place of each among those
+        trained on, where each has its own scale; `static` has places in `Task.categories`, -1 for a new one; `time` has
+        seconds since 1970-01-01 by the clock of the data, or steps.
         """
         if series is not None:
             _check_numbers(series, 0, len(self.units.mean), "series")
@@ -157,10 +138,8 @@ class RawForecast(nn.Module):
     def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits | None:
         if not self.predictor.seasons:
             return None
-        mean, scale = (
-            part.expand(context.shape[0], -1) if series is None else part[series]
-            for part in (self.units.mean, self.units.scale)
-        )
+        tables = self.units.mean, self.units.scale
+        mean, scale = (table.expand(context.shape[0], -1) if series is None else table[series] for table in tables)
         # what was never observed is 0 on the scale
         original = _imputed(context, observed, self.units.restore(torch.zeros_like(past), series))
         seasons = {
@@ -172,18 +151,16 @@ class RawForecast(nn.Module):
     @torch.no_grad()
     def _works_without_time(self) -> bool:
         try:
-            self(**self.example())
+            return self(**self.example()) is not None
         except UserError as error:
             if "time stamps" not in str(error):
                 raise
             return False
-        return True
 
 
 def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:
-    valid = (numbers >= least) & (numbers < end)
     said = f"`{name}` must hold numbers from {least} to {end - 1}: the places in `{name}` of the file's tsattn.json"
-    torch._assert_async(valid.all(), said)
+    torch._assert_async(((numbers >= least) & (numbers < end)).all(), said)
 
 
 def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
@@ -219,22 +196,8 @@ def _last_season(past: Tensor, observed: Tensor, length: int) -> Tensor:
     return torch.where(newest[:, 0] > 0, value, last)
 
 
-def _in_plain_operators(model: nn.Module) -> dict[str, str]:
-    """Compute attention without kernels of this package; return in which way, by kind."""
-    impls: dict[str, str] = {}
-    for part in model.modules():
-        if isinstance(part, Attention):
-            part.impl = "sdpa" if type(part.pattern) is FullPattern else "reference"
-            impls[attention_kind(part)] = part.impl
-    return impls
-
-
 def format_of(ending: str, format: str | None = None) -> str:
-    """Return the format of a file, ``torch`` or ``onnx``, by its ending, ``.pt2`` or ``.onnx``, which must agree.
-
-    Raises:
-        UserError: for another format or ending, or ONNX without its packages.
-    """
+    """Return the format of a file, ``torch`` or ``onnx``, by its ending, ``.pt2`` or ``.onnx``, which must agree."""
     if format is not None and format not in FORMATS.values():
         raise UserError(f"format must be one of {one_of(FORMATS.values())}, not {format!r}")
     if ending not in FORMATS or format not in (None, FORMATS[ending]):
@@ -248,19 +211,7 @@ def format_of(ending: str, format: str | None = None) -> str:
 
 
 def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any]]:
-    """Export a fitted predictor, for any number of windows; see `RawForecast`.
-
-    Args:
-        fitted: a predictor and its scaler.
-        format: of `FORMATS`.
-
-    Returns:
-        The file, and plain data about it: ``inputs``, ``outputs``, the sizes and names of the task, quantiles, the
-        order of the series, and how attention is computed.
-
-    Raises:
-        UserError: for a predictor that the format cannot hold, saying why.
-    """
+    """Export a fitted predictor for any number of windows: the file, and plain data about it; see `RawForecast`."""
     model = RawForecast(fitted).eval()
     facts, name = _facts(model, fitted), fitted.predictor.name
     example, batch = model.example(), torch.export.Dim("batch", min=1)
@@ -272,14 +223,9 @@ def exported(fitted: FittedPredictor, format: str) -> tuple[bytes, dict[str, Any
         torch.export.save(program, out, extra_files={FACTS: json.dumps(facts)})
         return out.getvalue(), facts
     with _explained(f"{name} cannot be exported to ONNX", "; format torch may hold it"):
+        plain = program.run_decompositions()  # runtimes do not broadcast the ellipses of an einsum
         made = torch.onnx.export(
-            # runtimes do not broadcast the ellipses of an einsum; of plain operators they do
-            program.run_decompositions(),
-            input_names=[*model.inputs],
-            output_names=["forecast"],
-            dynamo=True,
-            optimize=True,
-            verbose=False,
+            plain, input_names=[*model.inputs], output_names=["forecast"], dynamo=True, optimize=True, verbose=False
         )
         assert made is not None
         proto = made.model_proto
@@ -297,35 +243,29 @@ def _facts(model: RawForecast, fitted: FittedPredictor) -> dict[str, Any]:
     shape = ["batch", task.prediction_length, task.num_channels, *([len(levels)] if levels else [])]
     static = dict(zip(task.static, map(list, task.categories), strict=True))
     covariates = {name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates")}
+    inputs = {
+        name: {"shape": ["batch", *sizes], "dtype": str(dtype).removeprefix("torch.")}
+        for name, (sizes, dtype) in model.inputs.items()
+    }
     return {
-        "model": fitted.predictor.name,
-        "inputs": {
-            name: {"shape": ["batch", *shape], "dtype": str(dtype).removeprefix("torch.")}
-            for name, (shape, dtype) in model.inputs.items()
-        },
-        "outputs": {"forecast": {"shape": shape, "dtype": "float64"}},
-        "context_length": model.length,
-        "prediction_length": task.prediction_length,
-        "frequency": task.frequency,
-        "time_zone": task.time_zone,
-        "channels": list(task.channels),
-        "quantiles": levels,
+        **{"model": fitted.predictor.name, "inputs": inputs},
+        **{"outputs": {"forecast": {"shape": shape, "dtype": "float64"}}, "context_length": model.length},
+        **{name: getattr(task, name) for name in ("prediction_length", "frequency", "time_zone")},
+        **{"channels": list(task.channels), "quantiles": levels},
         "series": [str(one) for one in fitted.scaler.ids] if len(model.units.mean) > 1 else [],
         **{name: names if name in model.inputs else [] for name, names in covariates.items()},
-        "static": static if "static" in model.inputs else {},
-        "attention": model.impls,
+        **{"static": static if "static" in model.inputs else {}, "attention": model.impls},
     }
 
 
 @contextlib.contextmanager
 def _explained(sentence: str, end: str = "") -> Iterator[None]:
     """Mute PyTorch, and turn an error, of any type, into a sentence."""
-    loud = [logging.getLogger(name) for name in _LOUD]
-    levels = [one.level for one in loud]
+    levels = {one: one.level for one in map(logging.getLogger, _LOUD)}
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for one in loud:
+            for one in levels:
                 one.setLevel(logging.ERROR)
             yield
     except UserError:
@@ -335,8 +275,7 @@ def _explained(sentence: str, end: str = "") -> Iterator[None]:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-        reason = f"{type(cause).__name__}: {lines[0][:200]}" if lines else type(cause).__name__
-        raise UserError(f"{sentence}: {reason}{end}") from error
+        raise UserError(f"{sentence}: {': '.join([type(cause).__name__, *lines[:1]])[:240]}{end}") from error
     finally:
-        for one, level in zip(loud, levels, strict=True):
+        for one, level in levels.items():
             one.setLevel(level)

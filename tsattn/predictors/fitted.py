@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tsattn.backbones import task_network
+from tsattn.backbones.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.data.scaling import check_counts
@@ -22,14 +24,6 @@ from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_
 from tsattn.scaler import Scaler
 from tsattn.task import Output
 from tsattn.training.execution import Execution
-from tsattn.training.task_network import (
-    CheckpointContent,
-    check_same,
-    check_weights,
-    load_checkpoint,
-    read_content,
-    write_checkpoint,
-)
 
 __all__ = [
     *("FittedPredictor", "beyond_training", "calibrate_checkpoint", "forecast_batches", "future_batches"),
@@ -41,20 +35,11 @@ _CONFORMAL = "conformal"  # the key of a checkpoint
 
 @dataclass(frozen=True)
 class FittedPredictor:
-    """Predictor with the scaler of the data that it was fitted to.
-
-    Attributes:
-        predictor: built, fitted, on the CPU and in eval mode.
-        scaler: takes its forecasts back to units.
-        conformal: scores that calibrate its intervals, if any.
-
-    Raises:
-        ValueError: for scores of other intervals than it forecasts.
-    """
+    """Predictor, fitted, on the CPU and in eval mode, with the scaler of the data that it was fitted to."""
 
     predictor: Predictor
     scaler: Scaler
-    conformal: ConformalScores | None = None
+    conformal: ConformalScores | None = None  # calibrate its intervals
 
     def __post_init__(self) -> None:
         if self.conformal is not None and [*self.conformal.intervals] != intervals_of(self.predictor.output.quantiles):
@@ -68,11 +53,7 @@ class FittedPredictor:
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
-    """Write a file that `load_predictor` reads, with further facts such as ``global_step``, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
+    """Write a file that `load_predictor` reads, with further facts such as ``global_step``, all or nothing."""
     checkpoint: dict[str, Any] = {"state_dict": fitted.predictor.state_dict(), **facts}
     fitted.content.write_to(checkpoint)
     if fitted.conformal is not None:
@@ -81,30 +62,22 @@ def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:
 
 
 def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
-    """Add the scores that calibrate a predictor to its checkpoint, all or nothing.
-
-    Raises:
-        UserError: if it cannot be read or written.
-    """
+    """Add the scores that calibrate a predictor to its checkpoint, all or nothing."""
     write_checkpoint({**load_checkpoint(path), _CONFORMAL: conformal.to_dict()}, path)
 
 
 def load_predictor(path: str | Path, description: Description, output: Output | None = None) -> FittedPredictor:
     """Load the predictor of a checkpoint, of a run or of a training.
 
-    A checkpoint imports nothing: only classes of tsattn and those that the given description names are made.
-
-    Args:
-        path: of the checkpoint.
-        description: of the predictor that it must hold.
-        output: of that predictor; None takes any.
+    A checkpoint imports nothing: only classes of tsattn and those that the given description names are made. It must
+    hold the predictor of this description and output; None takes any output.
 
     Raises:
         UserError: for a missing, unreadable or damaged checkpoint, or one of another format or model.
     """
     checkpoint = load_checkpoint(path)
-    content = read_content(checkpoint)
-    check_same(content.predictor, content.output, build_predictor(description).description, output)
+    content = task_network.read_content(checkpoint)
+    task_network.check_same(content.predictor, content.output, build_predictor(description).description, output)
     fitted = restored_predictor(content, checkpoint.get("state_dict", {}), "the checkpoint")
     saved = checkpoint.get(_CONFORMAL)
     try:
@@ -114,12 +87,8 @@ def load_predictor(path: str | Path, description: Description, output: Output | 
 
 
 def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], source: str) -> FittedPredictor:
-    """Build a saved predictor, and import what its description names; messages name the source.
-
-    Raises:
-        UserError: for a state of another predictor, or with numbers that are not finite.
-    """
-    check_weights(state, source)
+    """Build a saved predictor, and import what its description names; messages name the source."""
+    task_network.check_weights(state, source)
     predictor = build_predictor(content.predictor)
     predictor.build(content.task, content.output, empty=True)
     try:
@@ -130,16 +99,7 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
 
 
 def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:
-    """Return a fitted predictor with its quantiles calibrated, if it has scores.
-
-    Args:
-        fitted: the predictor.
-        ids: of the series that are forecast.
-        level: percent of the intervals to forecast instead of its quantiles, see `levels_of`.
-
-    Raises:
-        UserError: for levels of an uncalibrated predictor, or for which its scores are too few.
-    """
+    """Return a fitted predictor with its quantiles, or those of a `level`, calibrated for these series."""
     own = fitted.predictor.output.quantiles
     levels = own if level is None else levels_of(level)
     if fitted.conformal is None and level is not None:
@@ -154,19 +114,15 @@ def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) 
 
 def beyond_training(predictor: Predictor, horizon: int) -> str | None:
     """Return a warning of a horizon that is longer than was trained for; None of another."""
-    if isinstance(predictor, AnyHorizon):
-        most = predictor.steps_at_once
-        goes_on = "it goes on from its own quantiles, and errors add up"
-        is_far = horizon > most
-        return f"horizon {horizon} is longer than the {most} steps of {predictor.name}: {goes_on}" if is_far else None
-    task = predictor.task
-    if horizon <= task.prediction_length:
+    task, rolls = predictor.task, not isinstance(predictor, AnyHorizon)
+    most = predictor.steps_at_once if isinstance(predictor, AnyHorizon) else task.prediction_length
+    if horizon <= most:
         return None
-    also = "; past covariates keep their last value" if task.past_covariates else ""
-    return (
-        f"horizon {horizon} is longer than the {task.prediction_length} steps that the model was trained for: "
-        f"forecasts are fed back as context, errors add up and intervals are too narrow{also}"
-    )
+    of = "that the model was trained for" if rolls else f"of {predictor.name}"
+    how = "forecasts are fed back as context, errors add up and intervals are too narrow"
+    how += "; past covariates keep their last value" if task.past_covariates else ""
+    how = how if rolls else "it goes on from its own quantiles, and errors add up"
+    return f"horizon {horizon} is longer than the {most} steps {of}: {how}"
 
 
 def forecast_batches(
@@ -180,43 +136,24 @@ def forecast_batches(
 ) -> Iterator[Tensor]:
     """Yield forecasts `(B, horizon, C)` or `(B, horizon, C, Q)` beyond the end of each series, in original units.
 
-    The data are checked at once, the forecasts are made when they are asked for.
-
-    Args:
-        predictor: built and fitted.
-        scaler: that it was fitted with.
-        panel: the series, as its task needs them (`tsattn.data.matching.match_task`).
-        horizon: steps to forecast.
-        batch_size: series in a batch.
-        execution: where to compute.
-        series: the same series, scaled, where a DataModule holds them: its panel may have their last rows only.
-
-    Raises:
-        UserError: if a future covariate does not reach over the horizon.
+    The data are checked at once, the forecasts are made when they are asked for. The panel is as its task needs it
+    (`tsattn.data.matching.match_task`), and `series` the same, scaled, where a DataModule holds them: its panel may
+    have their last rows only.
     """
     series = scaled_series(panel, scaler) if series is None else series
     loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
-    rolled = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon))
-    units = series.units
+    rolled, units = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon)), series.units
     return (predictor.in_units(rolled(batch), batch, units) for batch in loader)
 
 
 def future_batches(
     predictor: Predictor, scaler: Scaler, panel: Panel, horizon: int, batch_size: int, series: Series
 ) -> Iterable[Batch]:
-    """Return the windows beyond the end of each series, given the arguments of `forecast_batches`.
-
-    Raises:
-        UserError: for values that are no counts, if the predictor forecasts these.
-    """
+    """Return the windows beyond the end of each series, given the arguments of `forecast_batches`."""
     if predictor.forecasts_counts:
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
     warns = not predictor.pretraining(task.data)  # pretrained weights take series of any length
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
-    return DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
-
-
-def _as_is(batch: Any) -> Any:
-    return batch
+    return DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())

@@ -20,8 +20,6 @@ __all__ = ["Persistence", "RepeatedSteps", "SeasonalNaive", "WindowMean"]
 
 
 class _Unfitted(Predictor):
-    """Knows all after `build`."""
-
     needs_fit = False
 
     @override
@@ -62,9 +60,6 @@ class SeasonalNaive(RepeatedSteps):
 
     Args:
         season_length: steps in a season, and of the context that it looks at; by default the task's.
-
-    Raises:
-        UserError: for a season of no step.
     """
 
     def __init__(self, *, season_length: int | None = None) -> None:
@@ -74,16 +69,13 @@ class SeasonalNaive(RepeatedSteps):
     @property
     @override
     def context_length(self) -> int:
-        return self.task.season_length if self._own_length is None else self._own_length
+        return self._own_length or self.task.season_length
 
 
 class Persistence(RepeatedSteps):
     """The last value of the context for every step."""
 
-    @property
-    @override
-    def context_length(self) -> int:
-        return 1
+    context_length = 1
 
 
 class WindowMean(_Unfitted):
@@ -91,9 +83,6 @@ class WindowMean(_Unfitted):
 
     Args:
         context_length: L, the steps that are averaged; by default the task's.
-
-    Raises:
-        UserError: for a context of no step.
     """
 
     def __init__(self, *, context_length: int | None = None) -> None:
@@ -103,7 +92,7 @@ class WindowMean(_Unfitted):
     @property
     @override
     def context_length(self) -> int:
-        return super().context_length if self._own_length is None else self._own_length
+        return self._own_length or super().context_length
 
     @override
     def forward(self, batch: Batch) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.backbones import Backbone, backbone_class, complete_backbone, network_name
+from tsattn.backbones.task_network import Network
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError
@@ -18,7 +19,6 @@ from tsattn.layers import distribution
 from tsattn.predictors.base import Attending, Predictor, last_context
 from tsattn.task import Output, Task
 from tsattn.training.execution import own_random_state
-from tsattn.training.task_network import Network
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -28,21 +28,10 @@ __all__ = ["NetworkPredictor"]
 
 
 class NetworkPredictor(Predictor):
-    """Network that a `ForecastingModule` trains.
-
-    Args:
-        backbone: description of its backbone.
-
-    Attributes:
-        network: backbone, task and output, once built.
-
-    Raises:
-        UserError: for a wrong kind or argument of the backbone or its attention.
-    """
+    """Network that a `ForecastingModule` trains; it is made of the description of its backbone."""
 
     is_trained = True
-
-    network: Network
+    network: Network  # once built
 
     def __init__(self, backbone: Description) -> None:
         self._description = complete_backbone(backbone)
@@ -59,7 +48,6 @@ class NetworkPredictor(Predictor):
     @property
     @override
     def name(self) -> str:
-        """Kind of backbone and attention, e.g. ``transformer_mlr``."""
         return network_name(self.description)
 
     @override
@@ -110,10 +98,10 @@ class NetworkPredictor(Predictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        from tsattn.training.train import check_training  # a network that is only loaded needs no Lightning
+        from tsattn.training.train import plan_training  # a network that is only loaded needs no Lightning
 
         self._check_data(data, training)
-        check_training(self._module(data, training, empty=True), data, training)
+        plan_training(data, training, self._module(data, training, empty=True))
 
     def _check_data(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
@@ -134,9 +122,7 @@ class NetworkPredictor(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        batch = last_context(batch, self.context_length)
-        forecast: Tensor = self.network(batch)
-        return forecast
+        return self.network.forward(last_context(batch, self.context_length))
 
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
         """Build the module to train, with new weights, or with shapes alone."""
@@ -146,7 +132,7 @@ class NetworkPredictor(Predictor):
         module = ForecastingModule(self.description, **training.options)
         with torch.device("meta") if empty else nullcontext():
             started = None if empty else self._started(training)
-            network = None if started is None else Network(self.description, self.task, self.output, started)
+            network = Network(self.description, self.task, self.output, started)
             module.build(self.task, data.scaler, network)
         return module
 

@@ -6,7 +6,7 @@ Shape letters: L context length, T prediction length, A penalties.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from tsattn.backbones.ridge_solution import (
-    ALPHA,
-    apply_ridge,
-    normal_equations,
-    regression_rows,
-    solve_normal_equations,
-    solve_ridge,
-)
+from tsattn.backbones import ridge_solution
+from tsattn.backbones.ridge_solution import ALPHA, apply_ridge, normal_equations, regression_rows, ridge_maps
 from tsattn.batch import Batch
 from tsattn.errors import UserError, number_of, one_of, whole_number
 from tsattn.predictors.base import Predictor, last_context
@@ -39,13 +33,7 @@ _NUM_BLOCKS = 10
 
 
 def ridge_label(contexts: Iterable[int], alpha: float | Sequence[float], name: str = "ridge") -> str:
-    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha.
-
-    Args:
-        contexts: lengths of the maps that the label stands for.
-        alpha: penalty; several, where validation chose one that is not known here.
-        name: of the predictor.
-    """
+    """Return a label that tells ridges apart in tables: ``ridge (context 104, alpha 10)``, without a default alpha."""
     lengths = sorted(set(contexts))
     context = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     penalty = "" if alpha == ALPHA else f", alpha {alpha:g}" if isinstance(alpha, int | float) else ", alpha chosen"
@@ -65,10 +53,6 @@ class Ridge(Predictor):
         select: how one of several is chosen, by mean squared error: ``validation``, on the validation windows; or
             ``leave_block_out``, on the training windows alone, see `leave_block_out_errors`. The chosen one is
             fitted as if it had been the only one.
-
-    Raises:
-        UserError: for a penalty that is not above 0, a context of no step, or a `select` that is unknown or has nothing
-            to choose from.
     """
 
     weight: Tensor
@@ -82,9 +66,8 @@ class Ridge(Predictor):
     ) -> None:
         super().__init__(alpha=_plain(alpha), context_length=_plain(context_length), select=select)
         self.alphas = _several("alpha", alpha)
-        for value in self.alphas:
-            if not 0 < value < math.inf:
-                raise UserError(f"alpha must be a number above 0, not {value}")
+        for value in (value for value in self.alphas if not 0 < value < math.inf):
+            raise UserError(f"alpha must be a number above 0, not {value}")
         own = [] if context_length is None else _several("context_length", context_length)
         self._own_lengths = [whole_number("context_length", length) for length in own]
         if select not in _SELECTORS:
@@ -97,11 +80,6 @@ class Ridge(Predictor):
     @override
     def check_weights(self, data: ForecastDataModule) -> None:
         pass
-
-    @classmethod
-    @override
-    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: _plain(value) for name, value in super().complete(arguments).items()}
 
     @property
     def chooses(self) -> bool:
@@ -116,9 +94,8 @@ class Ridge(Predictor):
     @property
     def fitted_length(self) -> int:
         """L of the map: the context that was chosen, the longest before."""
-        if self._fixed_length is not None:
-            return self._fixed_length
-        return int(self.get_buffer("chosen_context")) if self.chooses else self.context_length
+        chosen = self._fixed_length or (self.chooses and int(self.get_buffer("chosen_context")))
+        return chosen or self.context_length
 
     def fix_length(self) -> None:
         """Keep the context that was chosen as a number, which a graph needs: no fit changes it any more."""
@@ -127,8 +104,8 @@ class Ridge(Predictor):
     @property
     @override
     def num_parameters(self) -> int:
-        is_known = not self.chooses or not self.get_buffer("chosen_context").is_meta
-        return (self.fitted_length if is_known else self.context_length) * self.task.prediction_length
+        is_open = self.chooses and self.get_buffer("chosen_context").is_meta
+        return (self.context_length if is_open else self.fitted_length) * self.task.prediction_length
 
     @property
     @override
@@ -148,25 +125,14 @@ class Ridge(Predictor):
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
         super().build(task, output, empty=empty)
-        device = "meta" if empty else None
-        shape = self.context_length, task.prediction_length
         # not a number before it is fitted: a forecast of it cannot be taken for one
-        self.register_buffer("weight", torch.full(shape, math.nan, dtype=torch.float64, device=device))
-        if self.chooses:
-            self.register_buffer("chosen_context", torch.tensor(self.context_length, device=device))
-            self.register_buffer("chosen_alpha", torch.tensor(self.alphas[0], dtype=torch.float64, device=device))
+        unknown = torch.full((self.context_length, task.prediction_length), math.nan, dtype=torch.float64)
+        self.register_buffer("weight", unknown.to("meta") if empty else unknown)
+        self._note(self.context_length, self.alphas[0])
 
     @override
     def fit(self, data: ForecastDataModule, training: Training | None = None) -> dict[str, Any]:
-        """Solve for the training windows, with the chosen context and penalty.
-
-        Returns:
-            ``every``: k where each k-th of very many windows was taken. Where there is a choice also ``chosen``
-            (``context_length`` and ``alpha``), ``candidates`` with their errors, and ``member`` of an ensemble.
-
-        Raises:
-            UserError: where nothing can be chosen, see `validation_errors` and `leave_block_out_errors`.
-        """
+        """Solve for ``every`` k-th training window, with the ``chosen`` context and penalty of the ``candidates``."""
         if not self.chooses:
             return {"every": self._solve(data, self.context_length, self.alphas[0])}
         member = "" if training is None else training.member
@@ -186,18 +152,22 @@ class Ridge(Predictor):
         return {"every": self._solve(data, chosen["context_length"], chosen["alpha"]), **facts}
 
     def _solve(self, data: ForecastDataModule, L: int, alpha: float) -> int:
-        """Take the map of a context and penalty, of each k-th window; return k."""
+        """Take the map of a context and penalty; return k where each k-th window was taken."""
         every = data.thinning("train", L)
-        weight = solve_ridge(data.eval_dataloader("train", L, every), alpha)
+        weight = ridge_solution.solve_ridge(data.eval_dataloader("train", L, every), alpha)
         device = torch.device("cpu") if self.weight.is_meta else self.weight.device
         # steps before the context that was chosen have no weight
         whole = weight.new_zeros(self.context_length, weight.shape[1])
         whole[self.context_length - L :] = weight
         self.weight = whole.to(device)
-        if self.chooses:
-            self.register_buffer("chosen_context", torch.tensor(L, device=device))
-            self.register_buffer("chosen_alpha", torch.tensor(alpha, dtype=torch.float64, device=device))
+        self._note(L, alpha)
         return every
+
+    def _note(self, L: int, alpha: float) -> None:
+        if self.chooses:
+            self.register_buffer("chosen_context", torch.tensor(L, device=self.weight.device))
+            chosen = torch.tensor(alpha, dtype=torch.float64, device=self.weight.device)
+            self.register_buffer("chosen_alpha", chosen)
 
     @property
     def _lengths(self) -> list[int]:
@@ -236,36 +206,10 @@ def least(candidates: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return min(candidates, key=itemgetter("mse_scaled"))
 
 
-def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
-    """Return the map of each penalty, `(A, L, T)`, by one eigendecomposition for all of them.
-
-    Args:
-        gram: `(L, L)`, see `normal_equations`.
-        moment: `(L, T)`.
-        alphas: A penalties above 0.
-    """
-    if len(alphas) == 1:
-        return solve_normal_equations(gram, moment, alphas[0])[None]
-    values, vectors = torch.linalg.eigh(gram)
-    shrunk = values.clamp(min=0) + values.new_tensor(alphas)[:, None]
-    maps: Tensor = vectors @ ((vectors.T @ moment) / shrunk[..., None])
-    return maps
-
-
 def validation_errors(
     data: ForecastDataModule, contexts: Sequence[int], alphas: Sequence[float], say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Fit each context and penalty to its training windows, and measure it on all validation windows.
-
-    Args:
-        data: set up.
-        contexts: L of each.
-        alphas: penalties, each with every context.
-        say: takes a line after each context.
-
-    Raises:
-        UserError: without validation windows.
-    """
+    """Fit each context and penalty to its training windows, and measure it on all validation windows."""
     if "val" not in data.parts:
         raise UserError(
             "a ridge of several alphas or contexts is chosen by validation windows, and the data has none; give one of "
@@ -278,15 +222,10 @@ def validation_errors(
         flat = ridge_maps(*equations, alphas).permute(1, 0, 2).flatten(1)
         squared, count = torch.zeros(len(alphas), dtype=torch.float64), 0.0
         for batch in data.eval_dataloader("val", context):
-            assert batch.target is not None
             forecast = apply_ridge(flat, batch).unflatten(1, (len(alphas), -1))  # type: ignore[no-untyped-call]
-            error = (forecast - batch.target.double()[:, None]).square()
-            if batch.target_observed is not None:
-                error = error.masked_fill(~batch.target_observed[:, None], 0.0)
-                count += float(batch.target_observed.sum())
-            else:
-                count += batch.target.numel()
-            squared += error.sum((0, 2, 3))
+            error, observed = (forecast - batch.known_target.double()[:, None]).square(), batch.target_observed
+            count += batch.known_target.numel() if observed is None else float(observed.sum())
+            squared += (error if observed is None else error.masked_fill(~observed[:, None], 0.0)).sum((0, 2, 3))
         found += _candidates(context, alphas, squared / count, "validation MSE", say)
     return found
 
@@ -300,15 +239,6 @@ def leave_block_out_errors(
     itself and its two neighbours, whose nearest windows share rows with its own. All contexts are compared on the
     windows that the longest leaves, in one pass. Source: Racine, *Consistent cross-validatory model-selection for
     dependent data: hv-block cross-validation* (Journal of Econometrics, 2000).
-
-    Args:
-        data: set up.
-        contexts: L of each.
-        alphas: penalties, each with every context.
-        say: takes a line before the pass, and one for each context.
-
-    Raises:
-        UserError: for fewer training windows than blocks.
     """
     longest = max(contexts)
     every = data.thinning("train", longest)
@@ -365,10 +295,8 @@ class _Block:
 def _candidates(
     context: int, alphas: Sequence[float], errors: Tensor, what: str, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    found = [
-        {"context_length": context, "alpha": alpha, "mse_scaled": mse}
-        for alpha, mse in zip(alphas, errors.tolist(), strict=True)
-    ]
+    pairs = zip(alphas, errors.tolist(), strict=True)
+    found = [{"context_length": context, "alpha": alpha, "mse_scaled": mse} for alpha, mse in pairs]
     best = least(found)
     say(f"ridge (context {context}): {what} {best['mse_scaled']:.4g}, with alpha {best['alpha']:g}")
     return found

@@ -14,15 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Execution", "ForecastingModule", "TrainerOptions", "Training", "TrainingFiles"]
 
-_HOMES = {
-    "Execution": "execution",
-    "ForecastingModule": "module",
-    "TrainerOptions": "trainer_options",
-    **dict.fromkeys(("Training", "TrainingFiles"), "train"),
-}
+_HOMES = {"Execution": "execution", "ForecastingModule": "module", "TrainerOptions": "trainer_options"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'tsattn.training' has no attribute {name!r}")
-    return imported(f"tsattn.training.{_HOMES[name]}.{name}")
+    return imported(f"tsattn.training.{_HOMES.get(name, 'train')}.{name}")

@@ -22,8 +22,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from typing_extensions import override
 
+from tsattn.backbones.task_network import load_checkpoint, write_checkpoint
 from tsattn.errors import DivergedError, UserError, duration
-from tsattn.training.task_network import load_checkpoint, write_checkpoint
 
 __all__ = [
     *("DIVERGED", "AtomicCheckpointIO", "BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "Progress"),
@@ -32,7 +32,10 @@ __all__ = [
 
 DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
 
+_SAVE_EVERY = 300.0  # seconds
+_EXPLODED = 1e4  # times the first loss, or 1
 _BAR_EVERY = 10  # steps between drawings: to show a loss the host waits for the device
+_SAY_EVERY = 10  # seconds between lines
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -47,30 +50,16 @@ class BestCheckpoint(ModelCheckpoint):
     """Keep the weights of the lowest validation errors, and after each validation the last as ``last.ckpt``.
 
     Lightning's own keeps the last only if it is among the best, and forgets the best when a run folder is moved.
-
-    Args:
-        folder: of the checkpoints.
-        monitor: validation error.
-        save_top_k: number of the best, ``step_100.ckpt``; -1 keeps all. None keeps one, ``best.ckpt``.
-        keeps_last: keep the last, too.
-
-    Raises:
-        UserError: for a number below -1.
+    `save_top_k` is the number of the best, ``step_100.ckpt``; -1 keeps all. None keeps one, ``best.ckpt``.
     """
 
     def __init__(self, folder: Path, monitor: str, save_top_k: int | None = None, *, keeps_last: bool = True) -> None:
         if save_top_k is not None and save_top_k < -1:
             raise UserError(f"save_top_k must be at least 0, or -1 for all checkpoints, not {save_top_k}")
-        self.is_one = save_top_k is None
-        super().__init__(
-            folder,
-            "best" if save_top_k is None else "step_{step}",
-            monitor=monitor,
-            save_top_k=1 if save_top_k is None else save_top_k,
-            auto_insert_metric_name=False,
-            enable_version_counter=False,
-        )
-        self.keeps_last = keeps_last
+        self.is_one, self.keeps_last = save_top_k is None, keeps_last
+        name, most = ("best", 1) if save_top_k is None else ("step_{step}", save_top_k)
+        plain = {"auto_insert_metric_name": False, "enable_version_counter": False}
+        super().__init__(folder, name, monitor=monitor, save_top_k=most, **plain)  # type: ignore[arg-type]
 
     @property
     def best(self) -> Path:
@@ -81,7 +70,7 @@ class BestCheckpoint(ModelCheckpoint):
     def on_validation_end(self, trainer: Trainer, pl_module: Model) -> None:
         super().on_validation_end(trainer, pl_module)
         if self.keeps_last and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
-            trainer.save_checkpoint(Path(str(self.dirpath)) / "last.ckpt")
+            trainer.save_checkpoint(self.best.with_name("last.ckpt"))
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -89,52 +78,40 @@ class BestCheckpoint(ModelCheckpoint):
         if not self.is_one:
             super().load_state_dict(state_dict)
         elif self.best.exists() and state_dict["best_model_path"]:
-            best = str(self.best)
-            there = {
-                "dirpath": self.dirpath,
-                "best_model_path": best,
-                "best_k_models": {best: state_dict["best_model_score"]},
-                "kth_best_model_path": best,
-            }
-            super().load_state_dict({**state_dict, **there})
+            best, score = str(self.best), state_dict["best_model_score"]
+            there = {"dirpath": self.dirpath, "best_model_path": best, "kth_best_model_path": best}
+            super().load_state_dict({**state_dict, **there, "best_k_models": {best: score}})
 
 
 class BestInMemory(Callback):
     """Keep the weights of the lowest validation error on the CPU, for a training that writes no files."""
 
     def __init__(self, monitor: str) -> None:
-        self.monitor = monitor
+        self.monitor, self.error, self.step = monitor, math.inf, 0
         self.state: dict[str, Tensor] | None = None
-        self.error = math.inf
-        self.step = 0
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: Model) -> None:
         error = float(trainer.callback_metrics[self.monitor])
         if not trainer.sanity_checking and error < self.error:
             self.error, self.step = error, trainer.global_step
-            state = pl_module.state_dict()
-            self.state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+            self.state = {name: part.detach().to("cpu", copy=True) for name, part in pl_module.state_dict().items()}
 
 
 def load_best(
     module: Model, trainer: Trainer, kept: BestCheckpoint | BestInMemory, checkpoint: Path | None
 ) -> dict[str, Any]:
-    """Leave a module, whose training was resumed from a checkpoint, with the best weights that a callback has kept.
-
-    Returns:
-        ``best_step`` and ``validation_error``.
+    """Load the best weights that a callback has kept; return ``best_step`` and ``validation_error``.
 
     Raises:
         DivergedError: if no validation error was finite.
-        UserError: if nothing was trained after the checkpoint.
+        UserError: if nothing was trained after the checkpoint that the training resumed from.
     """
     if isinstance(kept, BestCheckpoint):
         # of several processes each may have named the folder by its own clock; that of the first counts
         if not kept.best.exists():
-            raise DivergedError(
-                f"no validation error was finite, so {kept.best.parent.parent} has no best checkpoint: {DIVERGED}"
-            )
+            run = kept.best.parent.parent
+            raise DivergedError(f"no validation error was finite, so {run} has no best checkpoint: {DIVERGED}")
         content, score = load_checkpoint(kept.best), kept.best_model_score
         module.load_state_dict(content["state_dict"])
         return {"best_step": content["global_step"], "validation_error": None if score is None else float(score)}
@@ -150,26 +127,17 @@ class SaveProgress(Callback):
     """Save a training every few minutes, at its end, and when Ctrl-C or SIGTERM ends it; a second one ends it at once.
 
     It saves only after a whole step of the optimizer, so that nothing of a step is done twice or lost.
-
-    Args:
-        path: of the checkpoint.
-        every: seconds between checkpoints.
     """
 
-    def __init__(self, path: Path, every: float = 300.0) -> None:
-        self.path = path
-        self.every = every
-        self.is_asked = False
-        self._saved = 0.0
-        self._trains = False
+    def __init__(self, path: Path) -> None:
+        self.path, self.is_asked = path, False
+        self._saved, self._trains = 0.0, False
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Take over Ctrl-C and SIGTERM from Lightning."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, self._ask) for number in numbers}
         try:
             yield
         finally:
@@ -178,14 +146,13 @@ class SaveProgress(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
-        self._saved = time.monotonic()
-        self._trains = True
+        self._saved, self._trains = time.monotonic(), True
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches:
             return
-        is_time = time.monotonic() - self._saved > self.every
+        is_time = time.monotonic() - self._saved > _SAVE_EVERY
         is_end = batch_idx + 1 == trainer.num_training_batches
         if is_end and trainer.val_check_batch:  # a validation that falls on the end keeps it
             is_end = (batch_idx + 1) % trainer.val_check_batch != 0
@@ -207,21 +174,13 @@ class ExactResume(Callback):
     Lightning forgets the place in the loader where a schedule asks for the number of steps first.
     """
 
-    def __init__(self) -> None:
-        self._restored: dict[str, Any] | None = None
-        self._trainer: Any = None
-
-    @override
-    def setup(self, trainer: Trainer, pl_module: Model, stage: str) -> None:
-        self._trainer = trainer
+    _restored: dict[str, Any] | None = None
+    _trainer: Any
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "loader": self._trainer.train_dataloader.state_dict(),
-            "cpu": torch.get_rng_state(),
-            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        }
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return {"loader": self._trainer.train_dataloader.state_dict(), "cpu": torch.get_rng_state(), "cuda": cuda}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -240,6 +199,7 @@ class ExactResume(Callback):
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
+        self._trainer = trainer
         if self._restored is not None:
             self._trainer.train_dataloader.load_state_dict(self._restored["loader"])
 
@@ -282,18 +242,16 @@ class FiniteLoss(Callback):
     """Stop a training whose loss is not a number, or has exploded, before its weights are saved.
 
     The loss is watched on its device; the host looks in the steps that are logged, where it waits anyway, and before
-    each validation. A loss above `most` times the first, or above `most`, has exploded.
+    each validation.
     """
 
-    def __init__(self, most: float = 1e4) -> None:
-        self.most = most
-        self._watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
+    _watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
 
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         loss = outputs["loss"].detach().float()
         if self._watched is None:
-            limit = self.most * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
+            limit = _EXPLODED * torch.nan_to_num(loss, 1.0).clamp(min=1.0)
             self._watched = limit, torch.full((), torch.inf, device=loss.device)
         limit, first_bad = self._watched
         is_good = loss <= limit  # false for what is not a number
@@ -319,25 +277,19 @@ class FiniteLoss(Callback):
 
 
 class Throughput(Callback):
-    """Measure the stretches between validations; Lightning's ThroughputMonitor counts validation and checkpoints in.
+    """Measure the stretches between validations; Lightning's ThroughputMonitor counts validation and checkpoints in."""
 
-    Attributes:
-        windows_per_second: of all processes together, the median over stretches; None before the end of the first.
-        peak_memory_bytes: most memory allocated on the CUDA device of this process; None on other devices.
-    """
+    windows_per_second: float | None = None  # of all processes together, the median over stretches
+    peak_memory_bytes: int | None = None  # most that was allocated on the CUDA device of this process
 
     def __init__(self) -> None:
-        self.windows_per_second: float | None = None
-        self.peak_memory_bytes: int | None = None
         self._rates: list[float] = []
-        self._windows = 0
-        self._started: float | None = None
+        self._windows, self._started = 0, math.nan
 
     @override
     def on_train_batch_start(self, trainer: Trainer, pl_module: Model, batch: Any, batch_idx: int) -> None:
-        if self._started is None:
-            device = trainer.strategy.root_device
-            if device.type == "cuda":
+        if math.isnan(self._started):
+            if (device := trainer.strategy.root_device).type == "cuda":
                 torch.cuda.synchronize(device)
                 torch.cuda.reset_peak_memory_stats(device)
             self._windows, self._started = 0, time.perf_counter()
@@ -348,15 +300,13 @@ class Throughput(Callback):
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: Model) -> None:
-        if self._started is None:  # a validation before the first step, or one at the very end
+        if math.isnan(self._started):  # a validation before the first step, or one at the very end
             return
-        device = trainer.strategy.root_device
-        if device.type == "cuda":
+        if (device := trainer.strategy.root_device).type == "cuda":
             torch.cuda.synchronize(device)
             self.peak_memory_bytes = max(self.peak_memory_bytes or 0, torch.cuda.max_memory_allocated(device))
         self._rates.append(self._windows / (time.perf_counter() - self._started))
-        self._started = None
-        self.windows_per_second = statistics.median(self._rates)
+        self._started, self.windows_per_second = math.nan, statistics.median(self._rates)
 
     on_train_end = on_validation_start
 
@@ -364,17 +314,11 @@ class Throughput(Callback):
 class Progress(ProgressBar):
     """Show steps, loss, validation error and time left: a bar, or a line every few seconds that `say` takes."""
 
-    def __init__(self, say: Callable[[str], None] | None = None, every: float = 10) -> None:
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
         super().__init__()
-        self.say, self.every = say, every
+        self.say, self._is_enabled = say, True
         self._bar: Tqdm | None = None
-        self._is_enabled = True
-        self._start = self._last = 0.0
-        self._first = 0
-
-    @override
-    def enable(self) -> None:
-        self._is_enabled = True
+        self._start, self._last, self._first = 0.0, 0.0, 0
 
     @override
     def disable(self) -> None:
@@ -391,9 +335,9 @@ class Progress(ProgressBar):
     @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: Model, outputs: Any, batch: Any, batch_idx: int) -> None:
         now, step, steps = time.monotonic(), trainer.global_step, trainer.max_steps
-        if self._bar is not None and (step % _BAR_EVERY == 0 or step == steps):
-            self._draw(trainer, pl_module)
-        if self.say is None or not self._is_enabled or now - self._last < self.every or step in (self._first, steps):
+        if step % _BAR_EVERY == 0 or step == steps:
+            self.on_validation_end(trainer, pl_module)
+        if self.say is None or not self._is_enabled or now - self._last < _SAY_EVERY or step in (self._first, steps):
             return
         self._last = now
         line = f"step {step:,} of {steps:,}" if steps > 0 else f"step {step:,}"
@@ -404,7 +348,10 @@ class Progress(ProgressBar):
 
     @override
     def on_validation_end(self, trainer: Trainer, pl_module: Model) -> None:
-        self._draw(trainer, pl_module)
+        if self._bar is not None:
+            values = self._values(trainer, pl_module).items()
+            self._bar.set_postfix_str(", ".join(f"{name}={value:.4g}" for name, value in values), refresh=False)
+            self._bar.update(trainer.global_step - self._bar.n)
 
     @override
     def on_train_end(self, trainer: Trainer, pl_module: Model, exception: BaseException | None = None) -> None:
@@ -412,12 +359,6 @@ class Progress(ProgressBar):
             self._bar.close()
 
     on_exception = on_train_end
-
-    def _draw(self, trainer: Trainer, pl_module: Model) -> None:
-        if self._bar is not None:
-            values = self._values(trainer, pl_module).items()
-            self._bar.set_postfix_str(", ".join(f"{name}={value:.4g}" for name, value in values), refresh=False)
-            self._bar.update(trainer.global_step - self._bar.n)
 
     def _values(self, trainer: Trainer, pl_module: Model) -> dict[str, float]:
         names = ("train_loss", f"val_{getattr(pl_module, 'selection', '')}")

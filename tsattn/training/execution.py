@@ -25,67 +25,49 @@ if TYPE_CHECKING:  # what only forecasts on a CPU needs no Lightning
 __all__ = ["Execution", "is_first_process", "own_random_state", "quiet_lightning"]
 
 _NOISE = (
-    r".*does not have many workers.*",
-    r".*The number of training batches.*",
-    r".*Experiment logs directory.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    r".*LeafSpec.*",
-    r".*isinstance\(treespec.*",
-    r".*callbacks used to create the checkpoint need to be provided.*",
-    r".*lr_scheduler.step\(\).*",
-    r".*GPU available but not used.*",
+    *(r".*does not have many workers.*", r".*The number of training batches.*", r".*Experiment logs directory.*"),
+    *(r".*Checkpoint directory .* exists and is not empty.*", r".*LeafSpec.*", r".*lr_scheduler.step\(\).*"),
+    *(r".*callbacks used to create the checkpoint need to be provided.*", r".*GPU available but not used.*"),
     r".*`srun` command is available.*",  # on every machine of a cluster
-    r".*LightningCLI's args parameter.*",  # the words of a subprocess are those of this process
 )
 
 
 class Execution:
-    """Device and precision, as Lightning's Trainer has them, on one device.
+    """Device and precision, as Lightning's Trainer has them, on one device."""
 
-    Raises:
-        UserError: for an accelerator that is not there, or a precision that it lacks.
-    """
-
-    _OBEYED = ("accelerator", "precision", "plugins", "deterministic", "benchmark")
+    device: torch.device
+    _precision: Precision | None
 
     def __init__(self, trainer: TrainerOptions) -> None:
-        self.options = trainer
+        self.options, given = trainer, trainer.arguments
         self.device, self._precision = torch.device("cpu"), None
-        given = trainer.arguments
         has_others = torch.cuda.is_available() or torch.backends.mps.is_available()
         is_cpu = given["accelerator"] == "cpu" or (given["accelerator"] == "auto" and not has_others)
         asked = [given[name] for name in ("plugins", "deterministic", "benchmark")]
-        if not is_cpu or given["precision"] not in (None, "32-true") or any(asked):
-            self.device, self._precision = self._of_trainer()
-
-    def _of_trainer(self) -> tuple[torch.device, Precision]:
+        if is_cpu and given["precision"] in (None, "32-true") and not any(asked):
+            return
         from tsattn.training.trainer_options import build_trainer
 
         silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-        obeyed = {name: self.options.arguments[name] for name in self._OBEYED}
+        obeyed = {name: given[name] for name in ("accelerator", "precision", "plugins", "deterministic", "benchmark")}
         with quiet_lightning():
             made = build_trainer({**obeyed, **dict.fromkeys(silent, False), "callbacks": None, "devices": 1})
         # its loops compute by three calls of this plugin, and so does `forecaster`
-        device: torch.device = made.strategy.root_device
-        return device, made.precision_plugin
+        self.device, self._precision = made.strategy.root_device, made.precision_plugin
 
     def forecaster(
         self, module: nn.Module, forecast: Callable[[Batch], Tensor] | None = None, *, exact: bool = False
     ) -> Callable[[Batch], Tensor]:
         """Return a function that forecasts a batch with a module, moved to the device, in eval mode.
 
-        The forecast comes back to the CPU. A module without parameters keeps its own precision.
-
-        Args:
-            module: from a batch to a forecast.
-            forecast: calls the module, if another form of call is wanted.
-            exact: compute on the host, in the precision of the weights.
+        The forecast comes back to the CPU. A module without parameters keeps its own precision, and an exact one
+        computes on the host in that of its weights. `forecast` calls the module in another form.
         """
         keeps = exact or next(module.parameters(), None) is None
         device, precision = torch.device("cpu") if exact else self.device, None if keeps else self._precision
         module = module.to(device)
         module = (module if precision is None else precision.convert_module(module)).eval()
-        call = module if forecast is None else forecast
+        call = forecast or module
 
         @torch.inference_mode()
         def on_device(batch: Batch) -> Tensor:
@@ -112,8 +94,7 @@ _RANDOM = threading.RLock()
 def own_random_state(seed: int | None = None) -> Iterator[None]:
     """Draw from the generators of torch, numpy and Python as if nothing else did; then restore their states.
 
-    Dropout and callbacks know no other generators, so that other threads wait here for their turn. Without a seed the
-    generators stay where they are.
+    Dropout and callbacks know no other generators, so that other threads wait here for their turn.
     """
     with _RANDOM, torch.random.fork_rng():
         python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  # what callbacks of users draw from
@@ -128,8 +109,7 @@ def own_random_state(seed: int | None = None) -> Iterator[None]:
             np.random.set_state(array)  # noqa: NPY002
 
 
-_QUIET = threading.Lock()
-_silence = contextlib.ExitStack()
+_QUIET, _silence = threading.Lock(), contextlib.ExitStack()
 _inside = 0  # of all threads: what is quiet belongs to the process
 
 
@@ -152,8 +132,7 @@ def quiet_lightning() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silenced() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("lightning.pytorch", "lightning.fabric"))}
     excepthook = threading.excepthook
 
     def without_writers(failed: threading.ExceptHookArgs) -> None:
@@ -165,13 +144,13 @@ def _silenced() -> Iterator[None]:
         for pattern in _NOISE:
             warnings.filterwarnings("ignore", pattern)
         try:
-            for logger in loggers:
+            for logger in levels:
                 logger.setLevel(logging.WARNING)
             threading.excepthook = without_writers
             yield
         finally:
             threading.excepthook = excepthook
-            for logger, level in zip(loggers, levels, strict=True):
+            for logger, level in levels.items():
                 logger.setLevel(level)
 
 

@@ -4,51 +4,30 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
-
-from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from typing import TYPE_CHECKING, Any
 
 from tsattn.errors import UserError
 
+if TYPE_CHECKING:  # what only forecasts needs no Lightning
+    from lightning.pytorch.loggers import Logger
+
 __all__ = ["LOGGERS", "attached_loggers", "check_packages", "keep_curve"]
 
-# by name: the package, and what makes the logger for a folder
-LOGGERS: dict[str, tuple[str | None, Callable[[Path], Logger]]] = {
-    "csv": (None, lambda folder: CSVLogger(folder)),
-    "tensorboard": ("tensorboard", lambda folder: TensorBoardLogger(folder)),
-    "wandb": ("wandb", lambda folder: WandbLogger(save_dir=folder)),
-    "mlflow": ("mlflow", lambda folder: MLFlowLogger(save_dir=str(folder / "mlruns"))),
+LOGGERS: dict[str, tuple[str | None, str]] = {
+    "csv": (None, "CSVLogger"),
+    "tensorboard": ("tensorboard", "TensorBoardLogger"),
+    "wandb": ("wandb", "WandbLogger"),
+    "mlflow": ("mlflow", "MLFlowLogger"),
 }
+"""By name, the package that a logger needs, and its class in Lightning."""
+
 _OF_A_RUN = ("csv", "tensorboard")  # a run folder has these curves anyway
 
 
-class _Epochs:
-    """Mixin that counts epochs by steps: Lightning sees a training as one epoch and would write 0."""
-
-    steps_per_epoch: float | None = None
-
-    def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        if self.steps_per_epoch is not None and step is not None and "epoch" in metrics:
-            metrics = {**metrics, "epoch": round((step + 1) / self.steps_per_epoch, 2)}
-        super().log_metrics(metrics, step)  # type: ignore[misc]  # of the logger that this is mixed into
-
-
-class _CSV(_Epochs, CSVLogger):
-    pass
-
-
-class _TensorBoard(_Epochs, TensorBoardLogger):
-    pass
-
-
 def check_packages(given: Iterable[Any]) -> None:
-    """Refuse named loggers whose package is not installed.
-
-    Raises:
-        UserError: saying what to install.
-    """
+    """Refuse named loggers whose package is not installed, by a `UserError` that says what to install."""
     for name in given:
         package = LOGGERS[name][0] if isinstance(name, str) else None
         if package is not None and importlib.util.find_spec(package) is None:
@@ -56,26 +35,40 @@ def check_packages(given: Iterable[Any]) -> None:
 
 
 def attached_loggers(
-    given: Iterable[Any], run: Path | None, root: str | Path | None, steps_per_epoch: float | None = None
+    given: Sequence[Any], run: Path | None, root: str | Path | None, steps_per_epoch: float | None = None
 ) -> list[Logger]:
-    """Build loggers of names and loggers.
+    """Build named loggers in the run folder, else in the root; a run has its curve as CSV and for TensorBoard, too."""
+    from lightning.pytorch import loggers
 
-    The folder of a run gets its curve as CSV, and for TensorBoard where that is installed. Without a run, loggers
-    without a folder write into the root, by default the current folder.
-    """
-    named = [one for one in given if isinstance(one, str) and (run is None or one not in _OF_A_RUN)]
-    where = run if run is not None else Path(root or Path.cwd())
-    curves: list[Any] = [] if run is None else [_CSV(run, name="", version="")]
+    made: list[Logger] = [] if run is None else [loggers.CSVLogger(run, name="", version="")]
     if run is not None and importlib.util.find_spec("tensorboard"):
-        curves.append(_TensorBoard(run, name="", version="tensorboard"))
-    for curve in curves:
-        curve.steps_per_epoch = steps_per_epoch
-    made = [LOGGERS[name][1](where) for name in dict.fromkeys(named)]
-    return [*curves, *made, *(one for one in given if not isinstance(one, str))]
+        made.append(loggers.TensorBoardLogger(run, name="", version="tensorboard"))
+    for curve in made:
+        _count_epochs(curve, steps_per_epoch)
+    where = run or Path(root or Path.cwd())
+    for name in dict.fromkeys(one for one in given if isinstance(one, str)):
+        if run is None or name not in _OF_A_RUN:
+            cls = getattr(loggers, LOGGERS[name][1])
+            made.append(cls(save_dir=str(where / "mlruns") if name == "mlflow" else where))
+    return [*made, *(one for one in given if not isinstance(one, str))]
+
+
+def _count_epochs(curve: Logger, steps_per_epoch: float | None) -> None:
+    """Count epochs by steps: Lightning sees a training as one epoch and would write 0."""
+    log = curve.log_metrics
+
+    def counted(metrics: dict[str, float], step: int | None = None) -> None:
+        if steps_per_epoch is not None and step is not None and "epoch" in metrics:
+            metrics = {**metrics, "epoch": round((step + 1) / steps_per_epoch, 2)}
+        log(metrics, step)
+
+    curve.log_metrics = counted  # type: ignore[method-assign]
 
 
 def keep_curve(loggers: Iterable[Logger], path: Path, step: int) -> None:
     """Let the CSV logger continue the curve of a run up to a step; Lightning's would begin a new file."""
+    from lightning.pytorch.loggers import CSVLogger
+
     if not path.exists():
         return
     with path.open(newline="") as file:
@@ -83,9 +76,8 @@ def keep_curve(loggers: Iterable[Logger], path: Path, step: int) -> None:
         columns, rows = list(reader.fieldnames or []), list(reader)
     for logger in loggers:
         if isinstance(logger, CSVLogger) and Path(logger.log_dir) == path.parent:
-            writer = logger.experiment  # this removes the file
+            logger.experiment.metrics_keys = columns  # asking for it removes the file
             with path.open("w", newline="") as file:
                 rewritten = csv.DictWriter(file, columns)
                 rewritten.writeheader()
                 rewritten.writerows(row for row in rows if int(row["step"]) < step)
-            writer.metrics_keys = columns

@@ -15,10 +15,7 @@ from tsattn.layers import OutputDistribution
 
 __all__ = ["FREQUENCY", "LOSSES", "NLL", "PINBALL", "batch_loss", "choose_loss", "frequency_loss", "masked_loss"]
 
-PINBALL = "pinball"
-NLL = "nll"
-FREQUENCY = "frequency"
-
+PINBALL, NLL, FREQUENCY = "pinball", "nll", "frequency"
 LOSSES: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 """Losses of a point forecast, step by step."""
 
@@ -33,18 +30,14 @@ def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution:
         UserError: for an unknown loss, or one that does not train this output.
     """
     if name is None:
-        if distribution is not None:
-            return NLL
-        return PINBALL if quantiles else "mse"
+        return NLL if distribution is not None else PINBALL if quantiles else "mse"
     if name not in (*_OF_POINTS, PINBALL, NLL):
         raise UserError(f"unknown loss {name!r}; valid: {one_of([*_OF_POINTS, PINBALL, NLL])}")
-    if distribution is not None:
-        if name != NLL:
-            raise UserError(f"loss {name} trains no distribution: with {distribution} the loss is {NLL}, or left out")
-        return name
-    if name == NLL:
+    if distribution is not None and name != NLL:
+        raise UserError(f"loss {name} trains no distribution: with {distribution} the loss is {NLL}, or left out")
+    if distribution is None and name == NLL:
         raise UserError(f"loss {NLL} needs a distribution, which model.distribution names")
-    if quantiles and name != PINBALL:
+    if quantiles and name not in (PINBALL, NLL):
         raise UserError(
             f"loss {name} trains a point forecast, not quantiles: give `--model.loss {PINBALL}` "
             f'(Python: loss="{PINBALL}"), or no loss'
@@ -81,28 +74,22 @@ def masked_loss(
     if observed is not None:  # what is unknown may be NaN, which a mask of losses alone would not keep out of gradients
         target = target.masked_fill(~observed, 0.0)
     if name == PINBALL:
-        return _mean(quantile_loss(forecast, target, quantiles).mean(-1), observed, weight)
-    if name == FREQUENCY:
-        return _mean(frequency_loss(forecast, target, _counted(observed, weight)), observed, weight)
-    if observed is None and weight is None:
+        loss = quantile_loss(forecast, target, quantiles).mean(-1)
+    elif name == FREQUENCY:
+        loss = frequency_loss(forecast, target, _counted(observed, weight))
+    elif observed is None and weight is None:
         return LOSSES[name](forecast, target)
-    return _mean(LOSSES[name](forecast, target, reduction="none"), observed, weight)
+    else:
+        loss = LOSSES[name](forecast, target, reduction="none")
+    return _mean(loss, observed, weight)
 
 
 def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = None) -> Tensor:
-    """Return half the absolute error of each step plus half the error of its window's frequencies.
+    """Return half the absolute error of each step plus half the error of its window's frequencies, `(B, T, C)`.
 
     Steps of a window depend on each other, so a loss step by step counts one error many times; frequencies nearly do
     not (Wang et al., *FreDF: Learning to Forecast in the Frequency Domain*, ICLR 2025). Their part is the mean modulus
-    of the difference of both orthonormal spectra.
-
-    Args:
-        forecast: `(B, T, C)`.
-        target: `(B, T, C)`.
-        observed: `(B, T, C)` bool; elsewhere the error is 0 in the spectrum. None if all is observed.
-
-    Returns:
-        `(B, T, C)`: the part of the frequencies is equal for all steps of a window and channel.
+    of the difference of both orthonormal spectra, in which the error of an unobserved step is 0.
     """
     error = forecast - target
     if observed is not None:
@@ -117,20 +104,14 @@ def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = N
 def batch_loss(
     name: str, made: Tensor, batch: Batch, quantiles: Sequence[float] = (), family: OutputDistribution | None = None
 ) -> Tensor:
-    """Return the mean loss over the observed targets of a batch.
+    """Return the mean loss over the observed targets of a batch, by the log-likelihood of a family if there is one.
 
-    Args:
-        name: of the loss.
-        made: a forecast as for `masked_loss`, or the parameters `(B, T, C, P)` of `family`.
-        batch: the windows, with targets.
-        quantiles: levels of the forecast.
-        family: distribution whose negative log-likelihood is the loss.
+    `made` is a forecast as for `masked_loss`, or the parameters `(B, T, C, P)` of the family.
     """
-    target, observed = batch.target, batch.target_observed
-    assert target is not None, "a window beyond the end of the data has no target"
+    target = batch.known_target
     if family is None:
-        return masked_loss(name, made, target, observed, quantiles, batch.target_weight)
-    return _mean(-family.log_prob(made, target, batch), observed, batch.target_weight)
+        return masked_loss(name, made, target, batch.target_observed, quantiles, batch.target_weight)
+    return _mean(-family.log_prob(made, target, batch), batch.target_observed, batch.target_weight)
 
 
 def _mean(loss: Tensor, observed: Tensor | None, weight: Tensor | None) -> Tensor:

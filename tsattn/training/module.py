@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name
+from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name, task_network
+from tsattn.backbones.task_network import CheckpointContent, Network, read_content
 from tsattn.batch import Batch
 from tsattn.checks import calibration_share
 from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
@@ -25,33 +26,18 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
-from tsattn.optim import BETAS, cap_rms_, mup_init_
+from tsattn.layers.optim import BETAS, Optimization, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
-from tsattn.training.length import Optimization
 from tsattn.training.losses import batch_loss, choose_loss
-from tsattn.training.task_network import (
-    CheckpointContent,
-    Network,
-    check_same,
-    check_weights,
-    load_checkpoint,
-    read_content,
-)
 
 __all__ = [
     *("COMPILE_MODES", "ForecastingModule", "check_compile_device", "compiler_errors", "hold_gradients"),
-    *("start_compiled", "stop_compiled", "uses_cuda_graphs"),
+    *("start_compiled", "stop_compiled"),
 ]
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-"""Modes of torch.compile."""
-
-_WITH_GRAPHS = ("reduce-overhead", "max-autotune")  # CUDA graphs, on a CUDA device
-_LOGGED = (
-    *("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows"),
-    *("crps_scaled", "crps_original", "wql"),
-)
+_LOGGED = ("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows", "crps_scaled", "crps_original", "wql")
 
 
 class ForecastingModule(LightningModule):
@@ -67,17 +53,16 @@ class ForecastingModule(LightningModule):
         warmup_steps: steps over which the learning rate rises. By default a tenth of all steps, and at most 100.
         loss: ``mse``, ``mae``, ``huber`` or ``frequency``, over observed targets on the scale of the data; by default
             ``mse``, and ``pinball`` with quantiles, which no other trains. A pretrained network is trained by its own.
-        mup: follow the muP learning rules of `tsattn.optim`, under which one learning rate serves every width: each
+        mup: follow the muP rules of `tsattn.layers.optim`, under which one learning rate serves every width: each
             hidden weight learns at ``learning_rate * 768 / fan_in``, and starts anew with variance ``1 / fan_in``. Give
             the attention ``scaling: mup`` with it.
         quantiles: levels to forecast, rising, with 0.5 among them: the median is the point forecast, which MSE and MAE
             measure. By default a point forecast alone.
         activation_checkpointing: save memory in training: keep only the input of each encoder block, and compute the
-            block anew in the backward pass. Losses and gradients are the same; a step takes about a third longer.
+            block again in the backward pass. Losses and gradients are equal; a step takes about a third longer.
         compile_mode: compile the backbone with torch.compile while it is trained: ``default``, ``reduce-overhead``
             (CUDA graphs, for small models on a GPU), ``max-autotune`` (these, and the fastest of several kernels) or
-            ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more. By default the
-            backbone is not compiled, nor is it outside `fit`.
+            ``max-autotune-no-cudagraphs``. Each size of batch compiles once, in half a minute or more.
         selection: the validation error by which the best weights are chosen: ``mse``, ``mae`` or ``crps``; by default
             that of what is trained, see `tsattn.evaluation.selection`.
         schedule: what the learning rate does after its warm-up: ``cosine``, it falls along a cosine to zero, or
@@ -92,21 +77,13 @@ class ForecastingModule(LightningModule):
             to train, else training ends at its end.
         min_delta: how much lower a validation error must be for that.
 
-    Attributes:
-        description: complete description of the backbone.
-        output: form of the forecast: points, quantiles or a distribution.
-        network: backbone, task and output, once built.
-        scaler: of the data that it is built for, once built.
-        units: of the series that are measured, once built.
-        errors: of the windows measured so far, once built.
-
     Raises:
         UserError: for an argument out of its range, or a loss that does not train this output.
     """
 
-    network: Network
+    network: Network  # these are there once it is built
     scaler: Scaler
-    units: Units
+    units: Units  # of the series that are measured
     errors: ErrorTotals
 
     def __init__(
@@ -133,25 +110,24 @@ class ForecastingModule(LightningModule):
         betas = list(betas)  # plain data, as all that is saved
         self.optimization = Optimization(learning_rate, weight_decay, warmup_steps, schedule, betas, mup)
         if compile_mode not in (None, *COMPILE_MODES):
-            modes = one_of(COMPILE_MODES)
-            raise UserError(f"compile_mode must be one of {modes}, or null for none, not {compile_mode!r}")
+            valid = f"one of {one_of(COMPILE_MODES)}, or null for none"
+            raise UserError(f"compile_mode must be {valid}, not {compile_mode!r}")
         self.output = Output(tuple(quantiles), distribution)
         if patience is not None and patience < 1:
             raise UserError(f"patience must be at least 1 validation, not {patience}")
         if not 0 <= min_delta < math.inf:
             raise UserError(f"min_delta must be a number of at least 0, not {min_delta}")
-        self.patience, self.min_delta = patience, min_delta
         quantiles = list(self.output.quantiles)
         self.save_hyperparameters(logger=False)
+        self.patience, self.min_delta, self.mup, self.compile_mode = patience, min_delta, mup, compile_mode
         self.description = complete_backbone(backbone)
         self.loss = choose_loss(loss, quantiles, distribution)
         self.selection = selection_metric(self.loss, quantiles, selection)
         self.has_own_loss = backbone_class(self.description["kind"]).has_own_loss
-        if self.has_own_loss:
-            options = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
-            for name in (name for name, value in {"loss": loss, "mup": mup, **options}.items() if value):
+        options = {"compile_mode": compile_mode, "activation_checkpointing": activation_checkpointing}
+        for name, value in {"loss": loss, "mup": mup, **options}.items():
+            if self.has_own_loss and value:
                 raise UserError(f"{self.description['kind']} goes on from pretrained weights: leave {name} out")
-        self.mup, self.compile_mode = mup, compile_mode
         self.activation_checkpointing = activation_checkpointing
         self._runs_compiled = self._starts_warm = False
 
@@ -170,21 +146,11 @@ class ForecastingModule(LightningModule):
         """Sizes and columns of the network, once built."""
         return self.network.task
 
-    @property
-    def is_built(self) -> bool:
-        """Whether there is a network."""
-        return hasattr(self, "network")
-
     def build(self, task: Task, scaler: Scaler, network: Network | None = None) -> None:
-        """Build the network for a task, if it was not built already; then task and scaler stay.
-
-        Raises:
-            UserError: for other sizes, or a backbone whose activations cannot be computed anew, or not compiled.
-        """
-        if self.is_built:
-            built = self.network.task
-            if _sizes(built) != _sizes(task):
-                raise UserError(f"the model is built for {_sizes(built)}; the data has {_sizes(task)}")
+        """Build the network for a task, if it was not built already; then task and scaler stay."""
+        if hasattr(self, "network"):
+            if _sizes(self.task) != _sizes(task):
+                raise UserError(f"the model is built for {_sizes(self.task)}; the data has {_sizes(task)}")
             return
         network = Network(self.description, task, self.output) if network is None else network
         if self.activation_checkpointing:
@@ -201,12 +167,12 @@ class ForecastingModule(LightningModule):
                 f"activation_checkpointing computes the blocks of an encoder anew, and backbone "
                 f"{self.description['kind']} has no encoder: leave it false"
             )
-        if self.compile_mode is not None and any(encoder.counts for encoder in encoders):
-            raise UserError(
-                "norm: batch counts tokens in the first pass alone, which no compiler follows: of norm: batch, "
-                "activation_checkpointing and compile_mode choose two"
-            )
         for encoder in encoders:
+            if self.compile_mode is not None and encoder.counts:
+                raise UserError(
+                    "norm: batch counts tokens in the first pass alone, which no compiler follows: of norm: batch, "
+                    "activation_checkpointing and compile_mode choose two"
+                )
             encoder.recompute = True
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
@@ -221,7 +187,7 @@ class ForecastingModule(LightningModule):
             datamodule.check_distribution(self.output)
             self.build(datamodule.task, datamodule.scaler)
             self.units = datamodule.series.units
-        elif not self.is_built:
+        elif not hasattr(self, "network"):
             raise UserError("a ForecastingModule learns its sizes from a datamodule: give the Trainer datamodule=...")
         if stage == "fit" and self.compile_mode is not None:
             check_compile_device(self.compile_mode, self.trainer.strategy.root_device)
@@ -232,7 +198,7 @@ class ForecastingModule(LightningModule):
     def teardown(self, stage: str) -> None:
         if self._runs_compiled:
             stop_compiled(self.backbone)
-            self._runs_compiled = False
+        self._runs_compiled = False
 
     @override
     def on_fit_start(self) -> None:
@@ -246,7 +212,7 @@ class ForecastingModule(LightningModule):
 
     def _made(self, batch: Batch) -> Tensor:
         """Return the backbone's output: a forecast, or the parameters of a distribution."""
-        if self._runs_compiled and uses_cuda_graphs(self.compile_mode, batch.past.device):
+        if self._runs_compiled and self._has_graphs(batch.past):
             # an output lives in the memory of a graph until its next replay only
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         with compiler_errors(self.compile_mode):
@@ -261,9 +227,8 @@ class ForecastingModule(LightningModule):
             loss = batch_loss(self.loss, self._made(batch), batch, self.output.quantiles, self.network.family)
         shown = loss
         if self.trainer.world_size > 1:  # Lightning's own mean would have the host wait for the devices in each step
-            shown = loss.detach().clone()
+            shown = loss.detach() / self.trainer.world_size
             torch.distributed.all_reduce(shown)
-            shown = shown / self.trainer.world_size
         self.log("train_loss", shown, batch_size=len(batch))  # not for the bar, see Progress
         return loss
 
@@ -274,7 +239,7 @@ class ForecastingModule(LightningModule):
 
     @override
     def on_before_backward(self, loss: Tensor) -> None:
-        if self.trainer.accumulate_grad_batches > 1 and uses_cuda_graphs(self.compile_mode, loss.device):
+        if self.trainer.accumulate_grad_batches > 1 and self._has_graphs(loss):
             hold_gradients(self.backbone)
 
     @override
@@ -285,30 +250,29 @@ class ForecastingModule(LightningModule):
 
     @override
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        assert batch.target is not None, "a window beyond the end of the data has no target"
-        forecast, target = (self.units.standardised(part, batch.series_id) for part in (self(batch), batch.target))
+        pair = self(batch), batch.known_target
+        forecast, target = (self.units.standardised(part, batch.series_id) for part in pair)
         self.errors.update(forecast, target, batch.target_observed, self.units.of(batch.series_id))
 
     test_step = validation_step
 
     @override
     def on_validation_epoch_end(self) -> None:
-        self._log_errors("val", prog_bar=True)
+        stage, scores = "test" if self.trainer.testing else "val", self.errors.scores()
+        if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
+            raise UserError(f"the {stage} part has no observed value to score")
+        shared = self.trainer.world_size > 1  # the sums are one already: Lightning's mean of them changes nothing
+        for name in [*_LOGGED, *(name for name in scores if re.fullmatch(r"coverage_[\d.]+", name))]:
+            if name in scores:
+                value = torch.tensor(float(scores[name]), device=self.device)
+                self.log(f"{stage}_{name}", value, prog_bar=(stage, name) == ("val", "mse_scaled"), sync_dist=shared)
+        self.errors.reset()
 
-    @override
-    def on_test_epoch_end(self) -> None:
-        self._log_errors("test", prog_bar=False)
+    on_test_epoch_end = on_validation_epoch_end
 
     @override
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self.original_units(self(batch), batch.series_id)
-
-    def original_units(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Return scaled values or forecasts `(B, T, C)` or `(B, T, C, Q)` in original units, float64.
-
-        `series_id` `(B,)` is not needed where all series share one scale.
-        """
-        return self.units.restore(scaled, series_id)
+        return self.units.restore(self(batch), batch.series_id)
 
     @override
     def configure_optimizers(self) -> OptimizerLRScheduler:
@@ -334,12 +298,9 @@ class ForecastingModule(LightningModule):
         """Load as Lightning does, but let the checkpoint import nothing and unpickle nothing.
 
         Give `backbone` for a class of your own, and for pretrained weights.
-
-        Raises:
-            UserError: for a checkpoint that cannot be read, is of another model, or needs `backbone`.
         """
         if "backbone" not in options:
-            saved = read_content(load_checkpoint(checkpoint_path)).predictor
+            saved = read_content(task_network.load_checkpoint(checkpoint_path)).predictor
             if saved.get("kind") not in BACKBONES:
                 raise UserError(f"{checkpoint_path} holds no backbone of tsattn alone: give its description, backbone=")
             refuse_imports(saved, str(checkpoint_path))
@@ -352,51 +313,28 @@ class ForecastingModule(LightningModule):
 
     @override
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build for the task of the checkpoint, or refuse it if it belongs to another model.
-
-        Raises:
-            UserError: naming both models, or the weight that is not finite; see `read_content`, too.
-        """
+        """Build for the task of the checkpoint, or refuse it if it belongs to another model."""
         saved = read_content(checkpoint)
-        check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
-        check_same(saved.predictor, saved.output, self.description, self.output)
+        task_network.check_weights(checkpoint.get("state_dict", {}), "the checkpoint")
+        task_network.check_same(saved.predictor, saved.output, self.description, self.output)
         self.build(saved.task, saved.scaler)
 
+    def _has_graphs(self, tensor: Tensor) -> bool:
+        return tensor.is_cuda and self.compile_mode in ("reduce-overhead", "max-autotune")
+
     @property
-    def _scales_loss(self) -> bool:
-        """Whether gradients are of a scaled loss, as in float16."""
+    def _scales_loss(self) -> bool:  # as in float16
         plugin = self.trainer.precision_plugin
         return isinstance(plugin, MixedPrecision) and plugin.scaler is not None
 
-    def _log_errors(self, stage: str, prog_bar: bool) -> None:
-        scores = self.errors.scores()
-        if math.isnan(scores["mae_scaled"]) and self.errors.compute().isfinite().all():
-            raise UserError(f"the {stage} part has no observed value to score")
-        logged = (*_LOGGED, *(name for name in scores if re.fullmatch(r"coverage_[\d.]+", name)))
-        for name in (name for name in logged if name in scores):
-            # the sums of several processes are one already; that Lightning takes their mean changes nothing
-            shared = self.trainer.world_size > 1
-            value = torch.tensor(float(scores[name]), device=self.device)
-            self.log(f"{stage}_{name}", value, prog_bar=prog_bar and name == "mse_scaled", sync_dist=shared)
-        self.errors.reset()
-
 
 def check_compile_device(mode: str | None, device: torch.device) -> None:
-    """Refuse a mode of torch.compile that does nothing on a device.
-
-    Raises:
-        UserError: naming a mode that works anywhere.
-    """
+    """Refuse a mode of torch.compile that does nothing on a device."""
     if mode == "reduce-overhead" and device.type != "cuda":
         raise UserError(
             f"compile_mode reduce-overhead uses CUDA graphs, which need a CUDA device, not {device.type}; default "
             "works on any"
         )
-
-
-def uses_cuda_graphs(mode: str | None, device: torch.device) -> bool:
-    """Return whether a mode replays CUDA graphs on a device."""
-    return device.type == "cuda" and mode in _WITH_GRAPHS
 
 
 def hold_gradients(backbone: nn.Module) -> None:
@@ -426,11 +364,7 @@ def stop_compiled(backbone: nn.Module) -> None:
 
 @contextlib.contextmanager
 def compiler_errors(mode: str | None) -> Iterator[None]:
-    """Turn an error of the compiler into a sentence, in a forward or backward pass.
-
-    Raises:
-        UserError: where the backbone cannot be compiled.
-    """
+    """Turn an error of the compiler into a `UserError`, in a forward or backward pass."""
     try:
         yield
     except RuntimeError as error:

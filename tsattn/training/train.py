@@ -16,28 +16,18 @@ from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from torch import Tensor, nn
 
+from tsattn.backbones.task_network import load_checkpoint
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.training.callbacks import (
-    AtomicCheckpointIO,
-    BestCheckpoint,
-    BestInMemory,
-    ExactResume,
-    FiniteLoss,
-    SaveProgress,
-    StopEarly,
-    Throughput,
-    load_best,
-    stop_at,
-)
+from tsattn.training import callbacks
+from tsattn.training.callbacks import BestCheckpoint, BestInMemory, SaveProgress, load_best
 from tsattn.training.execution import quiet_lightning
 from tsattn.training.length import TrainingPlan, train_as_one_epoch
 from tsattn.training.loggers import attached_loggers, keep_curve
 from tsattn.training.module import ForecastingModule, check_compile_device
-from tsattn.training.task_network import load_checkpoint
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
 
-__all__ = ["Training", "TrainingFiles", "all_fits", "check_training", "chosen_lengths", "plan_training", "train"]
+__all__ = ["Training", "TrainingFiles", "all_fits", "chosen_lengths", "plan_training", "train"]
 
 logger = logging.getLogger("tsattn")
 
@@ -54,42 +44,25 @@ class TrainingFiles(Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """How networks are trained in a run.
-
-    Attributes:
-        trainer: arguments of Lightning's Trainer.
-        options: arguments of `ForecastingModule` without the backbone: learning rate, loss, quantiles and so on.
-        seed: of the weights, the order of the windows and dropout; None draws from torch's generators as they are.
-        open_files: makes the files of a training, given its member, device and steps (None if time ends it); None
-            keeps the best weights in memory.
-        resumes: resume the last checkpoint in the files, if there is one.
-        checkpoint: resume this one instead.
-        callbacks: Lightning's, added to the Trainer's.
-        loggers: Lightning's, or their names, added to the Trainer's.
-        start: state of a predictor whose weights the training starts from; None starts from scratch.
-        bar: shows progress; None shows nothing.
-        say: takes lines about progress.
-        member: name of the ensemble's part that is trained; empty for the whole.
-        lengths: by member, steps after which to stop, at the learning rates of the whole training; None never stops.
-        fitted: asked before a member is fitted: loads an earlier fit into the given predictor, and returns its facts;
-            None where there was none.
-        choices: by member, what a closed form chose in an earlier fit, such as ``alpha``; it is not chosen again.
-    """
+    """How networks are trained in a run."""
 
     trainer: TrainerOptions
-    options: Mapping[str, Any]
-    seed: int | None = 1
+    options: Mapping[str, Any]  # of `ForecastingModule`, without the backbone
+    seed: int | None = 1  # of weights, order and dropout; None draws from torch's generators as they are
+    # makes the files of a member, given its device and steps (None if time ends it); None keeps the best in memory
     open_files: Callable[[str, str, int | None], TrainingFiles] | None = None
-    resumes: bool = False
-    checkpoint: Path | None = None
-    callbacks: Sequence[Callback] = ()
-    loggers: Sequence[Logger | str] = ()
-    start: Mapping[str, Tensor] | None = None
-    bar: Callback | None = None
-    say: Callable[[str], None] = field(default=logger.info)
-    member: str = ""
-    lengths: Mapping[str, int] | None = None
+    resumes: bool = False  # the last checkpoint in the files, if there is one
+    checkpoint: Path | None = None  # to resume instead
+    callbacks: Sequence[Callback] = ()  # added to the Trainer's
+    loggers: Sequence[Logger | str] = ()  # or their names, added to the Trainer's
+    start: Mapping[str, Tensor] | None = None  # state of the predictor that it starts from; None: from scratch
+    bar: Callback | None = None  # shows progress
+    say: Callable[[str], None] = field(default=logger.info)  # takes lines about progress
+    member: str = ""  # of an ensemble; empty for the whole
+    lengths: Mapping[str, int] | None = None  # by member, steps to stop after, at the rates of the whole training
+    # asked before a member is fitted: loads an earlier fit into the given predictor, and returns its facts if any
     fitted: Callable[[str, nn.Module], dict[str, Any] | None] = field(default=lambda member, predictor: None)
+    # by member, what a closed form chose in an earlier fit, such as ``alpha``; it is not chosen again
     choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -119,9 +92,8 @@ def chosen_lengths(facts: Mapping[str, Any]) -> dict[str, int]:
 
 def all_fits(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the facts of each fit: of an ensemble's ``members``, of their parts, or of the whole."""
-    if "members" not in facts:
-        return [facts]
-    return [one for fits in facts["members"] for fit in fits for one in all_fits(fit)]
+    parts = [one for fits in facts.get("members", ()) for fit in fits for one in all_fits(fit)]
+    return parts if "members" in facts else [facts]
 
 
 def train(module: ForecastingModule, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -134,25 +106,29 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         ``parameters`` and ``training``: ``steps``, ``seconds``, ``windows_per_second`` and ``peak_memory_bytes``.
 
     Raises:
-        UserError: for a Trainer that cannot be made, a training of no steps, or a device that lacks what is asked.
-            Later, if it diverges or runs out of memory.
+        UserError: for what cannot begin, and later, if it diverges or runs out of memory.
         KeyboardInterrupt: if it is interrupted.
     """
-    has_validation, throughput = "val" in data.parts, Throughput()
+    throughput = callbacks.Throughput()
     with quiet_lightning():
-        trainer, plan, planned = _begun(module, data, training, FiniteLoss(), throughput)
-        parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
-        _say_plan(module, trainer, training, plan, parameters)
+        trainer, plan, planned = _begun(data, training, module, callbacks.FiniteLoss(), throughput)
+        root, parameters = trainer.strategy.root_device, sum(p.numel() for p in module.parameters() if p.requires_grad)
+        device = torch.cuda.get_device_name(root) if root.type == "cuda" else root.type
+        devices = f" x {trainer.world_size}" if trainer.world_size > 1 else ""
+        precision = "" if trainer.precision == FULL_PRECISION else f", {trainer.precision}"
+        part = f"{training.member}: " if training.member else ""
+        training.say(f"{part}{module.name}: {parameters:,} parameters, on {device}{devices}{precision}")
+        if training.trainer.chooses_steps or training.trainer.chooses_validation or module.patience is not None:
+            training.say(f"training: {plan}")
         checkpoint, files = training.checkpoint, None
         if training.open_files is not None and training.keeps_files:
-            files = training.open_files(training.member, device_name(trainer), plan.steps)
+            files = training.open_files(training.member, device, plan.steps)
             if training.resumes and files.last.exists():
                 checkpoint = files.last
-        kept, progress = _keep(module, trainer, training, plan, files, has_validation)
+        kept, progress = _keep(module, trainer, training, plan, files)
         _attach_loggers(trainer, planned, files, training, checkpoint)
         started = time.perf_counter()
-        listening = contextlib.nullcontext() if progress is None else progress.listening()
-        with _explained(data, files), listening:
+        with _explained(data, files), contextlib.nullcontext() if progress is None else progress.listening():
             trainer.fit(module, datamodule=planned, ckpt_path=checkpoint, weights_only=True)
             # one that comes after the last step ends nothing by itself
             if trainer.interrupted or trainer.received_sigterm or (progress is not None and progress.is_asked):
@@ -160,7 +136,7 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
         seconds = time.perf_counter() - started
         trainer.strategy.barrier()  # whoever is first reads what all have written
     chosen: dict[str, Any] = {}
-    if kept is not None and has_validation:
+    if kept is not None and plan.scored:
         chosen = load_best(module, trainer, kept, checkpoint)
     elif training.lengths is None:
         logger.warning(
@@ -183,103 +159,66 @@ def train(module: ForecastingModule, data: ForecastDataModule, training: Trainin
     }
 
 
-def check_training(module: ForecastingModule, data: ForecastDataModule, training: Training) -> None:
-    """Refuse what `train` refuses before its first step."""
+def plan_training(
+    data: ForecastDataModule, training: Training, module: ForecastingModule | None = None
+) -> TrainingPlan:
+    """Return how long a training would be, and how often validated; refuse what `train` would refuse at once."""
     with quiet_lightning():
-        _begun(module, data, training)
+        return _begun(data, training, module)[1]
 
 
-def plan_training(data: ForecastDataModule, training: Training) -> TrainingPlan:
-    """Return how long a training would be, and how often validated, for networks that others train.
+def _begun(
+    data: ForecastDataModule, training: Training, module: ForecastingModule | None = None, *watching: Callback
+) -> tuple[Trainer, TrainingPlan, ForecastDataModule]:
+    """Build the Trainer, the plan and its data; refuse what cannot be trained.
 
-    Raises:
-        UserError: for a Trainer that cannot be made, or a training of no steps.
+    Without files it writes no checkpoints, unless the caller of the training asks for some.
     """
-    with quiet_lightning():
-        return _planned(_trainer(training, data), data, training)[0]
-
-
-def _trainer(training: Training, data: ForecastDataModule, *watching: Callback) -> Trainer:
-    """Build the Trainer; without files it writes no checkpoints, unless the caller of the training asks for some."""
-    given = (training.trainer if training.keeps_files else training.trainer.without_files()).arguments
-    callbacks = [*watching, *training.callbacks, *([] if training.bar is None else [training.bar])]
-    return build_trainer(
+    options = training.trainer
+    given = (options if training.keeps_files else options.without_files()).arguments
+    own = [*watching, *training.callbacks, *([] if training.bar is None else [training.bar])]
+    trainer = build_trainer(
         given,
-        callbacks,
+        own,
         logger=False,  # until there is a folder
-        plugins=[*listed(given["plugins"]), AtomicCheckpointIO()],
-        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*listed(given["callbacks"]), *callbacks]),
+        plugins=[*listed(given["plugins"]), callbacks.AtomicCheckpointIO()],
+        enable_checkpointing=any(isinstance(one, ModelCheckpoint) for one in [*listed(given["callbacks"]), *own]),
         enable_progress_bar=training.bar is not None,
         enable_model_summary=bool(given["enable_model_summary"]),
         **({} if "val" in data.parts else {"limit_val_batches": 0}),
     )
-
-
-def _planned(trainer: Trainer, data: ForecastDataModule, training: Training) -> tuple[TrainingPlan, ForecastDataModule]:
-    options = training.trainer
-    return train_as_one_epoch(
-        trainer, data, choose_steps=options.chooses_steps, choose_validation=options.chooses_validation
-    )
-
-
-def _begun(
-    module: ForecastingModule, data: ForecastDataModule, training: Training, *watching: Callback
-) -> tuple[Trainer, TrainingPlan, ForecastDataModule]:
-    trainer = _trainer(training, data, *watching)
-    plan, planned = _planned(trainer, data, training)
-    if module.patience is not None:
-        if "val" not in data.parts and training.lengths is None:
-            raise UserError(
-                "patience ends a training by its validation error, and no series has the rows to hold a part out for "
-                "validation: leave patience out, or give longer series"
-            )
-        plan = replace(plan, patience=module.patience)
+    chooses = {"choose_steps": options.chooses_steps, "choose_validation": options.chooses_validation}
+    plan, planned = train_as_one_epoch(trainer, data, **chooses)
+    if module is None:
+        return trainer, plan, planned
     check_compile_device(module.compile_mode, trainer.strategy.root_device)
-    return trainer, plan, planned
+    if module.patience is not None and "val" not in data.parts and training.lengths is None:
+        raise UserError(
+            "patience ends a training by its validation error, and no series has the rows to hold a part out for "
+            "validation: leave patience out, or give longer series"
+        )
+    return trainer, replace(plan, patience=module.patience or plan.patience), planned
 
 
 def _keep(
-    module: ForecastingModule,
-    trainer: Trainer,
-    training: Training,
-    plan: TrainingPlan,
-    files: TrainingFiles | None,
-    has_validation: bool,
+    module: ForecastingModule, trainer: Trainer, training: Training, plan: TrainingPlan, files: TrainingFiles | None
 ) -> tuple[BestCheckpoint | BestInMemory | None, SaveProgress | None]:
     """Add the callbacks that end the training and keep its weights, now that plan and folder are known."""
     metric = f"val_{module.selection}"
-    kept: BestCheckpoint | BestInMemory | None = None
-    if files is not None:
-        kept = BestCheckpoint(files.checkpoints, metric)
-    elif has_validation:
-        kept = BestInMemory(metric)
-    progress = None if files is None else SaveProgress(files.last)
-    stopping = [StopEarly(metric, module.min_delta, plan.patience)] if plan.patience and has_validation else []
-    ending = [] if training.lengths is None else [stop_at(training.lengths[training.member])]
+    kept: BestCheckpoint | BestInMemory | None = BestInMemory(metric) if plan.scored else None
+    progress = None
     watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    watching += [*stopping, *ending, *(one for one in (progress, kept) if one is not None)]
+    if plan.patience and plan.scored:
+        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience))
+    if training.lengths is not None:
+        watching.append(callbacks.stop_at(training.lengths[training.member]))
+    if files is not None:
+        kept, progress = BestCheckpoint(files.checkpoints, metric), SaveProgress(files.last)
+    watching += [one for one in (progress, kept) if one is not None]
     if training.checkpoint is not None or any(isinstance(one, Checkpoint) for one in watching):
-        watching.append(ExactResume())
+        watching.append(callbacks.ExactResume())
     watching.sort(key=lambda one: isinstance(one, Checkpoint))  # what is saved has counted the validation before it
     return kept, progress
-
-
-def device_name(trainer: Trainer) -> str:
-    """Return what a Trainer computes on: ``cpu``, or the name of the GPU."""
-    device = trainer.strategy.root_device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _say_plan(
-    module: ForecastingModule, trainer: Trainer, training: Training, plan: TrainingPlan, parameters: int
-) -> None:
-    devices = f" x {trainer.world_size}" if trainer.world_size > 1 else ""
-    precision = "" if trainer.precision == FULL_PRECISION else f", {trainer.precision}"
-    part = f"{training.member}: " if training.member else ""
-    training.say(f"{part}{module.name}: {parameters:,} parameters, on {device_name(trainer)}{devices}{precision}")
-    options = training.trainer
-    if options.chooses_steps or options.chooses_validation or module.patience is not None:
-        training.say(f"training: {plan}")
 
 
 def _attach_loggers(
@@ -291,12 +230,10 @@ def _attach_loggers(
     if given is False or training.trainer.arguments["fast_dev_run"] or not (run or wanted):
         return
     batches = data.train_dataloader().batches.epoch_length  # type: ignore[attr-defined]  # a TrainingLoader
-    every = trainer.accumulate_grad_batches
-    trainer.loggers = attached_loggers(wanted, run, root, batches / every)
+    trainer.loggers = attached_loggers(wanted, run, root, batches / trainer.accumulate_grad_batches)
     if files is not None and training.resumes and trainer.is_global_zero:
-        keep_curve(
-            trainer.loggers, files.curve, 0 if checkpoint is None else load_checkpoint(checkpoint)["global_step"]
-        )
+        step = 0 if checkpoint is None else load_checkpoint(checkpoint)["global_step"]
+        keep_curve(trainer.loggers, files.curve, step)
 
 
 @contextlib.contextmanager

@@ -9,17 +9,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Trainer
-from lightning.pytorch.accelerators import CUDAAccelerator
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.plugins import Precision
 
 from tsattn.errors import UserError
 from tsattn.training.loggers import check_packages
+
+if TYPE_CHECKING:  # what only forecasts needs no Lightning
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.callbacks import Callback
 
 __all__ = [
     *("FULL_PRECISION", "TRAINER_DEFAULTS", "TrainerOptions", "build_trainer", "check_one_device"),
@@ -32,30 +31,23 @@ FULL_PRECISION: Literal["32-true"] = "32-true"
 _HOPPER = (9, 0)  # compute capability; AMD's GPUs of this number are as fast in bfloat16
 # these would make reported scores misleading
 _REFUSED = {
-    "limit_test_batches": "test errors are always over all windows",
-    "limit_predict_batches": "every series is forecast",
-    "overfit_batches": "test errors are always over all windows",
-    "barebones": "a run writes its curve and checkpoints",
+    **dict.fromkeys(("limit_test_batches", "overfit_batches"), "test errors are always over all windows"),
+    **{"limit_predict_batches": "every series is forecast", "barebones": "a run writes its curve and checkpoints"},
 }
-
-
-def _is_interval(value: Any) -> bool:
-    return value >= 1 if isinstance(value, int) else 0 < value <= 1
-
-
-def _is_limit(value: Any) -> bool:
-    return value >= 0 if isinstance(value, int) else 0 <= value <= 1
-
-
-_BATCHES = "a number of batches, or a share of 0.0 to 1.0"
 _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "val_check_interval": (
-        _is_interval,
+        lambda value: value >= 1 if isinstance(value, int) else 0 < value <= 1,
         "a number of steps, at least 1, or a share of an epoch above 0 and at most 1.0",
     ),
     "check_val_every_n_epoch": (lambda value: value >= 1, "at least 1"),
     **dict.fromkeys(("max_epochs", "max_steps"), (lambda value: value >= -1, "above 0, or -1 for no limit")),
-    **dict.fromkeys(("limit_train_batches", "limit_val_batches"), (_is_limit, _BATCHES)),
+    **dict.fromkeys(
+        ("limit_train_batches", "limit_val_batches"),
+        (
+            lambda value: value >= 0 if isinstance(value, int) else 0 <= value <= 1,
+            "a number of batches, or a share of 0.0 to 1.0",
+        ),
+    ),
     "gradient_clip_val": (lambda value: 0 <= value < math.inf, "at least 0 (0 or null for no clipping)"),
     "log_every_n_steps": (lambda value: value >= 0, "at least 0"),
     "num_nodes": (lambda value: value >= 1, "at least 1"),
@@ -64,26 +56,17 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True)
 class TrainerOptions:
-    """Arguments of a Trainer that are fit for a run.
+    """Arguments of a Trainer that are fit for a run."""
 
-    Attributes:
-        arguments: all arguments of the Trainer by name.
-        chooses_steps: whether nobody says how long to train, see `tsattn.training.length`.
-        chooses_validation: whether nobody says how often to validate.
-    """
-
-    arguments: Mapping[str, Any]
-    chooses_steps: bool
-    chooses_validation: bool
+    arguments: Mapping[str, Any]  # all of the Trainer, by name
+    chooses_steps: bool  # nobody says how long to train, see `tsattn.training.length`
+    chooses_validation: bool  # nobody says how often to validate
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, is_new: bool = True) -> TrainerOptions:
         """Check all arguments of a Trainer by name, and fill in the precision.
 
         Without a named precision, weights that are not of a new training were trained in full precision.
-
-        Raises:
-            UserError: for one that leads to no training or to misleading scores, naming it and what is valid.
         """
         _check(given)
         if is_new:
@@ -93,7 +76,6 @@ class TrainerOptions:
         arguments = dict(given)
         counts_epochs = given["max_epochs"] not in (None, -1)
         is_bounded = counts_epochs or given["max_steps"] not in (None, -1) or given["max_time"] is not None
-        # epochs that are asked for are validated one by one
         is_timed = given["val_check_interval"] is not None or given["check_val_every_n_epoch"] != 1
         if isinstance(given["val_check_interval"], int):
             arguments["check_val_every_n_epoch"] = None  # an interval in steps counts across epochs
@@ -101,6 +83,7 @@ class TrainerOptions:
         if given["max_epochs"] is None:
             arguments["max_epochs"] = -1
         arguments["use_distributed_sampler"] = False  # the loaders share windows out themselves
+        # epochs that are asked for are validated one by one
         return cls(arguments, chooses_steps=not is_bounded, chooses_validation=not counts_epochs and not is_timed)
 
     def fresh(self) -> TrainerOptions:
@@ -110,18 +93,19 @@ class TrainerOptions:
 
     def without_files(self) -> TrainerOptions:
         """Return the same without loggers and without callbacks that write checkpoints."""
+        from lightning.pytorch.callbacks import ModelCheckpoint
+
         callbacks = [one for one in listed(self.arguments["callbacks"]) if not isinstance(one, ModelCheckpoint)]
         return replace(self, arguments={**self.arguments, "callbacks": callbacks, "logger": False})
 
     def with_max_steps(self, steps: int) -> TrainerOptions:
         """Return the same for a training of so many optimizer steps."""
-        unbounded = {"max_epochs": -1, "max_time": None, "max_steps": steps}
-        return replace(self, arguments={**self.arguments, **unbounded}, chooses_steps=False)
+        length = {"max_epochs": -1, "max_time": None, "max_steps": steps}
+        return replace(self, arguments={**self.arguments, **length}, chooses_steps=False)
 
 
 def _check(given: Mapping[str, Any]) -> None:
-    interval = given["val_check_interval"]
-    if isinstance(interval, str | dict | timedelta):
+    if isinstance(interval := given["val_check_interval"], str | dict | timedelta):
         raise UserError(
             f"--trainer.val_check_interval must be a number of steps or a share of an epoch, not {interval}"
         )
@@ -130,40 +114,43 @@ def _check(given: Mapping[str, Any]) -> None:
             raise UserError(f"--trainer.{name} must be {what}, not {given[name]}")
     if given["limit_val_batches"] == 0:
         raise UserError("--trainer.limit_val_batches must be above 0: validation chooses the checkpoint")
-    if given["max_time"] is not None and _seconds(given["max_time"]) == 0:
+    if given["max_time"] is not None and _is_no_time(given["max_time"]):
         raise UserError("--trainer.max_time must be above 0: there is nothing to train")
     for name, reason in _REFUSED.items():
         if given[name] not in (None, False, 0.0):
             raise UserError(f"--trainer.{name} cannot be set: {reason}")
 
 
-def _seconds(time: Any) -> float:
-    if isinstance(time, str):  # the Trainer itself refuses any other text
-        return sum(int(part) for part in time.split(":")) if re.fullmatch(r"[\d:]*\d", time) else math.nan
-    return timedelta(**time).total_seconds() if isinstance(time, dict) else time.total_seconds()
+def _is_no_time(time: Any) -> bool:
+    if isinstance(time, str):  # the Trainer itself refuses another text
+        return re.fullmatch(r"[0:]*0", time) is not None
+    return not (timedelta(**time) if isinstance(time, dict) else time)
 
 
 def chosen_precision(given: Mapping[str, Any], *, is_new: bool = True) -> Any:
     """Return the given precision, or by default the devices'; None where a plugin has its own."""
-
-    def kind(plugin: Any) -> object:
-        path = plugin.get("class_path") if isinstance(plugin, Mapping) else getattr(plugin, "class_path", None)
-        return pydoc.locate(path) if isinstance(path, str) else type(plugin)
-
-    classes = [kind(plugin) for plugin in listed(given["plugins"])]
-    if given["precision"] is not None or any(isinstance(cls, type) and issubclass(cls, Precision) for cls in classes):
+    if given["precision"] is not None:
         return given["precision"]
+    for plugin in listed(given["plugins"]):
+        from lightning.pytorch.plugins import Precision
+
+        path = plugin.get("class_path") if isinstance(plugin, Mapping) else getattr(plugin, "class_path", None)
+        kind = pydoc.locate(path) if isinstance(path, str) else type(plugin)
+        if isinstance(kind, type) and issubclass(kind, Precision):
+            return None
     return default_precision(given["accelerator"], given["devices"]) if is_new else FULL_PRECISION
 
 
 def default_precision(accelerator: Any, devices: Any) -> Literal["32-true", "bf16-mixed"]:
     """Return ``bf16-mixed`` where every device is a CUDA device of Hopper or newer, else ``32-true``.
 
-    bfloat16 has the range of float32, so that no loss is scaled. Weights, sums and metrics stay as they are. The
-    arguments go to Lightning's Trainer; an accelerator of the user's gets ``32-true``.
+    bfloat16 has the range of float32, so that no loss is scaled. Weights, sums and metrics stay as they are.
     """
     if accelerator not in ("auto", "gpu", "cuda") or not torch.cuda.is_available():
         return FULL_PRECISION
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch.accelerators import CUDAAccelerator
+
     try:
         used = CUDAAccelerator.parse_devices(-1 if devices == "auto" else devices)
     except (MisconfigurationException, TypeError, ValueError):
@@ -173,17 +160,16 @@ def default_precision(accelerator: Any, devices: Any) -> Literal["32-true", "bf1
 
 
 def check_one_device(given: Mapping[str, Any], what: str, instead: str = "") -> None:
-    """Refuse several devices, by a sentence that begins and ends with what is given."""
+    """Refuse several devices, by a sentence that begins and ends with the given words."""
     if given["devices"] not in (1, "1", "auto", [0]) or given["num_nodes"] != 1:
         raise UserError(f"{what}: --trainer.devices must be 1, not {given['devices']}{instead}")
 
 
 def build_trainer(arguments: Mapping[str, Any], callbacks: Iterable[Callback] = (), **replaced: Any) -> Trainer:
-    """Build a Trainer of arguments, further callbacks, and arguments that replace others.
+    """Build a Trainer of arguments, further callbacks, and arguments that replace others."""
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning.pytorch import Trainer
 
-    Raises:
-        UserError: if it cannot be made of these.
-    """
     all_callbacks = [*listed(arguments["callbacks"]), *callbacks]
     try:
         return Trainer(**{**arguments, "callbacks": all_callbacks, **replaced})

@@ -117,7 +117,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
     impls = UNSCORED_IMPLS
     takes_context = False
     needs_max_length = True
-    mup_roles: ClassVar[dict[str, str]] = {"table": "input"}  # see tsattn.optim
+    mup_roles: ClassVar[dict[str, str]] = {"table": "input"}  # see tsattn.layers.optim
 
     def __init__(self, num_heads: int, max_length: int, align: str = "end") -> None:
         super().__init__()

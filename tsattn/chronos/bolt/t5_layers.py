@@ -41,7 +41,7 @@ class ResidualMLP(nn.Module):
     """A network with one hidden layer plus a linear map, `(..., num_inputs)` to `(..., num_outputs)`.
 
     Source: Das et al., *A decoder-only foundation model for time-series forecasting* (ICML 2024). `mup_roles` are those
-    of its layers, see `tsattn.optim`.
+    of its layers, see `tsattn.layers.optim`.
     """
 
     def __init__(

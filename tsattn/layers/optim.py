@@ -12,15 +12,17 @@ attention `scaling: mup` as well. These rules do not change its scaling.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 
-__all__ = ["BETAS", "SCHEDULES", "MupModule", "adamw", "cap_rms_", "mup_groups", "mup_init_", "rate_schedule"]
+__all__ = ["BETAS", "SCHEDULES", "MupModule", "Optimization", "adamw", "cap_rms_", "choose_warmup", "mup_groups"]
+__all__ += ["mup_init_", "rate_schedule"]
 
 BETAS = (0.9, 0.999)
 """How slowly AdamW forgets past gradients, and their squares: PyTorch's own."""
@@ -37,10 +39,7 @@ def adamw(
     betas: tuple[float, float] = BETAS,
     fused: bool = True,
 ) -> torch.optim.AdamW:
-    """AdamW over all parameters, with weight decay on what has two axes or more.
-
-    That is matrices, learned positions and embeddings; biases and norms have none.
-    """
+    """AdamW over all parameters, with weight decay on what has two axes or more: no biases and norms."""
     parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
@@ -85,9 +84,6 @@ def mup_groups(
 
     Returns:
         Each trainable parameter once, in one group for each pair of rate and decay.
-
-    Raises:
-        UserError: `base_width` is not positive, or a module declares a role that is unknown.
     """
     if base_width < 1:
         raise UserError(f"base_width must be at least 1, not {base_width}")
@@ -111,9 +107,6 @@ def mup_init_(module: nn.Module) -> None:
 
     Args:
         module: initialised in place; declares what its parameters are, see `MupModule`.
-
-    Raises:
-        UserError: a module declares a role that is unknown.
     """
     for parameter, fan_in in _hidden_fan_ins(module).items():
         parameter.normal_(std=1 / math.sqrt(fan_in))
@@ -154,6 +147,47 @@ def rate_schedule(
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def choose_warmup(steps: float) -> int:
+    """Return the steps over which the learning rate rises: a tenth of all, at most 100."""
+    return int(min(100, steps // 10))
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """Choices of a training by AdamW; `ForecastingModule` explains the arguments."""
+
+    learning_rate: float
+    weight_decay: float
+    warmup_steps: int | None
+    schedule: str = SCHEDULES[0]
+    betas: Sequence[float] = BETAS
+    mup: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.learning_rate > 0:
+            raise UserError(f"learning_rate must be above 0, not {self.learning_rate}")
+        for name, value in (("weight_decay", self.weight_decay), ("warmup_steps", self.warmup_steps)):
+            if value is not None and not value >= 0:
+                raise UserError(f"{name} must be at least 0, not {value}")
+        if self.schedule not in SCHEDULES:
+            raise UserError(f"schedule must be one of {one_of(SCHEDULES)}, not {self.schedule!r}")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"betas must be two numbers of at least 0 and below 1, not {list(self.betas)}")
+
+    def begin(
+        self, network: nn.Module, steps: float, *, fused: bool
+    ) -> tuple[torch.optim.AdamW, torch.optim.lr_scheduler.LRScheduler]:
+        """Build the optimizer of a network, and the schedule of its rates; steps may be infinite."""
+        first, second = self.betas
+        if self.mup:
+            groups = mup_groups(network, self.learning_rate, self.weight_decay)
+            optimizer = torch.optim.AdamW(groups, lr=self.learning_rate, betas=(first, second), fused=fused)
+        else:
+            optimizer = adamw([network], self.learning_rate, self.weight_decay, betas=(first, second), fused=fused)
+        warmup = choose_warmup(steps) if self.warmup_steps is None else self.warmup_steps
+        return optimizer, rate_schedule(optimizer, warmup, steps, self.schedule)
 
 
 def _hidden_fan_ins(module: nn.Module) -> dict[nn.Parameter, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tsattn.batch import Batch
 from tsattn.descriptions import difference
 from tsattn.errors import UserError, shown
 from tsattn.layers import distribution
+from tsattn.saved_folders import atomic_write
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
@@ -58,19 +58,12 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class CheckpointContent:
-    """Plain data from which a saved predictor is built, before its weights are loaded.
-
-    Attributes:
-        task: that it was trained for.
-        scaler: of its training rows.
-        output: form of its forecast.
-        predictor: its description.
-    """
+    """Plain data from which a saved predictor is built, before its weights are loaded."""
 
     task: Task
     scaler: Scaler
     output: Output
-    predictor: dict[str, Any]
+    predictor: dict[str, Any]  # its description
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: each record under its name, and the description."""
@@ -79,11 +72,7 @@ class CheckpointContent:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Self:
-        """Invert `to_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: for missing, unknown, mistyped or contradictory values.
-        """
+        """Invert `to_dict`; raise KeyError, TypeError or ValueError for missing, mistyped or contradictory values."""
         task, scaler = Task.from_dict(saved["task"]), Scaler.from_dict(saved["scaler"])
         description = saved["predictor"]
         if not isinstance(description, dict):
@@ -98,11 +87,7 @@ class CheckpointContent:
 
 
 def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
-    """Return the content of a checkpoint; this imports nothing that it names.
-
-    Raises:
-        UserError: for a checkpoint of another program or format, or a damaged one.
-    """
+    """Return the content of a checkpoint; this imports nothing that it names."""
     saved = checkpoint.get(_KEY)
     if not isinstance(saved, Mapping):
         raise UserError("the checkpoint was not written by tsattn")
@@ -114,11 +99,7 @@ def read_content(checkpoint: Mapping[str, Any]) -> CheckpointContent:
 
 
 def check_format(found: object, source: str) -> None:
-    """Refuse a number of a format that this version cannot read; the message names the source.
-
-    Raises:
-        UserError: naming the format that is read.
-    """
+    """Refuse a number of a format that this version cannot read; the message names the source."""
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         raise UserError(f"{source} is damaged: {shown(repr(found))} is no format")
     if found != FORMAT:
@@ -128,11 +109,7 @@ def check_format(found: object, source: str) -> None:
 def check_same(
     saved: Mapping[str, Any], saved_output: Output, asked: Mapping[str, Any], asked_output: Output | None
 ) -> None:
-    """Refuse saved weights of another model; call it before anything that their description names is imported.
-
-    Raises:
-        UserError: naming the first difference.
-    """
+    """Refuse saved weights of another model; call it before anything that their description names is imported."""
     if saved != asked:
         raise UserError(f"the checkpoint is of another model: {difference(dict(saved), dict(asked))}")
     if asked_output is not None and saved_output != asked_output:
@@ -140,44 +117,26 @@ def check_same(
 
 
 def check_weights(weights: Mapping[str, Tensor], source: str) -> None:
-    """Refuse weights that are not finite.
-
-    Raises:
-        UserError: naming the first of them.
-    """
+    """Refuse weights that are not finite, naming the first of them."""
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
             raise UserError(f"{source} is damaged: its weight {name} holds numbers that are not finite")
 
 
 def write_checkpoint(checkpoint: dict[str, Any], path: str | Path) -> None:
-    """Write a checkpoint, all or nothing.
-
-    Raises:
-        UserError: if it cannot be written; an earlier checkpoint there is intact.
-    """
+    """Write a checkpoint, all or nothing."""
     path = Path(path)
-    partial = path.with_name(f"{path.name}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        with atomic_write(path, alone=True) as file:
             torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
     except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError
-        partial.unlink(missing_ok=True)
         before = "; the checkpoint before it is intact" if path.exists() else ""
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise UserError(f"the checkpoint {path} cannot be written: {reason}{before}") from error
 
 
 def load_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Return the content of a checkpoint, on the CPU; nothing in it is run.
-
-    Raises:
-        UserError: for a missing or unreadable file.
-    """
+    """Return the content of a checkpoint, on the CPU; nothing in it is run."""
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
