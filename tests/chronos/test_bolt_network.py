@@ -13,8 +13,7 @@ from tsattn.attention import KINDS
 from tsattn.backbones import build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.chronos.bolt.bolt_file import bolt_config
-from tsattn.chronos.bolt.bolt_network import ChronosBolt
-from tsattn.chronos.bolt.t5_layers import DistanceBias, T5Stack, WindowScale
+from tsattn.chronos.bolt.bolt_network import ChronosBolt, DistanceBias, T5Stack, WindowScale
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
 

@@ -14,7 +14,7 @@ from tests.chronos.saved_weights import weights_of
 from tests.chronos.tiny_models import series, tiny_pipeline
 from tsattn import Forecaster
 from tsattn.chronos import AdaptedChronos, adapt, open_pipeline
-from tsattn.chronos.calibration import ContextWindows
+from tsattn.chronos.adapted import ContextWindows
 from tsattn.chronos.families import family_of
 from tsattn.data.pretraining import seasonal_series
 from tsattn.errors import UserError

@@ -9,7 +9,7 @@ import torch
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
-from tsattn.chronos.calibration import input_moments
+from tsattn.chronos.adapted import input_moments
 from tsattn.chronos.conversions import mean_form
 from tsattn.chronos.families import family_of
 from tsattn.chronos.swapped_attention import Surroundings

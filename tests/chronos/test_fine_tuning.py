@@ -20,7 +20,7 @@ from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.chronos import adapt
-from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
 from tsattn.experiments.reopened import fitted_in
 from tsattn.experiments.run_folder import RunFolder
@@ -282,7 +282,7 @@ def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
         with pytest.raises((OSError, ValueError, KeyError, AssertionError)):
             BaseChronosPipeline.from_pretrained(str(tmp_path / folder))
     # the weights that it began with are no longer needed
-    monkeypatch.setattr("tsattn.chronos.chronos_network.open_weights", lambda *_: pytest.fail("it was opened"))
+    monkeypatch.setattr("tsattn.chronos.chronos_predictor.open_weights", lambda *_: pytest.fail("it was opened"))
     again = fitted_in(RunFolder(tmp_path / "run")).predictor
     batch = toy_windows(toy_task(24, 6, 2))
     assert made.fitted is not None

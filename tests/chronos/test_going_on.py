@@ -36,7 +36,7 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def take() -> None:
         for name in ("open_weights", "ChronosNetwork.prepare"):
-            monkeypatch.setattr(f"tsattn.chronos.chronos_network.{name}", lambda *_: pytest.fail("it was begun anew"))
+            monkeypatch.setattr(f"tsattn.chronos.chronos_predictor.{name}", lambda *_: pytest.fail("it was begun anew"))
 
     return take
 

@@ -93,7 +93,7 @@ def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitud
 
 
 def test_training_sees_missing_covariates_too() -> None:
-    from tsattn.chronos.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_predictor import ChronosNetwork
 
     task = toy_task(24, 4, 1, covariates=True)
     network = ChronosNetwork(task, Output(LEVELS), weights=weights_of("chronos2"), trained="all").eval()
@@ -126,7 +126,7 @@ def test_a_context_without_a_value_is_forecast_where_its_series_lies(family: str
 @pytest.mark.parametrize("family", FAMILIES)
 def test_training_is_not_decided_by_contexts_that_never_change(family: str) -> None:
     """A sensor that stands still and then moves: its scale is that of rounding, and its loss would be astronomic."""
-    from tsattn.chronos.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_predictor import ChronosNetwork
 
     torch.manual_seed(0)
     network = ChronosNetwork(toy_task(24, 4, 2), Output(LEVELS), weights=weights_of(family), trained="all").eval()

@@ -24,7 +24,7 @@ from tsattn import Forecaster, load
 from tsattn.chronos import adapt, load_adapted, open_pipeline
 from tsattn.chronos.adapted import open_weights
 from tsattn.chronos.bolt.bolt_file import load_bolt
-from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
