@@ -32,7 +32,7 @@ from tsattn.chronos.opening import RECORD, NamedWeights, check_extra, open_pipel
 from tsattn.chronos.swapped_attention import Surroundings, SwappedAttention, build_swapped, mark_adapted, real_keys
 from tsattn.data.files import first_line
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
 __all__ = ["HELD_OUT", "AdaptedChronos", "ContextWindows", "Swap", "adapt", "add_biases", "input_moments"]
@@ -374,8 +374,6 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
     """
     check_extra()
     family: type[ChronosFamily] = FAMILIES[record["family"]]
-    if record["attention_implementation"] not in IMPLEMENTATIONS:  # transformers downloads some, and runs them
-        raise ValueError(f"{shown(record['attention_implementation'])} is no attention_implementation")
     with torch.random.fork_rng():
         pipeline = family.unloaded(record["config"], record["attention_implementation"])
         if record["generation_config"] is not None:
