@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -71,7 +72,7 @@ class AdaptedChronos:
             all scores for `project`, of those of the farthest pairs for `mlr`.
     """
 
-    def __init__(self, pipeline: Any, swaps: Mapping[str, Swap], original: Any | None = None) -> None:
+    def __init__(self, pipeline: Any, swaps: Mapping[str, Swap], original: Any = None) -> None:
         implementation = pipeline.inner_model.config._attn_implementation
         if implementation not in IMPLEMENTATIONS:
             raise UserError(
@@ -85,10 +86,8 @@ class AdaptedChronos:
         self.sites = [site for site in self.family.sites() if site.name in self.swaps]
         self.swapped: dict[str, SwappedAttention] = {}
         self.score_errors: dict[str, list[float]] = {}
-        if self.swaps:
-            self._swap()
-
-    def _swap(self) -> None:
+        if not self.swaps:
+            return
         layout = copy.copy(self.family.longest)
         mark_adapted(self.model, self.family, layout)
         self.pipeline.fit = _refuse_fit
@@ -218,20 +217,12 @@ class AdaptedChronos:
                 cost = closed_form(attention, tokens)
                 parameters, flops = cost.score_params, cost.score_flops + 2 * heads * width * (keys**2 - tokens**2)
             original = 2 * heads * attention.head_dim * queries * keys
-            is_known = site.stack != "group"
-            rows.append(
-                {
-                    "layer": site.name,
-                    "tokens": keys if is_known else math.nan,
-                    "components": width,
-                    "original_components": attention.head_dim,
-                    "score_parameters": parameters,
-                    "score_flops": flops if is_known else math.nan,
-                    "original_flops": original if is_known else math.nan,
-                    "share": flops / original,
-                }
-            )
-        return pd.DataFrame(rows)
+            counted = (keys, width, attention.head_dim, parameters, flops, original, flops / original)
+            if site.stack == "group":
+                counted = (math.nan, *counted[1:4], math.nan, math.nan, counted[-1])
+            rows.append((site.name, *counted))
+        columns = ["layer", "tokens", "components", "original_components", "score_parameters", "score_flops"]
+        return pd.DataFrame(rows, columns=[*columns, "original_flops", "share"])
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it."""
@@ -398,7 +389,7 @@ def add_biases(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
-    """In the place of `Chronos2Pipeline.fit`, which would train a model without the swap."""
+    # in the place of `Chronos2Pipeline.fit`, which would train a model without the swap
     raise UserError("an adapted model is not trained by its pipeline's own fit, which knows nothing of its attention")
 
 
@@ -441,21 +432,17 @@ class ContextWindows:
 
     def split(self) -> tuple[ContextWindows, ContextWindows]:
         """Windows to learn from, and others: of every fifth series; of fewer series, ends in their last fifth."""
-        if len(self.series) >= HELD_OUT:
-            learned, held = (
-                [at for at in range(len(self.series)) if (at % HELD_OUT == HELD_OUT - 1) == is_held]
-                for is_held in (False, True)
-            )
-            return self._only(learned), self._only(held)
-        border = [last - max(1, (last - first) // HELD_OUT) for first, last in self.ends]
-        early = tuple((min(first, at), max(at, 1)) for (first, _), at in zip(self.ends, border, strict=True))
-        late = tuple((min(at + 1, last), last) for (_, last), at in zip(self.ends, border, strict=True))
-        return ContextWindows(self.series, early, self.length), ContextWindows(self.series, late, self.length)
-
-    def _only(self, chosen: Sequence[int]) -> ContextWindows:
-        return ContextWindows(
-            tuple(self.series[at] for at in chosen), tuple(self.ends[at] for at in chosen), self.length
-        )
+        both = [*zip(self.series, self.ends, strict=True)]
+        if len(both) >= HELD_OUT:
+            held = both[HELD_OUT - 1 :: HELD_OUT]
+            learned = [one for at, one in enumerate(both) if at % HELD_OUT != HELD_OUT - 1]
+        else:
+            border = [last - max(1, (last - first) // HELD_OUT) for first, last in self.ends]
+            parts = [*zip(both, border, strict=True)]
+            learned = [(row, (min(first, at), max(at, 1))) for (row, (first, _)), at in parts]
+            held = [(row, (min(at + 1, last), last)) for (row, (_, last)), at in parts]
+        early, late = (ContextWindows(*zip(*part, strict=True), self.length) for part in (learned, held))
+        return early, late
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """`count` windows, every series alike: `(count, length)`, NaN in front of shorter ones."""
@@ -483,24 +470,23 @@ def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windo
     """Record the call of the attention at each site, by its name, in float32, on windows `(B, length)`."""
     calls: dict[str, AttentionCall] = {}
 
-    def recorder(site: AttentionSite) -> Any:
-        def record(module: Any, args: tuple[Any, ...], others: dict[str, Any], output: Any) -> None:
-            tokens = exact(args[0])
-            real = real_keys(others.get("mask")) if site.stack == "encoder" else None
-            if real is None:
-                real = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
-            left_out = ("past_key_values", "output_attentions")
-            kept = {name: exact(value) for name, value in others.items() if name not in left_out}
-            calls[site.name] = AttentionCall(tokens, kept, exact(output[0]), real.expand(tokens.shape[:2]))
-
-        return record
-
     def exact(value: Any) -> Any:
         return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
 
+    def record(site: AttentionSite, _: Any, args: tuple[Any, ...], others: dict[str, Any], output: Any) -> None:
+        tokens = exact(args[0])
+        real = real_keys(others.get("mask")) if site.stack == "encoder" else None
+        if real is None:
+            real = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        left_out = ("past_key_values", "output_attentions")
+        kept = {name: exact(value) for name, value in others.items() if name not in left_out}
+        calls[site.name] = AttentionCall(tokens, kept, exact(output[0]), real.expand(tokens.shape[:2]))
+
     model = family.network
     was_training = model.training
-    hooks = [model.get_submodule(site.path).register_forward_hook(recorder(site), with_kwargs=True) for site in sites]
+    hooks = [
+        model.get_submodule(site.path).register_forward_hook(partial(record, site), with_kwargs=True) for site in sites
+    ]
     try:
         model.eval()
         family.run(windows, family.reads_future(sites))

@@ -75,7 +75,7 @@ class SwappedAttention(nn.Module):
 
 
 class SwappedT5Attention(SwappedAttention):
-    """Replaces a self-attention `T5Attention`, whose relative position bias is copied if it owns one."""
+    """Replaces a self-attention `T5Attention`; copies its relative position bias if it owns one."""
 
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool, original: Any) -> None:
         super().__init__(attention, layout, as_original=as_original)
@@ -186,7 +186,7 @@ class RelativeBias(nn.Module):
 class PairRotation(nn.Module):
     """Rotates interleaved pairs of components; the original rotates component p together with p + r/2.
 
-    The conversion chooses the `order (H, r/2)` of the pairs of each head, by their numbers in the original.
+    The conversion chooses the `order (H, r/2)` of the pairs of each head.
     """
 
     order: Tensor
@@ -211,10 +211,7 @@ class PairRotation(nn.Module):
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:
-    """Merge a bias `(1, H, N, S)` and a mask into one bias, with the numbers of the original's.
-
-    The mask is transformers': bool, true at pairs that are seen, or numbers to add. The bias has the type of `x`.
-    """
+    """Merge a bias `(1, H, N, S)` and a mask of transformers, bool or to add, into one bias of the type of `x`."""
     if mask is None:
         return bias
     if mask.dtype != torch.bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -120,11 +120,12 @@ class ChronosBolt(Backbone):
         self.special = nn.Embedding(2 if reg_token else 1, d_model)
         inputs = {"hidden": "input", "skip": "input"}
         self.patch_mlp = ResidualMLP(2 * patch_len, d_ff, d_model, feed_forward, dropout, inputs)
-        build = partial(build_attention, d_model=d_model, num_heads=num_heads)
-        layers = [
-            build(_with_width(one, width), max_length=self.max_patches)
-            for one in attention_per_layer(attention, num_layers)
-        ]
+
+        def build(described: Description, **more: Any) -> Attention:
+            described = {"kind": described} if isinstance(described, str) else described
+            return build_attention({"head_dim": width, **described}, d_model=d_model, num_heads=num_heads, **more)
+
+        layers = [build(one, max_length=self.max_patches) for one in attention_per_layer(attention, num_layers)]
         for layer in layers:
             if layer.pattern.data_blocks is not None:
                 raise UserError(
@@ -132,8 +133,7 @@ class ChronosBolt(Backbone):
                 )
         bias = DistanceBias(num_heads, num_buckets, max_distance)
         self.encoder = T5Stack(layers, [], d_ff, feed_forward, dropout, bias)
-        plain = _with_width(UNSCALED, width)
-        among, across = ([build(plain) for _ in range(num_decoder_layers)] for _ in range(2))
+        among, across = ([build(UNSCALED) for _ in range(num_decoder_layers)] for _ in range(2))
         bias = DistanceBias(num_heads, num_buckets, max_distance, both_ways=False)
         self.decoder = T5Stack(among, across, d_ff, feed_forward, dropout, bias)
         numbers = self.num_outputs * self.num_steps
@@ -153,11 +153,9 @@ class ChronosBolt(Backbone):
         return forecast if self.training else forecast.sort(-1).values
 
     def quantiles_of(self, context: Tensor, observed: Tensor | None = None) -> Tensor:
-        """The quantiles `(R, Q, T)` of series `(R, L)` on their scale, unsorted; Q is 1 for a point forecast.
+        """Forecast quantiles `(R, Q, T)` of series `(R, L)` on their scale, unsorted; Q is 1 for a point forecast.
 
-        Args:
-            context: one series a row; values at missing steps are not read.
-            observed: `(R, L)` bool; None if all is observed.
+        Values where `observed (R, L)` is False are not read; None if all are observed.
         """
         scale = WindowScale(context, observed, arcsinh=self.arcsinh)
         patches, seen = self._patches(scale.normalised().to(self.special.weight.dtype), observed)
@@ -285,11 +283,6 @@ def quantiles_of_paths(paths: Tensor, levels: Sequence[float]) -> Tensor:
     return torch.lerp(lower, upper, share)
 
 
-def _with_width(description: Description, head_dim: int) -> Description:
-    described = {"kind": description} if isinstance(description, str) else dict(description)
-    return {"head_dim": head_dim, **described}
-
-
 EPS = 1e-6  # added to the mean square
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -301,7 +294,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _activation(feed_forward: str) -> Callable[[Tensor], Tensor]:
-    valid = (*_ACTIVATIONS, *(f"gated-{name}" for name in _ACTIVATIONS))
+    valid = [f"{gate}{name}" for gate in ("", "gated-") for name in _ACTIVATIONS]
     if feed_forward not in valid:
         raise UserError(f"feed_forward must be one of {one_of(valid)}, not {feed_forward!r}")
     return _ACTIVATIONS[feed_forward.removeprefix("gated-")]
@@ -391,7 +384,7 @@ class DistanceBias(nn.Module):
         self.weight[self.buckets(-1 - heads), heads] = peak
 
     def buckets(self, ahead: Tensor) -> Tensor:
-        """See `distance_buckets`."""
+        """Find the bucket of each number of tokens that a key lies ahead of its query."""
         return distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
 
 
@@ -514,13 +507,9 @@ class T5Stack(BlockStack):
     def forward(
         self, x: Tensor, *, context: Tensor | None = None, context_mask: Tensor | None = None, **tokens: Tensor | None
     ) -> Tensor:
-        """Map `(B, N, D)` to `(B, N, D)`.
+        """Map `(B, N, D)` to `(B, N, D)`; a decoder takes the tokens `(B, S, D)` of the encoder, masked by `(B, S)`.
 
-        Args:
-            x: the tokens.
-            context: `(B, S, D)` the tokens of the encoder, for a decoder.
-            context_mask: `(B, S)` bool, which of these are real.
-            **tokens: `attention_mask`, `positions` and `global_tokens` of `x`, see `tsattn.attention.Attention`.
+        `tokens` are `attention_mask`, `positions` and `global_tokens`, see `tsattn.attention.Attention`.
         """
         tokens["bias"] = self.relative_bias(x.shape[1])
         x = self.dropout(x)
