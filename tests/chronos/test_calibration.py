@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import series, tiny_pipeline
+from tests.chronos.tiny_models import series, tiny_pipeline, weights_of
 from tsattn import Forecaster
 from tsattn.chronos import AdaptedChronos, adapt, open_pipeline
 from tsattn.chronos.adapted import ContextWindows

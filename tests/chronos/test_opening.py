@@ -16,8 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline, weights_of
 from tests.pretrained.small_models import save_small, small_model, small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster, load
@@ -185,10 +184,9 @@ def test_files_that_are_damaged_are_refused(content: bytes, tmp_path: Path) -> N
         open_pipeline(folder)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_weights_that_are_not_finite_are_refused(family: str, tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    model = tiny_pipeline(family).inner_model
+    model = tiny_pipeline("chronos2").inner_model
     with torch.no_grad():
         next(model.encoder.parameters()).view(-1)[3] = torch.nan
     model.save_pretrained(folder)
