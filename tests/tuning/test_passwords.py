@@ -116,11 +116,7 @@ def test_the_message_at_ctrl_c_holds_no_password(
     ids=["unreachable", "no host", "at", "dialect", "one slash", "no scheme", "no flag", "study", "config"],
 )
 def test_no_mistake_shows_a_password(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(storages, "_ATTEMPTS", 1)
     monkeypatch.setattr("tsattn.cli.study_run.check_search", lambda *_: None)  # sees no storage

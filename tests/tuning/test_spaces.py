@@ -145,18 +145,12 @@ def test_quantiles_are_compared_by_their_crps(tmp_path: Path, capsys: pytest.Cap
         ({"model": [{"quantiles": [0.5]}]}, "model decides what is scored"),
         ({"trainer": [{"limit_val_batches": 1}]}, "trainer decides what is scored"),
         ({"data.val_windows": [3]}, "data.init_args.val_windows decides what is scored"),
-        (
-            {"trainer.devices": [1, 2]},
-            "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run",
-        ),
+        ({"trainer.devices": [1, 2]}, "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run"),
         (
             {"model.backbone.kind": ["ridge", "ridje"]},
             "kind cannot be 'ridje': unknown predictor 'ridje' .did you mean ridge..; valid: ",
         ),
-        (
-            {"model.backbone.members.2.kind": ["ridge"]},
-            "members is a list of 2, so there is no .*members.2$",
-        ),
+        ({"model.backbone.members.2.kind": ["ridge"]}, "members is a list of 2, so there is no .*members.2$"),
         (
             {"model.backbone.members.0.alfa": [1.0]},
             "cannot be 1.0: member ridge of the ensemble has no argument 'alfa'",
@@ -165,14 +159,8 @@ def test_quantiles_are_compared_by_their_crps(tmp_path: Path, capsys: pytest.Cap
             {"model.backbone.members.0.context_length": [24, 900]},
             "context_length cannot be 900: ridge has a context_length of its own: context_length 900",
         ),
-        (
-            {"model.backbone.weights": [[1, 1], [1]]},
-            "cannot be .*weights must be as many as the members, 2, not 1",
-        ),
-        (
-            {"trainer.accumulate_grad_batches": [1, 2]},
-            "cannot be 2: val_check_interval 1 must be a multiple of ",
-        ),
+        ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*weights must be as many as the members, 2, not 1"),
+        ({"trainer.accumulate_grad_batches": [1, 2]}, "cannot be 2: val_check_interval 1 must be a multiple of "),
         ({"model.learning_rate": [0.1, -1.0]}, "cannot be -1.0: learning_rate must be above 0"),
         ({"model.loss": ["mse", "pinball"]}, "cannot be 'pinball': loss pinball needs quantiles"),
     ],
@@ -200,7 +188,6 @@ def test_values_inside_what_a_configuration_leaves_out() -> None:
     assert with_values({}, {"model.backbone.num_layers": 3}) == {"model": {"backbone": {**default, "num_layers": 3}}}
     assert default == DEFAULT_BACKBONE, "it was copied before it was changed"
     switched = with_values(
-        {"model": {"backbone": "ridge"}},
-        {"model.backbone.kind": "transformer", "model.backbone.attention.kind": "swa"},
+        {"model": {"backbone": "ridge"}}, {"model.backbone.kind": "transformer", "model.backbone.attention.kind": "swa"}
     )
     assert switched["model"]["backbone"] == {"kind": "transformer", "attention": {"kind": "swa"}}

@@ -183,7 +183,6 @@ class AdaptedChronos:
         return pd.Series(_errors(self._students(), self._checked_calls(windows, seed)), name="error")
 
     def _checked_calls(self, windows: ContextWindows, seed: int) -> dict[str, AttentionCall]:
-        """Calls of the original's attentions on windows to measure errors on."""
         drawn = windows.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed))
         return attention_calls(family_of(self.original), self.sites, drawn)
 
@@ -394,7 +393,6 @@ def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 def _fill(model: nn.Module, file: Path) -> None:
-    """Give a model the weights in a file, each in the type that it was saved in."""
     with safe_open(str(file), framework="pt") as saved:
         names = [*saved.keys()]
         add_biases(model, names)
@@ -529,5 +527,4 @@ def _errors(students: Mapping[str, SwappedAttention], calls: Mapping[str, Attent
 
 
 def _size(weight: nn.Parameter) -> float:
-    """The root mean square of a tensor, or a small one where it is zero."""
     return float(weight.detach().square().mean().sqrt()) or 1e-3

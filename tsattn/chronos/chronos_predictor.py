@@ -452,7 +452,6 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             say(f"{self.name} {does} {forecasts.steps_at_once} of {T} steps at once, and goes on from its forecasts")
 
     def _find_covariates(self, forecasts: OpenModel) -> None:
-        """Note whether covariates are used, and log those that are not."""
         self.uses_covariates = forecasts.takes_covariates
         unread = [*self.task.static]
         if forecasts.takes_covariates and self.task.covariate_categories:
@@ -506,7 +505,6 @@ def _converted(options: ChronosOptions, series: Sequence[Tensor] | None = None, 
 
 
 def _prepare_training(adapted: AdaptedChronos, options: ChronosOptions) -> None:
-    """Let the weights be trained that `trained` names, and no others."""
     adapted.model.requires_grad_(options.trained == "all")
     if options.trained not in ("attention", "lora"):
         return
@@ -543,8 +541,7 @@ def _shared_names(model: nn.Module) -> dict[str, str]:
 
 
 def _without_copies(network: ChronosNetwork, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Keep a parameter once: files of safetensors hold no tensor twice."""
-    for name in network._copies:
+    for name in network._copies:  # files of safetensors hold no tensor twice
         del state[f"{prefix}model.{name}"]
 
 

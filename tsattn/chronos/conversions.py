@@ -215,7 +215,6 @@ def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:
 
 
 def _by_head(around: Surroundings, *maps: nn.Linear) -> tuple[Tensor, Tensor]:
-    """The weights of the maps of queries and keys for each head, `(H, r, D)` in float64."""
     query, key = (rearrange(one.weight.detach().double(), "(H r) D -> H r D", H=around.num_heads) for one in maps)
     return query, key
 

@@ -491,7 +491,6 @@ def family_of(pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> ChronosF
 
 
 def _patches(chronos: Any) -> int:
-    """The most patches of a context, which is padded to whole ones."""
     length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
     return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
 

@@ -242,7 +242,6 @@ def first_seen(observed: Tensor) -> int:
 
 
 def _least(context: Tensor) -> Tensor:
-    """`(..., 1)` the least of the values `(..., L)` that are not missing."""
     return context.nan_to_num(nan=torch.inf).amin(-1, keepdim=True)
 
 

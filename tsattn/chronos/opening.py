@@ -111,7 +111,6 @@ def open_pipeline(
 
 
 def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
-    """The pipeline of a model of chronos-forecasting."""
     import chronos  # noqa: F401, which tells transformers of its models
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig

@@ -312,7 +312,6 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
 
 
 def _completed(description: Description, around: Surroundings, fresh: bool) -> tuple[str, dict[str, Any]]:
-    """The kind of a description and its arguments, with what the model decides."""
     chosen: dict[str, Any] = {"kind": description} if isinstance(description, str) else dict(description)
     kind: str = chosen.pop("kind")
     known = keyword_arguments(attention_class(kind))

@@ -259,7 +259,6 @@ class _Diagnosis:
             self._look_for_gaps(label, time[~off], self.coordinates[part][~off], max_filled)
 
     def _look_for_gaps(self, label: Any, time: Times, places: NDArray[np.int64], max_filled: float) -> None:
-        """Find missing stamps between those of a series that are on the grid, and parts at a longer step."""
         if len(places) < 2:
             return
         missing = np.diff(places) - 1  # before each row but the first
@@ -371,7 +370,6 @@ class _Diagnosis:
             self.add(label, column, "missing", count, str(self.time[start + int(lacking.argmax())]), sentence + more)
 
     def _look_at_scales(self) -> None:
-        """Compare the spread of each series (or channel) with that of the widest."""
         is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names
         for channel, column in enumerate(self.roles.target[:1] if is_wide else self.roles.target):
             columns: Iterable[Array] = self.values.T
@@ -394,7 +392,6 @@ class _Diagnosis:
 
 
 def _on_grid(time: Times, begin: NDArray[np.int64], given: str | None) -> tuple[str | None, NDArray[np.int64], Bools]:
-    """The frequency, coordinates on its grid, and which stamps are on that of most of their series."""
     lengths = np.diff(begin)
     longest = int(lengths.argmax())
     frequency = given
@@ -423,7 +420,6 @@ def _regular_run(time: Times, off: Bools) -> tuple[int, int] | None:
 
 
 def _constant(values: Array) -> Array | None:
-    """The known values, if they are several and all one."""
     known = values[~np.isnan(values)]
     return known if len(known) > 1 and (known == known[0]).all() else None
 

@@ -92,13 +92,7 @@ def plot_test_forecasts(
 
 
 def plot_forecast(
-    forecast: pd.DataFrame,
-    history: Panel,
-    task: Task,
-    output: Output,
-    ids: Any = None,
-    most: int = 6,
-    model: str = "",
+    forecast: pd.DataFrame, history: Panel, task: Task, output: Output, ids: Any = None, most: int = 6, model: str = ""
 ) -> Figure:
     """Draw forecasts after their history, a panel for each series, in original units.
 
@@ -168,7 +162,6 @@ def plot_forecast(
 
 
 def _chosen(ids: Any, known: list[Any], history: Panel, most: int) -> list[Any]:
-    """The series to draw; each must have a forecast and a history."""
     chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:

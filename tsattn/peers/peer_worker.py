@@ -171,7 +171,6 @@ def _of_network(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[in
 
 
 def _of_local_model(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[int, int, int]) -> Any:
-    """Forecast with a model that is fitted to each window and channel by itself."""
     from statsforecast import StatsForecast
 
     model = local_model(request)

@@ -82,7 +82,6 @@ class PeerPredictor(Predictor):
         return self.process.ask({**request, **more})
 
     def _forecast(self, batch: Batch, *, cut_fronts: bool = False, **more: Any) -> Tensor:
-        """The forecast of each window by the worker; ``more`` are fields of the request."""
         task, windows = self.task, last_context(batch, self.context_length)
         with TemporaryDirectory(dir=self.process.folder) as folder:
             table, forecasts = Path(folder, "windows.parquet"), Path(folder, "forecasts.parquet")

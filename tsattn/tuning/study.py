@@ -305,7 +305,6 @@ def error_word(trial: FrozenTrial) -> str:
 
 
 def _progress(study: Study, number: int, most: float) -> str:
-    """A line: what the trial came to, the best so far, and how long the rest will take."""
     trials, best = study.get_trials(deepcopy=False), best_trial(study)
     trial, said = trials[number], f"{trials[number].state.name.lower()}: {reason(trials[number])}"
     if trial.state == TrialState.COMPLETE:

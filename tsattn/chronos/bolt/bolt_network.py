@@ -192,7 +192,6 @@ class ChronosBolt(Backbone):
         return series.unfold(-1, self.patch_len, self.stride), observed.unfold(-1, self.patch_len, self.stride)
 
     def _lacking(self, length: int) -> int:
-        """Steps of padding, so that a patch ends at the last step."""
         if self.patch_len % self.stride == 0:
             return -length % self.patch_len
         return max(self.patch_len - length, (self.patch_len - length) % self.stride)
