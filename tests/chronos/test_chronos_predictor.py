@@ -230,14 +230,3 @@ heavy = {{"lightning", "jsonargparse", "sklearn", "scipy", "matplotlib", "torchm
 assert not heavy & (set(sys.modules) - before), heavy & set(sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_a_forecaster_gives_a_pretrained_model_the_context_that_it_names(shipped: Path) -> None:
-    generator = np.random.default_rng(0)
-    values = pd.Series(generator.normal(size=60).cumsum(), index=pd.date_range("2024", periods=60, freq="D"))
-    named = Forecaster("chronos", context_length=7, prediction_length=5)
-    described = Forecaster({"kind": "chronos", "context_length": 7}, prediction_length=5)
-    pd.testing.assert_frame_equal(named.predict(values), described.predict(values))
-    assert not named.predict(values).equals(Forecaster("chronos", prediction_length=5).predict(values))
-    assert "7 -> 5 steps" in repr(named)
-    assert "auto -> 5 steps" in repr(Forecaster("chronos", prediction_length=5))

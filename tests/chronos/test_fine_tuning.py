@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline, weights_of
+from tests.chronos.tiny_models import FAMILIES, weights_of
 from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
-from tsattn.chronos import adapt
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
 from tsattn.experiments.reopened import fitted_in
@@ -239,29 +238,6 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
 def test_it_is_refitted_and_trained_in_less_precision(toy_frame: pd.DataFrame) -> None:
     made = forecaster(described("t5", "swa"), trainer={"precision": "bf16-mixed"})
     assert made.fit(toy_frame, refit=True).predict().notna().all(axis=None)
-
-
-def test_peft_finds_swapped_attention_by_its_names() -> None:
-    from peft import LoraConfig, get_peft_model
-
-    adapted = adapt(tiny_pipeline("bolt"), {"kind": "mlr", "ranks": [4, 2, 2]}, convert="rotate")
-    expected = forecast(adapted.pipeline, series(60))
-    wrapped = get_peft_model(
-        adapted.model, LoraConfig(r=2, target_modules=r".*\.attention\.(projection\.(query|key)|value|output)")
-    )
-    wrapped.eval()
-    # adapters begin at zero
-    torch.testing.assert_close(forecast(adapted.pipeline, series(60)), expected, rtol=1e-4, atol=1e-4)
-    trained = [name for name, weight in wrapped.named_parameters() if weight.requires_grad]
-    assert len(trained) == 3 * 4 * 2
-    with torch.no_grad():
-        for weight in wrapped.parameters():
-            if weight.requires_grad:
-                weight.add_(0.1)
-    changed = forecast(adapted.pipeline, series(60))
-    assert not torch.allclose(changed, expected, rtol=1e-2, atol=1e-2)
-    assert wrapped.merge_and_unload() is adapted.model
-    torch.testing.assert_close(forecast(adapted.pipeline, series(60)), changed, rtol=1e-3, atol=1e-3)
 
 
 # a run

@@ -216,7 +216,15 @@ class AdaptedChronos:
                 cost = closed_form(attention, tokens)
                 parameters, flops = cost.score_params, cost.score_flops + 2 * heads * width * (keys**2 - tokens**2)
             original = 2 * heads * attention.head_dim * queries * keys
-            counted = (keys, width, attention.head_dim, parameters, flops, original, flops / original)
+            counted: tuple[float, ...] = (
+                keys,
+                width,
+                attention.head_dim,
+                parameters,
+                flops,
+                original,
+                flops / original,
+            )
             if site.stack == "group":
                 counted = (math.nan, *counted[1:4], math.nan, math.nan, counted[-1])
             rows.append((site.name, *counted))
@@ -439,7 +447,10 @@ class ContextWindows:
             parts = [*zip(both, border, strict=True)]
             learned = [(row, (min(first, at), max(at, 1))) for (row, (first, _)), at in parts]
             held = [(row, (min(at + 1, last), last)) for (row, (_, last)), at in parts]
-        early, late = (ContextWindows(*zip(*part, strict=True), self.length) for part in (learned, held))
+        early, late = (
+            ContextWindows(tuple(row for row, _ in part), tuple(ends for _, ends in part), self.length)
+            for part in (learned, held)
+        )
         return early, late
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:

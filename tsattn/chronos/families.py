@@ -284,7 +284,7 @@ class T5(ChronosFamily):
         at = torch.tensor(levels, dtype=paths.dtype)
         # a row at a time, since torch.quantile takes 2^24 numbers
         found = torch.stack([torch.quantile(row, at, dim=-1).T for row in paths.flatten(0, 1)])
-        return found.unflatten(0, paths.shape[:2])
+        return found.reshape(*paths.shape[:2], horizon, len(levels))
 
     @override
     @torch.no_grad()

@@ -175,10 +175,10 @@ class ChannelRows:
         if not level:
             # changes alone count: the scale of the batch, but original units from a constant on
             is_flat = is_constant(context)[..., 0]
-            scale = torch.where(
+            sizes = torch.where(
                 is_flat, 1.0 if units is None else units.scale, torch.ones_like(context[..., 0], dtype=EXACT)
             )
-            units = WindowUnits(torch.where(is_flat, -_least(context)[..., 0] * scale, 0.0), scale)
+            units = WindowUnits(torch.where(is_flat, -_least(context)[..., 0] * sizes, 0.0), sizes)
         spread = (_most(context) - _least(context))[..., 0]
         spread = spread if units is None else spread * units.scale
         past = _by_channel(batch.past if units is None else units.restore(batch.past), batch.past_observed).float()
@@ -193,9 +193,11 @@ class ChannelRows:
         contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
         start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
         if known is not None:
-            known = _from_constant(known[..., start:], L - start, batch.units and batch.units.past_covariate_scale)
+            scale = None if batch.units is None else batch.units.past_covariate_scale
+            known = _from_constant(known[..., start:], L - start, scale)
         if ahead is not None:
-            ahead = _from_constant(ahead[..., start:], L - start, batch.units and batch.units.future_covariate_scale)
+            scale = None if batch.units is None else batch.units.future_covariate_scale
+            ahead = _from_constant(ahead[..., start:], L - start, scale)
         return cls(past[..., start:], spread, units, target, known, ahead)
 
     @property

@@ -357,7 +357,7 @@ class _Adapted:
 
 
 @functools.cache
-def _adapted_class(plain: type[Any]) -> type[Any]:
+def _adapted_class(plain: Any) -> type[Any]:
     return type(f"Adapted{plain.__name__}", (_Adapted, plain), {})
 
 

@@ -118,7 +118,7 @@ def diagnose(
     with quiet():
         table = reader.table(frame)
         empty = _empty_columns(table, reader)
-        left = {
+        left: dict[str, Any] = {
             name: tuple(column for column in getattr(table.roles, name) if column not in empty)
             for name in ("target", "past", "future")
         }
