@@ -16,7 +16,7 @@ import torch
 from random_chronos import random_t5
 
 from tsattn import run
-from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.experiments import RunFolder
 from tsattn.experiments.reopened import fitted_in
 

@@ -8,7 +8,7 @@ from docs.site.arguments import described, text_of
 from docs.site.markdown_parts import Entry, code_block, definitions
 from tsattn.attention import KINDS, Attention, AttentionOptions, attention_arguments, attention_class
 from tsattn.backbones import BACKBONES, PRETRAINED_NETWORKS, backbone_class
-from tsattn.chronos.chronos_network import ChronosOptions
+from tsattn.chronos.chronos_predictor import ChronosOptions
 from tsattn.descriptions import imported, keyword_arguments
 from tsattn.predictors import PREDICTORS, PRETRAINED, predictor_arguments
 

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import series, tiny_pipeline
+from tests.chronos.tiny_models import series, tiny_pipeline, weights_of
 from tsattn import Forecaster
 from tsattn.chronos import AdaptedChronos, adapt, open_pipeline
-from tsattn.chronos.calibration import ContextWindows
+from tsattn.chronos.adapted import ContextWindows
 from tsattn.chronos.families import family_of
 from tsattn.data.pretraining import seasonal_series
 from tsattn.errors import UserError

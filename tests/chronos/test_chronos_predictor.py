@@ -62,8 +62,7 @@ def windows(series: list[Tensor], length: int) -> Batch:
     return Batch(past.nan_to_num(-7.0), past_observed=~past.isnan())
 
 
-@pytest.mark.parametrize("horizon", [4, 7, 20])
-@pytest.mark.parametrize("levels", [LEVELS, (0.1, 0.5, 0.9), (0.15, 0.5, 0.88)])
+@pytest.mark.parametrize(("horizon", "levels"), [(4, LEVELS), (7, (0.1, 0.5, 0.9)), (20, (0.15, 0.5, 0.88))])
 @pytest.mark.filterwarnings("ignore:We recommend keeping prediction length")
 def test_forecasts_are_those_of_the_pipeline(tmp_path: Path, horizon: int, levels: tuple[float, ...]) -> None:
     pipeline, weights = of_theirs(tmp_path)
@@ -92,10 +91,7 @@ def test_paths_have_the_quantiles_of_torch_without_its_limit() -> None:
     levels = [*LEVELS]
     expected = torch.quantile(paths, torch.tensor(levels), dim=1).transpose(0, 1)
     torch.testing.assert_close(quantiles_of_paths(paths, levels), expected)
-    many = torch.randn(1, 2**24 + 1, 1)
-    with pytest.raises(RuntimeError, match="too large"):
-        torch.quantile(many, 0.5)
-    assert abs(quantiles_of_paths(many, [0.5])) < 0.01
+    assert abs(quantiles_of_paths(torch.randn(1, 2**24 + 1, 1), [0.5])) < 0.01
 
 
 def test_half_precision_batches_leave_the_weights_as_they_are() -> None:
@@ -130,23 +126,6 @@ def test_a_forecaster_forecasts_any_frame_without_a_fit(
     assert "not fitted" in repr(forecaster)
     scores = forecaster.cross_validate(toy_frame, windows=2)
     assert scores["predictions"].notna().all()
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge", "shipped")
-def test_the_command_line_takes_both_names(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sizes = ["--data.context_length=24", "--data.prediction_length=8", "--model.quantiles=[0.1, 0.5, 0.9]"]
-    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", *sizes]
-    metrics = []
-    for number, backbone in enumerate(["chronos-tiny", "{kind: chronos, weights: chronos-tiny}"]):
-        run = tmp_path / str(number)
-        assert main(["fit", *data, f"--model.backbone={backbone}", "--run", str(run)]) == 0
-        text = capsys.readouterr().out
-        assert "chronos-tiny" in text
-        metrics.append([line for line in text.splitlines() if line.startswith("chronos-tiny ")])
-        assert main(["predict", "--run", str(run), "--horizon", "30", "--output", str(tmp_path / f"{number}.csv")]) == 0
-        capsys.readouterr()
-    assert metrics[0] == metrics[1]
-    assert (tmp_path / "0.csv").read_text() == (tmp_path / "1.csv").read_text()
 
 
 def test_names_stand_for_descriptions() -> None:
@@ -192,13 +171,6 @@ def test_a_context_of_its_own_is_said_and_written_down(
         assert main(["fit", *data, f"--model.backbone={backbone}", "--run", str(tmp_path / name)]) == 0
         assert f"context {words}, horizon 6" in capsys.readouterr().out.splitlines()[0]
         assert json.loads((tmp_path / name / "metrics.json").read_text())["context_length"] == context
-
-
-def test_a_context_that_is_too_long_is_said_to_be_its_own(toy_csv: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=12", "--data.prediction_length=6"]
-    assert main(["fit", *data, "--model.backbone=chronos-tiny"]) == 2
-    said = capsys.readouterr().err
-    assert "chronos-tiny has a context_length of its own: context_length 512 is longer than the " in said
 
 
 def test_what_it_cannot_do_is_refused(tmp_path: Path) -> None:
@@ -258,17 +230,3 @@ heavy = {{"lightning", "jsonargparse", "sklearn", "scipy", "matplotlib", "torchm
 assert not heavy & (set(sys.modules) - before), heavy & set(sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-def test_a_forecaster_gives_a_pretrained_model_the_context_that_it_names(shipped: Path) -> None:
-    generator = np.random.default_rng(0)
-    values = pd.Series(generator.normal(size=60).cumsum(), index=pd.date_range("2024", periods=60, freq="D"))
-    named = Forecaster("chronos", context_length=7, prediction_length=5)
-    described = Forecaster({"kind": "chronos", "context_length": 7}, prediction_length=5)
-    pd.testing.assert_frame_equal(named.predict(values), described.predict(values))
-    assert not named.predict(values).equals(Forecaster("chronos", prediction_length=5).predict(values))
-    assert "7 -> 5 steps" in repr(named)
-    assert "7 -> 5 steps" in repr(described)
-    assert "auto -> 5 steps" in repr(Forecaster("chronos", prediction_length=5))
-    with pytest.raises(UserError, match="context_length of chronos-tiny must be at most 24, not 25"):
-        Forecaster("chronos", context_length=25, prediction_length=5).predict(values)

@@ -135,36 +135,6 @@ def test_gradients_reach_every_weight(family: str, kind: str) -> None:
             assert weight.grad.abs().max() > 0, name
 
 
-@pytest.mark.parametrize("family", ["t5", "bolt"])
-def test_training_is_the_original_s_where_attention_is_whole(family: str) -> None:
-    """Dropout draws and gradients too: 0 difference, but for the rounding of those of the relative bias."""
-    pipeline = tiny_pipeline(family)
-    model = adapt(pipeline, {"kind": "swa", "window_size": 99}, "all")
-    grads = []
-    for network in (pipeline.inner_model, model.model):
-        network.train()
-        torch.manual_seed(3)
-        if family == "t5":
-            ids = torch.arange(2, 62).reshape(3, 20)
-            loss = network(input_ids=ids, labels=ids[:, :6].contiguous()).loss
-        else:
-            loss = network(context=torch.stack([row[-24:] for row in series(60, 60)]), target=torch.ones(2, 8)).loss
-        loss.backward()
-        grads.append({name: weight.grad for name, weight in network.named_parameters()})
-    old, new = grads
-    pairs = {
-        **{"q": "attention.projection.query", "k": "attention.projection.key", "v": "attention.value"},
-        **{"o": "attention.output", "relative_attention_bias": "relative_bias.table"},
-    }
-    for name, gradient in old.items():
-        *parts, last, weight = name.split(".")
-        path = ".".join([*parts, pairs[last], weight]) if parts and parts[-1] == "SelfAttention" else name
-        if last == "relative_attention_bias":  # whose gradient is summed in another order, by distance first
-            torch.testing.assert_close(new[path], gradient, rtol=1e-5, atol=1e-7)
-        else:
-            assert torch.equal(new[path], gradient), name
-
-
 def test_patches_of_the_future_are_counted_however_they_are_given() -> None:
     """By position, by name, or left out."""
     model = adapted("chronos2", "mlr").model
@@ -196,8 +166,9 @@ def test_a_whole_missing_series_forecasts_as_the_original_s() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("queries", "keys", "seen"), [(37, 37, 0), (1, 12, 11), (5, 40, 20)])
-@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+@pytest.mark.parametrize(
+    ("stack", "queries", "keys", "seen"), [("encoder", 37, 37, 0), ("decoder", 1, 12, 11), ("decoder", 5, 40, 20)]
+)
 def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int, seen: int) -> None:
     original = getattr(tiny_pipeline("t5").inner_model, stack).block[0].layer[0].SelfAttention
     own = RelativeBias(original)
@@ -209,3 +180,85 @@ def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int,
     (expected * weights).sum().backward()
     grad = original.relative_attention_bias.weight.grad
     torch.testing.assert_close(own.table.weight.grad, grad, rtol=1e-4, atol=1e-5)
+
+
+# attention that sees every pair gives the original's outputs
+
+WHOLE = {
+    "standard": "standard",
+    "window": {"kind": "swa", "window_size": 100},
+    "one level": {"kind": "mlr", "ranks": [8], "blocks": [1]},
+    "one block": {"kind": "mlr", "ranks": [4, 4], "blocks": {"lengths": [200, 100]}},
+    "all components": {"kind": "global_swa", "global_rank": 8},
+}
+
+
+def inputs() -> list[torch.Tensor]:
+    """Unequal lengths, a missing run, a missing patch, one too long."""
+    contexts = series(64, 23, 7, 90)
+    contexts[0][3:6] = torch.nan
+    contexts[3][-16:-8] = torch.nan
+    return contexts
+
+
+def outputs(pipeline: Any) -> torch.Tensor:
+    return forecast(pipeline, inputs())
+
+
+def assert_alike(found: torch.Tensor, expected: torch.Tensor, family: str) -> None:
+    if family == "chronos2":  # its channels are in another order
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    else:
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [*(("t5", kind) for kind in WHOLE), ("bolt", "window"), ("chronos2", "one block")]
+)
+def test_whole_attention_is_the_original(family: str, kind: str) -> None:
+    pipeline = tiny_pipeline(family)
+    adapted = adapt(pipeline, WHOLE[kind], where="all")
+    assert len(adapted.swapped) == (3 if family == "chronos2" else 5)
+    assert_alike(outputs(adapted.pipeline), outputs(pipeline), family)
+    # every state of the encoder, of padded and missing places too
+    states = zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True)
+    for found, expected in states:
+        assert_alike(found, expected, family)
+
+
+@pytest.mark.parametrize(
+    ("family", "implementation", "dtype"),
+    [
+        *(("t5", "sdpa", torch.bfloat16), ("bolt", "sdpa", torch.float16)),
+        *(("t5", "eager", torch.float32), ("bolt", "eager", torch.bfloat16)),
+    ],
+)
+def test_whole_attention_in_other_precisions(family: str, implementation: str, dtype: torch.dtype) -> None:
+    """Bit for bit, but where half precision is computed by `eager`, whose every step is rounded."""
+    pipeline = tiny_pipeline(family, implementation=implementation)
+    pipeline.inner_model.to(dtype)
+    adapted = adapt(pipeline, WHOLE["one level"], where="all")
+    for found, expected in zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True):
+        if implementation == "eager" and dtype != torch.float32:
+            torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
+        else:
+            assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_original_stays_as_it_was(family: str) -> None:
+    pipeline = tiny_pipeline(family)
+    modules = dict(pipeline.inner_model.named_modules())
+    weights = {name: weight.clone() for name, weight in pipeline.inner_model.state_dict().items()}
+    expected = outputs(pipeline)
+    adapted = adapt(pipeline, {"kind": "swa", "window_size": 3}, where="all")
+    with torch.no_grad():
+        for weight in adapted.model.parameters():
+            weight.add_(1.0)
+    restored = adapted.restore()
+    assert restored is pipeline
+    found = dict(restored.inner_model.named_modules())
+    assert found.keys() == modules.keys()
+    assert all(found[name] is modules[name] for name in modules)
+    assert all(torch.equal(weight, weights[name]) for name, weight in restored.inner_model.state_dict().items())
+    assert torch.equal(outputs(restored), expected)

@@ -14,13 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
+from tests.chronos.tiny_models import FAMILIES, weights_of
 from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
-from tsattn.chronos import adapt
-from tsattn.chronos.chronos_network import ChronosNetwork
+from tsattn.backbones.task_network import load_checkpoint
+from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
 from tsattn.experiments.reopened import fitted_in
 from tsattn.experiments.run_folder import RunFolder
@@ -237,34 +236,9 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     assert not other["predictions"].equals(forecast["predictions"])
 
 
-@families
-def test_it_is_refitted_and_trained_in_less_precision(family: str, toy_frame: pd.DataFrame) -> None:
-    made = forecaster(described(family, "swa"), training={"trainer": {"precision": "bf16-mixed"}})
+def test_it_is_refitted_and_trained_in_less_precision(toy_frame: pd.DataFrame) -> None:
+    made = forecaster(described("t5", "swa"), training={"trainer": {"precision": "bf16-mixed"}})
     assert made.fit(toy_frame, refit=True).predict().notna().all(axis=None)
-
-
-@families
-def test_peft_finds_swapped_attention_by_its_names(family: str) -> None:
-    from peft import LoraConfig, get_peft_model
-
-    adapted = adapt(tiny_pipeline(family), {"kind": "mlr", "ranks": [4, 2, 2]}, convert="rotate")
-    expected = forecast(adapted.pipeline, series(60))
-    wrapped = get_peft_model(
-        adapted.model, LoraConfig(r=2, target_modules=r".*\.attention\.(projection\.(query|key)|value|output)")
-    )
-    wrapped.eval()
-    # adapters begin at zero
-    torch.testing.assert_close(forecast(adapted.pipeline, series(60)), expected, rtol=1e-4, atol=1e-4)
-    trained = [name for name, weight in wrapped.named_parameters() if weight.requires_grad]
-    assert len(trained) == 3 * 4 * 2
-    with torch.no_grad():
-        for weight in wrapped.parameters():
-            if weight.requires_grad:
-                weight.add_(0.1)
-    changed = forecast(adapted.pipeline, series(60))
-    assert not torch.allclose(changed, expected, rtol=1e-2, atol=1e-2)
-    assert wrapped.merge_and_unload() is adapted.model
-    torch.testing.assert_close(forecast(adapted.pipeline, series(60)), changed, rtol=1e-3, atol=1e-3)
 
 
 # a run
@@ -283,7 +257,7 @@ def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
         with pytest.raises((OSError, ValueError, KeyError, AssertionError)):
             BaseChronosPipeline.from_pretrained(str(tmp_path / folder))
     # the weights that it began with are no longer needed
-    monkeypatch.setattr("tsattn.chronos.chronos_network.open_weights", lambda *_: pytest.fail("it was opened"))
+    monkeypatch.setattr("tsattn.chronos.chronos_predictor.open_weights", lambda *_: pytest.fail("it was opened"))
     again = fitted_in(RunFolder(tmp_path / "run")).predictor
     batch = toy_windows(toy_task(24, 6, 2))
     assert made.fitted is not None
@@ -377,3 +351,71 @@ def test_the_record_beside_the_weights_runs_nothing(
     with pytest.raises((UserError, RuntimeError), match=message):
         again.load_state_dict(state, assign=True)
     assert "foreign_code" not in sys.modules
+
+
+# trainings that go on from models that were fitted
+
+
+def test_nothing_goes_on_from_what_was_not_trained(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """Calibration fits anew from the original, so that a further training would drop the weights that are there."""
+    description: dict[str, Any] = {"kind": "chronos", "weights": weights_of("bolt"), "attention": MLR, "calibrate": 2}
+    made = forecaster(description).fit(toy_frame, folder=tmp_path / "run")
+    forecast = made.predict()
+    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so that no training goes on from it"):
+        made.fine_tune(toy_frame)
+    same(made.predict(), forecast)
+    checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
+    with pytest.raises(UserError, match="that of one trained network, and tiny-bolt_mlr is none"):
+        forecaster(description).fit(toy_frame, checkpoint=checkpoint)
+
+
+@pytest.fixture
+def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Takes the weights away that a model began with, and calibration with them."""
+
+    def take() -> None:
+        for name in ("open_weights", "ChronosNetwork.prepare"):
+            monkeypatch.setattr(f"tsattn.chronos.chronos_predictor.{name}", lambda *_: pytest.fail("it was begun anew"))
+
+    return take
+
+
+@pytest.mark.parametrize(
+    ("family", "attention", "trained"), [("bolt", "mlr", "lora"), ("t5", "none", "all"), ("chronos2", "btt", "lora")]
+)
+def test_a_saved_model_is_trained_further_without_its_first_weights(
+    family: str, attention: str, trained: str, toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
+) -> None:
+    made = forecaster(described(family, attention, trained)).fit(toy_frame)
+    made.save(tmp_path / "model")
+    forecast = made.predict()
+    again = load(tmp_path / "model")
+    gone()
+    again.fine_tune(toy_frame, max_steps=1, learning_rate=1e-12)
+    found = again.predict()
+    columns = ["predictions", "0.1", "0.5", "0.9"]
+    assert abs(found[columns] - forecast[columns]).to_numpy().max() < 1e-4
+    again.fine_tune(toy_frame, max_steps=3, learning_rate=1e-2)
+    assert abs(again.predict()[columns] - forecast[columns]).to_numpy().max() > 1e-3
+    same(made.predict(), forecast)
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_a_checkpoint_goes_on_without_the_first_weights(
+    toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
+) -> None:
+    steady: dict[str, Any] = {"schedule": "constant", "warmup_steps": 0, "trainer": {"val_check_interval": 2}}
+    steady |= {"description": described("bolt", "mlr", "lora")}
+    whole = forecaster(**steady, max_steps=4, checkpoints=tmp_path / "whole").fit(toy_frame)
+    forecaster(**steady, max_steps=2, checkpoints=tmp_path / "part").fit(toy_frame)
+    gone()
+    made = forecaster(**steady, max_steps=4, checkpoints=tmp_path / "part")
+    made.fit(toy_frame, checkpoint=tmp_path / "part" / "last.ckpt")
+    assert made.result is not None
+    assert whole.result is not None
+    assert made.result.fit["parameters"] == whole.result.fit["parameters"]
+    states = [load_checkpoint(tmp_path / name / "last.ckpt")["state_dict"] for name in ("part", "whole")]
+    assert states[0].keys() == states[1].keys()
+    assert all(
+        torch.equal(part, states[1][name]) for name, part in states[0].items() if name != "network.backbone.record"
+    )

@@ -11,9 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import series
-from tests.pretrained.small_models import small_weights
+from tests.chronos.tiny_models import series, weights_of
 from tests.toy_windows import toy_task
 from tsattn import Forecaster
 from tsattn.batch import Batch, WindowUnits
@@ -44,22 +42,6 @@ def built(weights: str, **arguments: Any) -> Predictor:
 def test_forecasts_do_not_lose_digits_at_a_high_level(family: str, attention: str | None) -> None:
     predictor = built(weights_of(family), attention=attention)
     torch.testing.assert_close(predictor(batch_at(LEVEL)), predictor(batch_at(0.0)), rtol=1e-5, atol=1e-5)
-
-
-def test_an_adapted_file_forecasts_as_it_does_unadapted_at_any_level() -> None:
-    frame = pd.DataFrame(
-        {
-            "unique_id": "a",
-            "ds": pd.date_range("2024-01-01", periods=120, freq="h"),
-            "y": LEVEL + series(120)[0].double().numpy(),
-        }
-    )
-    weights = small_weights()
-    plain = Forecaster({"kind": "chronos", "weights": weights}, prediction_length=4).predict(frame)
-    same = {"kind": "chronos", "weights": weights, "attention": "standard"}
-    found = Forecaster(same, prediction_length=4).predict(frame)
-    columns = ["0.1", "0.5", "0.9"]
-    assert float((found[columns] - plain[columns]).abs().to_numpy().max()) < 1e-4
 
 
 @without_level
@@ -105,8 +87,7 @@ def forecast(family: str, precision: str) -> Any:
 
 
 # paths of Chronos-T5 are drawn: rounded weights now and then draw others
-@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
-@pytest.mark.parametrize("family", ["bolt", "chronos2"])
+@pytest.mark.parametrize(("family", "precision"), [("bolt", "bf16-mixed"), ("chronos2", "bf16-true")])
 def test_forecasts_far_from_zero_are_those_of_full_precision(family: str, precision: str) -> None:
     found, expected = forecast(family, precision), forecast(family, "32-true")
     assert np.abs(found - expected).max() < 0.02 * np.ptp(expected)

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import FAMILIES
+from tests.chronos.tiny_models import FAMILIES, weights_of
 from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task
 from tsattn import Forecaster
@@ -75,8 +74,7 @@ def test_missing_covariates_are_missing_for_the_model(gap: slice) -> None:
     assert np.abs(found - numbers(forecaster(past_covariates=["x"]).predict(past.ffill().bfill()))).max() > 1e-4
 
 
-@pytest.mark.parametrize("scaling", ["series", "global"])
-@pytest.mark.parametrize("amplitude", [1.0, 100.0])
+@pytest.mark.parametrize(("amplitude", "scaling"), [(1.0, "series"), (100.0, "global")])
 def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitude: float, scaling: str) -> None:
     """As a promotion that begins now: the model divides by 1e-5, so that its answer depends on the unit."""
     past, future = frame(200, "a"), frame(4, "a")
@@ -93,7 +91,7 @@ def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitud
 
 
 def test_training_sees_missing_covariates_too() -> None:
-    from tsattn.chronos.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_predictor import ChronosNetwork
 
     task = toy_task(24, 4, 1, covariates=True)
     network = ChronosNetwork(task, Output(LEVELS), weights=weights_of("chronos2"), trained="all").eval()
@@ -126,7 +124,7 @@ def test_a_context_without_a_value_is_forecast_where_its_series_lies(family: str
 @pytest.mark.parametrize("family", FAMILIES)
 def test_training_is_not_decided_by_contexts_that_never_change(family: str) -> None:
     """A sensor that stands still and then moves: its scale is that of rounding, and its loss would be astronomic."""
-    from tsattn.chronos.chronos_network import ChronosNetwork
+    from tsattn.chronos.chronos_predictor import ChronosNetwork
 
     torch.manual_seed(0)
     network = ChronosNetwork(toy_task(24, 4, 2), Output(LEVELS), weights=weights_of(family), trained="all").eval()

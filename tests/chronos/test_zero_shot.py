@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.chronos.saved_weights import weights_of
-from tests.chronos.tiny_models import FAMILIES, series
+from tests.chronos.tiny_models import FAMILIES, series, weights_of
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import adapt, open_pipeline
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors.attention_layers import attention_layers
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.45, 0.5, 0.9)
@@ -28,9 +29,9 @@ LEVELS = (0.1, 0.45, 0.5, 0.9)
 families = pytest.mark.parametrize("family", FAMILIES)
 
 
-def built(family: str, task: Any = None, levels: tuple[float, ...] = LEVELS, **arguments: Any) -> Predictor:
+def built(family: str, task: Any = None, levels: Sequence[float] = LEVELS, **arguments: Any) -> Predictor:
     predictor = build_predictor({"kind": "chronos", "weights": weights_of(family), **arguments})
-    predictor.build(toy_task() if task is None else task, Output(levels))
+    predictor.build(toy_task() if task is None else task, Output(tuple(levels)))
     return predictor.eval()
 
 
@@ -61,8 +62,7 @@ def windows(contexts: list[Tensor], length: int, mean: float = 0.0, scale: float
     return Batch(((past - mean) / scale).nan_to_num(-7.0), past_observed=~past.isnan(), units=units)
 
 
-@families
-@pytest.mark.parametrize("horizon", [3, 6, 19])
+@pytest.mark.parametrize(("family", "horizon"), [("t5", 3), ("bolt", 6), *((family, 19) for family in FAMILIES)])
 @pytest.mark.filterwarnings("ignore:We recommend keeping prediction length")
 def test_forecasts_are_the_pipelines_own(family: str, horizon: int) -> None:
     contexts = [40 + 5 * one for one in series(9, 20, 45, 90)]
@@ -102,6 +102,18 @@ def test_channels_and_covariates_of_a_series_are_one_group_of_chronos2() -> None
     changed = batch.past.clone()
     changed[..., 2] += torch.randn(64)
     assert not torch.allclose(predictor(replace(batch, past=changed))[..., 0, :], found[..., 0, :]), "channels mix"
+
+
+@pytest.mark.parametrize("swapped", [{}, {"attention": "standard", "where": "group"}], ids=str)
+def test_series_of_other_groups_are_not_seen_by_chronos2(swapped: dict[str, Any]) -> None:
+    task = toy_task(30, 5, 3, covariates=True)
+    batch = toy_windows(task, extra=34)
+    predictor = built("chronos2", task, **swapped)
+    found = predictor(batch)
+    other = replace(batch, past=torch.cat([batch.past[:1], 3 * batch.past[1:].flip(1)]))
+    again = predictor(other)
+    torch.testing.assert_close(again[0], found[0], rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(again[1], found[1], rtol=1e-2)
 
 
 @families
@@ -148,16 +160,11 @@ def test_a_point_forecast_is_the_median(family: str) -> None:
     assert torch.equal(point(batch), fan(batch)[..., 2])
 
 
-@pytest.mark.parametrize("family", ["bolt", "chronos2"])
-def test_levels_beyond_the_models_own_are_refused(family: str) -> None:
-    with pytest.raises(UserError, match=f"tiny-{family} forecasts quantiles from 0.1 to 0.9: 0.05 lies outside"):
-        built(family, levels=(0.05, 0.5))
-    with pytest.raises(UserError, match=r"quantiles from 0\.1 to 0\.9: 0\.95 lies outside"):
-        Forecaster({"kind": "chronos", "weights": weights_of(family)}, quantiles=[0.5, 0.95])
-
-
-@families
-@pytest.mark.parametrize("kind", [{"kind": "swa", "window_size": 3}, {"kind": "mlr", "ranks": [4, 2, 2]}])
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(family, {"kind": "swa", "window_size": 3}) for family in FAMILIES]
+    + [("t5", {"kind": "mlr", "ranks": [4, 2, 2]})],
+)
 def test_swapped_without_a_fit_is_what_adapt_gives(family: str, kind: dict[str, Any]) -> None:
     contexts = series(30, 60)
     predictor = built(family, toy_task(60, 4, 1), attention=kind, convert="copy")
@@ -183,3 +190,37 @@ def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, 
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(toy_frame), forecaster.predict(toy_frame))
     scores = forecaster.evaluate(toy_frame, detail=True)
     assert scores[["MASE", "WQL"]].iloc[0].notna().all()
+
+
+@families
+def test_adapted_models_show_the_steps_that_they_look_at(family: str) -> None:
+    described = {"context_length": 20, "levels": ()}
+    batch = Batch(torch.randn(1, 20, 1), time=3600 * torch.arange(24)[None])
+    layers = attention_layers(built(family, toy_task(20, 4, 1), attention="standard", **described), batch)
+    last = pd.Timestamp(3600 * 19, unit="s")
+    for layer in layers:
+        np.testing.assert_allclose(layer.weights.sum(-1), 1, rtol=1e-5)
+        stamps = [end for end in layer.keys if isinstance(end, pd.Timestamp)]
+        assert stamps == sorted(stamps)
+        assert last in stamps
+        # of Chronos-2 patches of the horizon too
+        assert (stamps[-1] > last) == (family == "chronos2")
+    assert {layer.token for layer in layers} == {"step" if family == "t5" else "patch"}
+    with pytest.raises(UserError, match=f"attention of tiny-{family} is that of its own library, .* --attention stand"):
+        attention_layers(built(family, toy_task(20, 4, 1), **described), batch)
+
+
+@pytest.mark.parametrize("quantiles", [(), (0.1, 0.5, 0.9)])
+def test_sample_paths_of_t5_are_those_of_its_pipeline(quantiles: tuple[float, ...]) -> None:
+    stamps = pd.date_range("2024", periods=60, freq="D")
+    rows = {name: 40 + np.random.default_rng(number).standard_normal(60).cumsum() for number, name in enumerate("ab")}
+    frame = pd.concat(pd.DataFrame({"unique_id": name, "ds": stamps, "y": y}) for name, y in rows.items())
+    options: Any = {"context_length": 30, "prediction_length": 5, "accelerator": "cpu", "quantiles": quantiles}
+    made = Forecaster({"kind": "chronos", "weights": weights_of("t5")}, **options)
+    found = made.sample(frame, num_samples=7, seed=3)
+    pipeline = open_pipeline(weights_of("t5"), dtype="float32")
+    for name, y in rows.items():
+        torch.manual_seed(3)
+        expected = pipeline.predict(torch.tensor(y[-30:], dtype=torch.float32), prediction_length=5, num_samples=7)[0]
+        paths = found[found["unique_id"] == name]["y"].to_numpy().reshape(7, 5)
+        np.testing.assert_allclose(paths, expected, rtol=1e-4, atol=1e-3)

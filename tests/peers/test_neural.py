@@ -42,7 +42,7 @@ def test_it_is_trained_as_networks_of_our_own_are(tmp_path: Path) -> None:
     how = training({"max_steps": 40, "precision": "bf16-true"}, learning_rate=0.25, loss="huber", selection="mae")
     note = noted(tmp_path, data, how)
     assert {name: note[name] for name in ("h", "input_size", "random_seed")} == {
-        **{"h": T, "input_size": L, "random_seed": 5},
+        **{"h": T, "input_size": L, "random_seed": 5}
     }
     assert (note["max_steps"], note["early_stop_patience_steps"]) == (40, -1)
     assert (note["loss"], note["valid_loss"], note["learning_rate"]) == ("HuberLoss", "MAE", 0.25)
@@ -118,11 +118,7 @@ def test_quantiles_that_cross_are_sorted() -> None:
     [
         ({}, {"mup": True}, "mup has no effect on neuralforecast_Level: leave it out"),
         ({}, {"compile_mode": "default"}, "compile_mode has no effect on neuralforecast_Level: leave it out"),
-        (
-            {"max_time": "00:00:01:00"},
-            {},
-            "neuralforecast_Level is trained for so many steps: give max_steps or .*",
-        ),
+        ({"max_time": "00:00:01:00"}, {}, "neuralforecast_Level is trained for so many steps: give max_steps or .*"),
         (
             {},
             {"loss": "frequency"},

@@ -126,9 +126,7 @@ def toy(folder: Path, search: Mapping[str, Any] = SEARCH, *, gate: bool = False,
     trainer: dict[str, Any] = {"max_steps": 2, "val_check_interval": 1, "accelerator": "cpu"}
     if gate:
         (folder / "gate").touch()
-        trainer["callbacks"] = [
-            {"class_path": "tests.tuning.cases.Gate", "init_args": {"path": str(folder / "gate")}},
-        ]
+        trainer["callbacks"] = [{"class_path": "tests.tuning.cases.Gate", "init_args": {"path": str(folder / "gate")}}]
     config = {
         "seed_everything": 1,
         "data": {

@@ -134,11 +134,7 @@ def test_four_processes_one_killed(server: Server, tmp_path: Path) -> None:
     assert len(finished) == 8
     assert again in finished
     reasons = {reason(trial) for trial in trials if trial.state == TrialState.FAIL}
-    assert reasons <= {
-        "its process died",
-        "another process ran the last one",
-        "another process repeats the same one",
-    }
+    assert reasons <= {"its process died", "another process ran the last one", "another process repeats the same one"}
     assert "RUNNING" not in states(trials)
     # what waits was queued by two processes at once, or is what a surplus trial would have taken
     assert all(retries(trial) for trial in trials if trial.state == TrialState.WAITING)

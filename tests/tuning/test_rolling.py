@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,20 +48,6 @@ def test_a_fold_is_scaled_and_cut_by_its_own_rows(toy_csv: Path, toy_frame: pd.D
     assert len(first.windows("val")) == 60 - 6 + 1
     with pytest.raises(UserError, match="the test part of the data has no rows"):
         first.windows("test")
-
-
-def test_no_test_row_is_read_for_anything(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
-    other = toy_frame.copy()
-    other.iloc[480:] = np.random.default_rng(1).normal(1e6, 1e6, (120, 2))
-    batches = []
-    for name, frame in (("a.csv", toy_frame), ("b.csv", other)):
-        frame.to_csv(tmp_path / name)
-        data = fold_of(tmp_path / name)
-        assert data.task is not None
-        parts = [data.windows(part).__getitems__(list(range(len(data.windows(part))))) for part in ("train", "val")]
-        batches.append((data.scaler.mean, data.scaler.scale, *[x for part in parts for x in (part.past, part.target)]))
-    for one, same in zip(*batches, strict=True):
-        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(same), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("more", [[], ["--cv", "2"]])

@@ -94,8 +94,7 @@ def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkey
         assert row["error"] == scored(made.base(), {"model.backbone": "ridge", **values})
 
 
-@pytest.mark.parametrize("more", [[], ["--cv", "2"]])
-def test_members_and_weights_of_an_ensemble(more: list[str], tmp_path: Path) -> None:
+def test_members_and_weights_of_an_ensemble(tmp_path: Path) -> None:
     backbone = {"kind": "ensemble", "members": ["ridge", NETWORK], "weights": [1, 1]}
     parameters = {
         "model.backbone.members.0.alpha": [1.0, 1e3],
@@ -105,46 +104,19 @@ def test_members_and_weights_of_an_ensemble(more: list[str], tmp_path: Path) -> 
         "model.backbone.weights": {"type": "categorical", "choices": {"even": [1, 1], "linear": [3, 1]}},
     }
     made = toy(tmp_path, {"parameters": parameters}, backbone=backbone)
-    assert made.tune("--trials", "4", *more) == 0
+    assert made.tune("--trials", "4") == 0
     found = table(tmp_path)
     assert found.state.tolist() == ["complete"] * 4
     assert found["model.backbone.weights"].nunique() == 2
     sizes = found.set_index("model.backbone.members.1.d_model").parameters
     assert sizes[[8]].max() < sizes[[16]].min()
-    if not more:
-        row = found.to_dict("records")[3]
-        weights = {"even": [1, 1], "linear": [3, 1]}[row["model.backbone.weights"]]
-        values = {name: row[name] for name in parameters if name != "model.backbone.weights"}
-        for name in ("d_model", "context_length"):
-            values[f"model.backbone.members.1.{name}"] = int(values[f"model.backbone.members.1.{name}"])
-        assert row["error"] == scored(made.base(), {**values, "model.backbone.weights": weights})
-    # no step of a member prunes an ensemble
-    assert all(list(trial.intermediate_values) == ([0, 1] if more else []) for trial in made.trials())
-
-
-def test_the_kind_of_a_member(tmp_path: Path) -> None:
-    kind = "model.backbone.members.1.kind"
-    parameters = {
-        kind: ["ridge", "patchtst"],
-        "model.backbone.members.1.patch_len": {"type": "categorical", "choices": [8], "when": {kind: "patchtst"}},
-        "model.backbone.members.1.attention.kind": {
-            "type": "categorical",
-            "choices": ["swa"],
-            "when": {kind: "patchtst"},
-        },
-        "model.backbone.members.1.alpha": {"type": "categorical", "choices": [7.0], "when": {kind: "ridge"}},
-    }
-    backbone = {"kind": "ensemble", "members": ["persistence", "persistence"]}
-    made = toy(tmp_path, {"sampler": "grid", "parameters": parameters}, backbone=backbone)
-    assert made.tune() == 0
-    found = table(tmp_path).set_index(kind)
-    assert found.state.to_dict() == {"ridge": "complete", "patchtst": "complete"}
-    search = made.search({"sampler": "grid", "parameters": parameters})
-    members = [search.experiment(made.base(), trial.params).model["backbone"]["members"] for trial in made.trials()]
-    assert [one[0] for one in members] == [{"kind": "persistence"}] * 2
-    assert members[0][1] == {"kind": "ridge", "alpha": 7.0, "context_length": None, "select": "validation"}
-    assert (members[1][1]["kind"], members[1][1]["patch_len"]) == ("patchtst", 8)
-    assert members[1][1]["attention"]["kind"] == "swa"
+    row = found.to_dict("records")[3]
+    weights = {"even": [1, 1], "linear": [3, 1]}[row["model.backbone.weights"]]
+    values = {name: row[name] for name in parameters if name != "model.backbone.weights"}
+    for name in ("d_model", "context_length"):
+        values[f"model.backbone.members.1.{name}"] = int(values[f"model.backbone.members.1.{name}"])
+    assert row["error"] == scored(made.base(), {**values, "model.backbone.weights": weights})
+    assert not any(trial.intermediate_values for trial in made.trials()), "no step of a member prunes an ensemble"
 
 
 def test_another_loss_is_compared_by_the_error_of_the_base(tmp_path: Path) -> None:
@@ -169,25 +141,16 @@ def test_quantiles_are_compared_by_their_crps(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"model.quantiles": [[0.5]]}, "model.quantiles decides what is scored"),
         ({"model.selection": ["mse", "mae"]}, "model.selection decides what is scored"),
         ({"model": [{"quantiles": [0.5]}]}, "model decides what is scored"),
         ({"trainer": [{"limit_val_batches": 1}]}, "trainer decides what is scored"),
-        ({"data": ["CSVDataModule"]}, "data decides what is scored"),
-        ({"data.scaling": ["series"]}, "data.init_args.scaling decides what is scored"),
         ({"data.val_windows": [3]}, "data.init_args.val_windows decides what is scored"),
-        (
-            {"trainer.devices": [1, 2]},
-            "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run",
-        ),
+        ({"trainer.devices": [1, 2]}, "devices cannot be 2: a trial runs on one device: .* must be 1, not 2; run"),
         (
             {"model.backbone.kind": ["ridge", "ridje"]},
             "kind cannot be 'ridje': unknown predictor 'ridje' .did you mean ridge..; valid: ",
         ),
-        (
-            {"model.backbone.members.2.kind": ["ridge"]},
-            "members is a list of 2, so there is no .*members.2$",
-        ),
+        ({"model.backbone.members.2.kind": ["ridge"]}, "members is a list of 2, so there is no .*members.2$"),
         (
             {"model.backbone.members.0.alfa": [1.0]},
             "cannot be 1.0: member ridge of the ensemble has no argument 'alfa'",
@@ -196,14 +159,8 @@ def test_quantiles_are_compared_by_their_crps(tmp_path: Path, capsys: pytest.Cap
             {"model.backbone.members.0.context_length": [24, 900]},
             "context_length cannot be 900: ridge has a context_length of its own: context_length 900",
         ),
-        (
-            {"model.backbone.weights": [[1, 1], [1]]},
-            "cannot be .*weights must be as many as the members, 2, not 1",
-        ),
-        (
-            {"trainer.accumulate_grad_batches": [1, 2]},
-            "cannot be 2: val_check_interval 1 must be a multiple of ",
-        ),
+        ({"model.backbone.weights": [[1, 1], [1]]}, "cannot be .*weights must be as many as the members, 2, not 1"),
+        ({"trainer.accumulate_grad_batches": [1, 2]}, "cannot be 2: val_check_interval 1 must be a multiple of "),
         ({"model.learning_rate": [0.1, -1.0]}, "cannot be -1.0: learning_rate must be above 0"),
         ({"model.loss": ["mse", "pinball"]}, "cannot be 'pinball': loss pinball needs quantiles"),
     ],
@@ -231,7 +188,6 @@ def test_values_inside_what_a_configuration_leaves_out() -> None:
     assert with_values({}, {"model.backbone.num_layers": 3}) == {"model": {"backbone": {**default, "num_layers": 3}}}
     assert default == DEFAULT_BACKBONE, "it was copied before it was changed"
     switched = with_values(
-        {"model": {"backbone": "ridge"}},
-        {"model.backbone.kind": "transformer", "model.backbone.attention.kind": "swa"},
+        {"model": {"backbone": "ridge"}}, {"model.backbone.kind": "transformer", "model.backbone.attention.kind": "swa"}
     )
     assert switched["model"]["backbone"] == {"kind": "transformer", "attention": {"kind": "swa"}}

@@ -88,14 +88,6 @@ def test_flops_that_cannot_be_counted_here(tmp_path: Path, monkeypatch: pytest.M
     assert trial.user_attrs["reason"] == "refused: this attention runs on CUDA only"
 
 
-def test_a_trial_is_repeated_exactly(tmp_path: Path) -> None:
-    made = toy(tmp_path)
-    assert asked(RATE, made)[1] == asked(RATE, made)[1]
-    other, _ = asked({"parameters": {"seed_everything": [2]}}, made)
-    assert other.user_attrs["seed"] == 2
-    assert other.value != asked(RATE, made)[0].value
-
-
 def test_folds_are_averaged_and_reported_one_by_one(tmp_path: Path) -> None:
     trial, values = asked(RATE, toy(tmp_path), folds=3)
     errors = trial.user_attrs["errors"]

@@ -1,13 +1,9 @@
-"""Pretrained Chronos models with another attention.
+"""Pretrained Chronos models (T5, Bolt, 2), with their own attention or another; needs the extra `chronos`.
 
-`adapt` takes a pipeline of chronos-forecasting (Chronos-T5, Chronos-Bolt, Chronos-2) or the name or folder of one, and
-gives a copy in which the attention of the layers asked for is another kind, with as much of the trained weights as the
-kind can hold. Needs the extra `chronos`, but for forecasts by a shipped model as it is.
-
-In the order of their imports: `bolt`, Chronos-Bolt from layers of this package; `open_models` and `families`, forecasts
-and what differs between T5, Bolt and 2; `opening`, weights by their name; `swapped_attention` and `extra_classes`, what
-replaces their attention; `conversions` and `calibration` of the weights; `adapted`, the adapted model and its folder;
-`chronos_network` and `chronos_predictor`, which forecast with it and train it.
+Forecasts by a shipped model as it is need no extra. In the order of their imports: `bolt`, the network of Chronos-Bolt
+from layers of this package; `open_models` and `families`, forecasts and training of the three families; `opening`,
+weights by their name; `swapped_attention`, what replaces their attention; `conversions` of the weights; `adapted`, the
+adapted model, its calibration and its folder; `chronos_predictor`, which forecasts with it and trains it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Chronos models with swapped attention: made by `adapt`, calibrated, counted, and kept in a folder.
 
-The folder holds JSON that records the swap, and safetensors; nothing in it runs code. A plain loader of Chronos or
+Calibration: swapped attentions learn to give the originals' outputs, from the originals' own inputs on series. The
+folder holds JSON that records the swap, and safetensors; nothing in it runs code. A plain loader of Chronos or
 transformers cannot open it: its `config.json` names a type of model that they do not know.
 """
 
@@ -12,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,22 +22,26 @@ import pandas as pd
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
-from torch import nn
+from torch import Tensor, nn
 
 from tsattn.attention import attention_per_layer
 from tsattn.attention.cost import closed_form
-from tsattn.checks import folder_path
-from tsattn.chronos.calibration import calibrated, errors_of, input_moments
-from tsattn.chronos.conversions import CONVERSIONS, convert_weights
-from tsattn.chronos.families import FAMILIES, IMPLEMENTATIONS, ChronosFamily, family_of
+from tsattn.checks import folder_path, positive_number, whole_number
+from tsattn.chronos.conversions import CONVERSIONS, InputMoments, convert_weights
+from tsattn.chronos.families import FAMILIES, IMPLEMENTATIONS, AttentionSite, ChronosFamily, family_of
 from tsattn.chronos.opening import RECORD, NamedWeights, check_extra, open_pipeline
-from tsattn.chronos.swapped_attention import Surroundings, SwappedAttention, build_swapped
+from tsattn.chronos.swapped_attention import Surroundings, SwappedAttention, build_swapped, mark_adapted, real_keys
 from tsattn.data.files import first_line
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
-__all__ = ["AdaptedChronos", "Swap", "adapt", "add_biases", "load_adapted", "open_weights", "rebuilt"]
+__all__ = ["HELD_OUT", "AdaptedChronos", "ContextWindows", "Swap", "adapt", "add_biases", "input_moments"]
+__all__ += ["load_adapted", "open_weights", "rebuilt"]
+
+HELD_OUT = 5  # one series in so many, or the last part of so many of each series
+_HELD_OUT_WINDOWS = 64
+_MOMENT_WINDOWS, _BATCH = 256, 32
 
 FORMAT = "tsattn adapted chronos 1"
 WEIGHTS = "adapted.safetensors"
@@ -66,7 +72,7 @@ class AdaptedChronos:
             all scores for `project`, of those of the farthest pairs for `mlr`.
     """
 
-    def __init__(self, pipeline: Any, swaps: Mapping[str, Swap], original: Any | None = None) -> None:
+    def __init__(self, pipeline: Any, swaps: Mapping[str, Swap], original: Any = None) -> None:
         implementation = pipeline.inner_model.config._attn_implementation
         if implementation not in IMPLEMENTATIONS:
             raise UserError(
@@ -80,14 +86,10 @@ class AdaptedChronos:
         self.sites = [site for site in self.family.sites() if site.name in self.swaps]
         self.swapped: dict[str, SwappedAttention] = {}
         self.score_errors: dict[str, list[float]] = {}
-        if self.swaps:
-            self._swap()
-
-    def _swap(self) -> None:
-        from tsattn.chronos.extra_classes import mark_adapted
-
+        if not self.swaps:
+            return
         layout = copy.copy(self.family.longest)
-        mark_adapted(self.model, layout)
+        mark_adapted(self.model, self.family, layout)
         self.pipeline.fit = _refuse_fit
         for site in self.sites:
             swap = self.swaps[site.name]
@@ -138,8 +140,38 @@ class AdaptedChronos:
             )
         if self.original is None:
             raise UserError("calibration needs the original, which a folder of an adapted model does not hold")
+        steps, batch_size = whole_number("steps", steps), whole_number("batch_size", batch_size)
+        rate = positive_number("learning_rate", learning_rate)
         original = family_of(self.original)
-        return calibrated(original, self.swapped, data, steps, batch_size, learning_rate, seed, held_out)
+        training = ContextWindows.of(data, original, self.sites)
+        if held_out is None:
+            training, checked = training.split()
+        else:
+            checked = ContextWindows.of(held_out, original, self.sites)
+        generator = torch.Generator().manual_seed(seed)
+        check, students = self._checked_calls(checked, seed), self._students()
+        before = _errors(students, check)
+        weights = [weight for student in students.values() for weight in student.attention.parameters()]
+        for weight in weights:
+            weight.requires_grad_(True)
+        optimizer = torch.optim.Adam([{"params": [weight], "lr": rate * _size(weight)} for weight in weights])
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min(1, 10 * (step + 1) / steps) * (1 + math.cos(math.pi * step / steps)) / 2
+        )
+        for _ in range(steps):
+            calls = attention_calls(original, self.sites, training.draw(batch_size, generator))
+            optimizer.zero_grad(set_to_none=True)
+            with torch.enable_grad():
+                loss = torch.stack([_loss(students[name], call) for name, call in calls.items()]).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+        after = _errors(students, check)
+        for name, module in self.swapped.items():
+            if after[name] < before[name]:
+                module.attention.load_state_dict(students[name].attention.state_dict())
+        rows = [(name, before[name], min(before[name], after[name])) for name in self.swapped]
+        return pd.DataFrame(rows, columns=["layer", "before", "after"])
 
     def output_errors(self, data: Any, *, seed: int = 0) -> pd.Series:
         """The relative error of the outputs of each swapped attention on windows of `data`, by layer.
@@ -147,7 +179,20 @@ class AdaptedChronos:
         Raises:
             UserError: for a model that was loaded without its original.
         """
-        return errors_of(family_of(self.restore()), self.swapped, data, seed)
+        windows = ContextWindows.of(data, family_of(self.restore()), self.sites)
+        return pd.Series(_errors(self._students(), self._checked_calls(windows, seed)), name="error")
+
+    def _checked_calls(self, windows: ContextWindows, seed: int) -> dict[str, AttentionCall]:
+        drawn = windows.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed))
+        return attention_calls(family_of(self.original), self.sites, drawn)
+
+    def _students(self) -> dict[str, SwappedAttention]:
+        """Copies of the swapped attentions in float32, for the tokens that the original is given."""
+        students = {name: copy.deepcopy(module).float().eval() for name, module in self.swapped.items()}
+        for student in students.values():
+            if student.layout is not None:
+                student.layout.special_tokens = self.family.special_tokens
+        return students
 
     def cost(self) -> pd.DataFrame:
         """Count the cost of each swapped attention in closed form, over the most tokens that it sees.
@@ -171,20 +216,20 @@ class AdaptedChronos:
                 cost = closed_form(attention, tokens)
                 parameters, flops = cost.score_params, cost.score_flops + 2 * heads * width * (keys**2 - tokens**2)
             original = 2 * heads * attention.head_dim * queries * keys
-            is_known = site.stack != "group"
-            rows.append(
-                {
-                    "layer": site.name,
-                    "tokens": keys if is_known else math.nan,
-                    "components": width,
-                    "original_components": attention.head_dim,
-                    "score_parameters": parameters,
-                    "score_flops": flops if is_known else math.nan,
-                    "original_flops": original if is_known else math.nan,
-                    "share": flops / original,
-                }
+            counted: tuple[float, ...] = (
+                keys,
+                width,
+                attention.head_dim,
+                parameters,
+                flops,
+                original,
+                flops / original,
             )
-        return pd.DataFrame(rows)
+            if site.stack == "group":
+                counted = (math.nan, *counted[1:4], math.nan, math.nan, counted[-1])
+            rows.append((site.name, *counted))
+        columns = ["layer", "tokens", "components", "original_components", "score_parameters", "score_flops"]
+        return pd.DataFrame(rows, columns=[*columns, "original_flops", "share"])
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it."""
@@ -327,8 +372,6 @@ def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
     """
     check_extra()
     family: type[ChronosFamily] = FAMILIES[record["family"]]
-    if record["attention_implementation"] not in IMPLEMENTATIONS:  # transformers downloads some, and runs them
-        raise ValueError(f"{shown(record['attention_implementation'])} is no attention_implementation")
     with torch.random.fork_rng():
         pipeline = family.unloaded(record["config"], record["attention_implementation"])
         if record["generation_config"] is not None:
@@ -353,12 +396,11 @@ def add_biases(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
-    """In the place of `Chronos2Pipeline.fit`, which would train a model without the swap."""
+    # in the place of `Chronos2Pipeline.fit`, which would train a model without the swap
     raise UserError("an adapted model is not trained by its pipeline's own fit, which knows nothing of its attention")
 
 
 def _fill(model: nn.Module, file: Path) -> None:
-    """Give a model the weights in a file, each in the type that it was saved in."""
     with safe_open(str(file), framework="pt") as saved:
         names = [*saved.keys()]
         add_biases(model, names)
@@ -367,3 +409,133 @@ def _fill(model: nn.Module, file: Path) -> None:
             own = getattr(model.get_submodule(parent), last)
             own.data = own.data.to(saved.get_tensor(name).dtype)
     load_model(model, str(file), strict=True)
+
+
+@dataclass(frozen=True)
+class ContextWindows:
+    """Windows of series `(length,)`, at most `length` values each, by the first and last end that may be drawn."""
+
+    series: tuple[Tensor, ...]
+    ends: tuple[tuple[int, int], ...]
+    length: int
+
+    @classmethod
+    def of(cls, data: Any, family: ChronosFamily, sites: Sequence[AttentionSite]) -> ContextWindows:
+        """Take all windows of `data`, a list of series, of a context and the future if the sites read it.
+
+        Raises:
+            UserError: for anything else, and series without a value.
+        """
+        rows = list(data) if isinstance(data, Sequence | Tensor) or hasattr(data, "__array__") else []
+        try:
+            series = tuple(torch.as_tensor(row, dtype=torch.float32).cpu() for row in rows)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UserError("data must be a list of series, each a row of numbers") from error
+        if not series or any(row.dim() != 1 or not torch.isfinite(row).any() for row in series):
+            raise UserError("data must be a list of series, each a row of numbers of which one at least is not missing")
+        length = family.context_length + (family.steps_at_once if family.reads_future(sites) else 0)
+        return cls(series, tuple((min(length, len(row)), len(row)) for row in series), length)
+
+    def split(self) -> tuple[ContextWindows, ContextWindows]:
+        """Windows to learn from, and others: of every fifth series; of fewer series, ends in their last fifth."""
+        both = [*zip(self.series, self.ends, strict=True)]
+        if len(both) >= HELD_OUT:
+            held = both[HELD_OUT - 1 :: HELD_OUT]
+            learned = [one for at, one in enumerate(both) if at % HELD_OUT != HELD_OUT - 1]
+        else:
+            border = [last - max(1, (last - first) // HELD_OUT) for first, last in self.ends]
+            parts = [*zip(both, border, strict=True)]
+            learned = [(row, (min(first, at), max(at, 1))) for (row, (first, _)), at in parts]
+            held = [(row, (min(at + 1, last), last)) for (row, (_, last)), at in parts]
+        early, late = (
+            ContextWindows(tuple(row for row, _ in part), tuple(ends for _, ends in part), self.length)
+            for part in (learned, held)
+        )
+        return early, late
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """`count` windows, every series alike: `(count, length)`, NaN in front of shorter ones."""
+        windows = torch.full((count, min(self.length, max(last for _, last in self.ends))), torch.nan)
+        for window, at in zip(windows, torch.randint(len(self.series), (count,), generator=generator), strict=True):
+            first, last = self.ends[int(at)]
+            end = int(torch.randint(first, last + 1, (), generator=generator))
+            values = self.series[int(at)][max(0, end - len(window)) : end]
+            window[len(window) - len(values) :] = values
+        return windows
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """A call of an attention: tokens `(B, N, D)`, other arguments, output `(B, N, D)` and real tokens `(B, N)`."""
+
+    tokens: Tensor
+    others: dict[str, Any]
+    output: Tensor
+    real: Tensor
+
+
+@torch.no_grad()
+def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windows: Tensor) -> dict[str, AttentionCall]:
+    """Record the call of the attention at each site, by its name, in float32, on windows `(B, length)`."""
+    calls: dict[str, AttentionCall] = {}
+
+    def exact(value: Any) -> Any:
+        return value.float() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    def record(site: AttentionSite, _: Any, args: tuple[Any, ...], others: dict[str, Any], output: Any) -> None:
+        tokens = exact(args[0])
+        real = real_keys(others.get("mask")) if site.stack == "encoder" else None
+        if real is None:
+            real = torch.ones(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+        left_out = ("past_key_values", "output_attentions")
+        kept = {name: exact(value) for name, value in others.items() if name not in left_out}
+        calls[site.name] = AttentionCall(tokens, kept, exact(output[0]), real.expand(tokens.shape[:2]))
+
+    model = family.network
+    was_training = model.training
+    hooks = [
+        model.get_submodule(site.path).register_forward_hook(partial(record, site), with_kwargs=True) for site in sites
+    ]
+    try:
+        model.eval()
+        family.run(windows, family.reads_future(sites))
+    finally:
+        model.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return calls
+
+
+def input_moments(
+    family: ChronosFamily, sites: Sequence[AttentionSite], data: Any, seed: int
+) -> dict[str, InputMoments]:
+    """The moments of the tokens at each site, over windows drawn from the data; special tokens are left out."""
+    windows = ContextWindows.of(data, family, sites)
+    generator = torch.Generator().manual_seed(seed)
+    sums: dict[str, list[Tensor]] = {}
+    for _ in range(_MOMENT_WINDOWS // _BATCH):
+        for name, call in attention_calls(family, sites, windows.draw(_BATCH, generator)).items():
+            real = call.real
+            if name.startswith("encoder"):
+                real = real[:, : real.shape[1] - family.special_tokens]
+            x = call.tokens[:, : real.shape[1]][real].double()
+            parts = [x.T @ x, x.sum(0), torch.tensor(len(x), dtype=torch.float64, device=x.device)]
+            sums[name] = [old + new for old, new in zip(sums[name], parts, strict=True)] if name in sums else parts
+    return {name: InputMoments(second / count, total / count) for name, (second, total, count) in sums.items()}
+
+
+def _loss(student: SwappedAttention, call: AttentionCall) -> Tensor:
+    """The squared error of the output over real tokens, as a share of the original's square."""
+    found = student(call.tokens, **call.others)[0]
+    error, whole = (found - call.output)[call.real].square().sum(), call.output[call.real].square().sum()
+    share: Tensor = error / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+    return share
+
+
+@torch.no_grad()
+def _errors(students: Mapping[str, SwappedAttention], calls: Mapping[str, AttentionCall]) -> dict[str, float]:
+    return {name: float(_loss(students[name], call).sqrt()) for name, call in calls.items()}
+
+
+def _size(weight: nn.Parameter) -> float:
+    return float(weight.detach().square().mean().sqrt()) or 1e-3

@@ -56,7 +56,7 @@ def convert_weights(
 ) -> Tensor | None:
     """Give the attention in the place of an original the weights of a conversion.
 
-    `moments` are of the tokens there; None takes them as white noise. `seed` is of fits of several levels.
+    `moments` are of the tokens there; None takes them as white noise.
 
     Returns:
         `(H,)` the errors of scores as a share of these, see `AdaptedChronos.score_errors`; None if every pair is scored
@@ -74,10 +74,8 @@ def convert_weights(
         return _project(around, swapped, seed)
     query, key = _heads(around)
     width, place = query.shape[-1], query.device
-    second, mean = torch.eye(width).double(), torch.zeros(width).double()
-    if moments is not None:
-        second, mean = moments.second, moments.mean
-    known = InputMoments(second.to(place), mean.to(place))
+    known = moments or InputMoments(torch.eye(width).double(), torch.zeros(width).double())
+    known = InputMoments(known.second.to(place), known.mean.to(place))
     if convert == "rotate" and not (isinstance(attention, MLRAttention) and isinstance(projection, LowRankProjection)):
         raise UserError("rotate is for mlr, whose far pairs keep the first components: copy, project or fresh")
     if isinstance(projection, NoProjection):
@@ -133,8 +131,7 @@ def _far_errors(around: Surroundings, swapped: SwappedAttention, known: InputMom
     if isinstance(attention.rotary, PairRotation):
         lost = _pair_energies(around, *_heads(around), known).gather(1, attention.rotary.order)
         return _share_of(lost[:, kept // 2 :].sum(-1), lost.sum(-1)).sqrt()
-    weights = (projection.query.weight, projection.key.weight)
-    query, key = (rearrange(w.detach().double(), "(H r) D -> H r D", H=around.num_heads) for w in weights)
+    query, key = _by_head(around, projection.query, projection.key)
     squares = (query @ known.second @ query.mT) * (key @ known.covariance @ key.mT)
     return _share_of(squares[:, kept:, kept:].sum((1, 2)), squares.sum((1, 2))).clamp(min=0).sqrt()
 
@@ -196,7 +193,7 @@ def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
         form = query.mT @ key
         norm = torch.linalg.matrix_norm(form)
         return form, torch.zeros_like(norm), norm
-    half = around.head_dim // 2
+    half = query.shape[1] // 2
     angles, share = _angles(around, around.layout.context_tokens, half, query.device)
     # sines cancel over distances of both signs
     cosines = (share[:, None] * angles.cos()).sum(0).repeat(2)
@@ -214,9 +211,11 @@ def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:
-    """The original's queries and keys of each head, `(H, r, D)` in float64."""
-    weights = (around.original.q.weight, around.original.k.weight)
-    query, key = (rearrange(w.detach().double(), "(H r) D -> H r D", H=around.num_heads) for w in weights)
+    return _by_head(around, around.original.q, around.original.k)
+
+
+def _by_head(around: Surroundings, *maps: nn.Linear) -> tuple[Tensor, Tensor]:
+    query, key = (rearrange(one.weight.detach().double(), "(H r) D -> H r D", H=around.num_heads) for one in maps)
     return query, key
 
 

@@ -75,8 +75,8 @@ class AttentionSite:
 class TokenLayout:
     """The tokens of an encoder: of a context, then special ones (end of sequence, REG, patches of the future).
 
-    A context has a place for every step or patch, also missing ones, and ends at place `context_tokens - 1` at any
-    length. Special tokens, so many in the present call, see and are seen by everything.
+    A context ends at place `context_tokens - 1` at any length. Special tokens, so many in the present call, see and are
+    seen by everything.
     """
 
     context_tokens: int
@@ -86,9 +86,8 @@ class TokenLayout:
         """The arguments `positions (S,)` and `global_tokens (S,)` of an attention to `length` tokens."""
         first = self.context_tokens - (length - self.special_tokens)
         positions = torch.arange(first, first + length, device=device)
-        if not self.special_tokens:
-            return {"positions": positions}
-        return {"positions": positions, "global_tokens": positions >= self.context_tokens}
+        special = {"global_tokens": positions >= self.context_tokens} if self.special_tokens else {}
+        return {"positions": positions, **special}
 
 
 class ChronosFamily(OpenModel):
@@ -127,7 +126,7 @@ class ChronosFamily(OpenModel):
 
     @classmethod
     def model_class(cls) -> Any:
-        """The class of the models, of transformers or chronos-forecasting."""
+        """Import the class of the models."""
         return descriptions.imported(cls.model_path)
 
     @classmethod
@@ -137,11 +136,7 @@ class ChronosFamily(OpenModel):
 
     @classmethod
     def unloaded(cls, config: dict[str, Any], implementation: str) -> Any:
-        """Build a pipeline from a configuration; its weights are still to be filled in.
-
-        Raises:
-            ValueError: if the configuration names an implementation that transformers would download and run.
-        """
+        """Build a pipeline from a configuration, see `check_implementations`; its weights are still to be filled in."""
         model = cls.model_class()
         made = model.config_class.from_dict(dict(config), attn_implementation=implementation)
         check_implementations(made)
@@ -174,15 +169,11 @@ class ChronosFamily(OpenModel):
         Raises:
             UserError: for a layer that is not there or named twice, none, or anything else.
         """
-        sites = self.sites()
-        stacks = [*self.attentions]
-        if where == "all":
-            return [site for site in sites if site.is_over_time]
-        if isinstance(where, str) and where in stacks:
-            return [site for site in sites if site.stack == where]
+        by_name, stacks = {site.name: site for site in self.sites()}, [*self.attentions]
+        if isinstance(where, str) and where in (*stacks, "all"):
+            return [site for site in by_name.values() if (site.is_over_time if where == "all" else site.stack == where)]
         if isinstance(where, str) or not isinstance(where, Sequence) or not where:
             raise UserError(f"where must be one of {one_of([*stacks, 'all'])} or a list of layers, not {where!r}")
-        by_name = {site.name: site for site in sites}
         names = [f"encoder.{layer}" if is_whole_number(layer) else str(layer) for layer in where]
         for name in names:
             if name not in by_name:
@@ -200,16 +191,15 @@ class ChronosFamily(OpenModel):
         layout = next((one for one in layouts if isinstance(one, TokenLayout)), None)
         if layout is None or count <= layout.special_tokens:
             return None
-        context = count - layout.special_tokens
-        ends = (self.token_steps * place for place in range(1 - context, 1))
+        ends = (self.token_steps * place for place in range(1 - count + layout.special_tokens, 1))
         return [*ends, *self.special_ends(layout.special_tokens)]
 
     def special_ends(self, count: int) -> list[int | str]:
-        """The names or steps of the tokens after the context, see `Backbone.token_ends`."""
+        """Name the tokens after the context, or their steps, see `Backbone.token_ends`."""
         return ["window"] * count
 
     def rows(self, batch: Batch) -> ChannelRows:
-        """Take the series of a batch as the model takes them."""
+        """Take the series of a batch."""
         return ChannelRows.of(batch, self.context_length, covariates=self.takes_covariates, level=self.depends_on_level)
 
     @override
@@ -290,11 +280,11 @@ class T5(ChronosFamily):
 
     @override
     def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
-        paths = self._paths_of(rows, horizon, self.sampling).flatten(0, 1)
+        paths = self._paths_of(rows, horizon, self.sampling)
         at = torch.tensor(levels, dtype=paths.dtype)
         # a row at a time, since torch.quantile takes 2^24 numbers
-        found = torch.stack([torch.quantile(row, at, dim=-1).T for row in paths])
-        return found.reshape(*rows.past.shape[:2], horizon, len(levels))
+        found = torch.stack([torch.quantile(row, at, dim=-1).T for row in paths.flatten(0, 1)])
+        return found.reshape(*paths.shape[:2], horizon, len(levels))
 
     @override
     @torch.no_grad()
@@ -304,18 +294,7 @@ class T5(ChronosFamily):
         return rows.on_batch_scale(self._paths_of(rows, horizon, sampling), batch)
 
     def _paths_of(self, rows: ChannelRows, horizon: int, sampling: Sampling) -> Tensor:
-        """`(B, C, horizon, N)`."""
-        self._warn_of_level(rows)
-
-        def drawn(part: Tensor) -> Tensor:
-            with _SameDraws(sampling, len(part), self.network.device):
-                paths = self.pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths)
-            return paths.transpose(1, 2)  # type: ignore[no-any-return]
-
-        return _in_parts(drawn, rows, self.most_rows)
-
-    def _warn_of_level(self, rows: ChannelRows) -> None:
-        """Warn of contexts whose changes are below the size of a token."""
+        """Draw `(B, C, horizon, N)`, with a warning of contexts whose changes are below the size of a token."""
         centers = self.pipeline.tokenizer.centers
         size = float(centers[1] - centers[0])
         if bool(((rows.spread > 0) & (rows.spread < size * rows.past.abs().nanmean(-1))).any()):
@@ -325,12 +304,18 @@ class T5(ChronosFamily):
                 stacklevel=2,
             )
 
+        def drawn(part: Tensor) -> Tensor:
+            with _SameDraws(sampling, len(part), self.network.device):
+                paths = self.pipeline.predict(part.cpu(), prediction_length=horizon, num_samples=sampling.paths)
+            return paths.transpose(1, 2)  # type: ignore[no-any-return]
+
+        return _in_parts(drawn, rows, self.most_rows)
+
     @override
     def loss(self, batch: Batch) -> Tensor:
         rows, steps = self.rows(batch), self.steps_at_once
-        assert rows.target is not None
         tokenizer, model = self.pipeline.tokenizer, self.network
-        target = rows.target.flatten(0, 1)[:, :steps].cpu()
+        target = rows.targets.flatten(0, 1)[:, :steps].cpu()
         target = F.pad(target, (0, steps - target.shape[1]), value=torch.nan)
         ids, mask, scale = tokenizer.context_input_transform(rows.by_channel.cpu())
         labels, is_label = tokenizer.label_input_transform(target, scale)
@@ -375,8 +360,7 @@ class Bolt(ChronosFamily):
     @override
     def loss(self, batch: Batch) -> Tensor:
         rows = self.rows(batch)
-        assert rows.target is not None
-        target = rows.target.flatten(0, 1)[:, : self.steps_at_once]
+        target = rows.targets.flatten(0, 1)[:, : self.steps_at_once]
         # on the scale of a context without spread a change is some 100,000, beside which nothing else would count
         target = target.masked_fill(is_constant(rows.by_channel), torch.nan)
         loss: Tensor = self.network(context=rows.by_channel, target=target).loss
@@ -427,7 +411,6 @@ class Chronos2(ChronosFamily):
         return torch.stack(list(found))
 
     def _with_covariates(self, rows: ChannelRows, number: int, horizon: int) -> dict[str, Any]:
-        """One window as the pipeline takes it."""
         L, none = rows.past.shape[-1], rows.past[:0]
         known = none if rows.past_covariates is None else rows.past_covariates[number].cpu()
         ahead = none if rows.future_covariates is None else rows.future_covariates[number].cpu()
@@ -439,23 +422,19 @@ class Chronos2(ChronosFamily):
     @override
     def loss(self, batch: Batch) -> Tensor:
         rows, model = self.rows(batch), self.network
-        assert rows.target is not None
-        B, C, L = rows.past.shape
-        T = min(rows.target.shape[-1], self.steps_at_once)
-        contexts, ahead, targets = [rows.past], [rows.past.new_full((B, C, T), torch.nan)], [rows.target[..., :T]]
-        if rows.past_covariates is not None:
-            contexts.append(rows.past_covariates)
-            ahead.append(rows.past.new_full((*rows.past_covariates.shape[:2], T), torch.nan))
-        if rows.future_covariates is not None:
-            contexts.append(rows.future_covariates[..., :L])
-            ahead.append(rows.future_covariates[..., L : L + T])
-        members = sum(part.shape[1] for part in contexts)
-        targets.append(rows.past.new_full((B, members - C, T), torch.nan))
+        (B, C, L), T = rows.past.shape, min(rows.targets.shape[-1], self.steps_at_once)
+        known, ahead = rows.past_covariates, rows.future_covariates
+        contexts = torch.cat([part[..., :L] for part in (rows.past, known, ahead) if part is not None], 1)
+        members = contexts.shape[1]
+        future, target = (contexts.new_full((B, members, T), torch.nan) for _ in range(2))
+        target[:, :C] = rows.targets[..., :T]
+        if ahead is not None:
+            future[:, members - ahead.shape[1] :] = ahead[..., L : L + T]
         loss: Tensor = model(
-            context=torch.cat(contexts, 1).flatten(0, 1),
-            group_ids=torch.arange(B, device=rows.past.device).repeat_interleave(members),
-            future_covariates=torch.cat(ahead, 1).flatten(0, 1),
-            future_target=torch.cat(targets, 1).flatten(0, 1),
+            context=contexts.flatten(0, 1),
+            group_ids=torch.arange(B, device=contexts.device).repeat_interleave(members),
+            future_covariates=future.flatten(0, 1),
+            future_target=target.flatten(0, 1),
             num_output_patches=math.ceil(T / model.chronos_config.output_patch_size),
         ).loss
         return loss
@@ -512,7 +491,6 @@ def family_of(pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> ChronosF
 
 
 def _patches(chronos: Any) -> int:
-    """The most patches of a context, which is padded to whole ones."""
     length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
     return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
 

@@ -57,7 +57,7 @@ class OpenModel(ABC):
         levels: its quantile levels, between which others are interpolated; None for a model that draws paths.
 
     Attributes:
-        token: what a token of its attention is, in one word.
+        token: the word for a token of its attention.
         takes_covariates: whether it reads past and future covariates; no model reads static columns.
         draws_paths: whether it forecasts by paths that it draws.
     """
@@ -95,10 +95,10 @@ class OpenModel(ABC):
 
     def check_levels(self, asked: Sequence[float], name: str) -> None:
         """Refuse levels beyond the outermost of the model `name`."""
-        own = self.levels
-        for level in asked if own is not None else ():
-            if own is not None and not own[0] <= level <= own[-1]:
-                raise UserError(f"{name} forecasts quantiles from {own[0]} to {own[-1]}: {level} lies outside")
+        first, *_, last = self.levels or (0.0, 1.0)
+        for level in asked:
+            if not first <= level <= last:
+                raise UserError(f"{name} forecasts quantiles from {first} to {last}: {level} lies outside")
 
 
 class OwnBolt(OpenModel):
@@ -175,16 +175,16 @@ class ChannelRows:
         if not level:
             # changes alone count: the scale of the batch, but original units from a constant on
             is_flat = is_constant(context)[..., 0]
-            scale = torch.where(
+            sizes = torch.where(
                 is_flat, 1.0 if units is None else units.scale, torch.ones_like(context[..., 0], dtype=EXACT)
             )
-            units = WindowUnits(torch.where(is_flat, -_least(context)[..., 0] * scale, 0.0), scale)
+            units = WindowUnits(torch.where(is_flat, -_least(context)[..., 0] * sizes, 0.0), sizes)
         spread = (_most(context) - _least(context))[..., 0]
         spread = spread if units is None else spread * units.scale
         past = _by_channel(batch.past if units is None else units.restore(batch.past), batch.past_observed).float()
-        target, known, ahead = None, None, None
-        if batch.target is not None:
-            target = batch.target if units is None else units.restore(batch.target)
+        target, known, ahead = batch.target, None, None
+        if target is not None:
+            target = target if units is None else units.restore(target)
             target = _by_channel(target, batch.target_observed).float()
         if covariates and batch.past_covariates is not None:
             known = _by_channel(batch.past_covariates, batch.past_covariates_observed).float()
@@ -193,17 +193,23 @@ class ChannelRows:
         contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
         start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
         if known is not None:
-            scale_of_known = None if batch.units is None else batch.units.past_covariate_scale
-            known = _from_constant(known[..., start:], L - start, scale_of_known)
+            scale = None if batch.units is None else batch.units.past_covariate_scale
+            known = _from_constant(known[..., start:], L - start, scale)
         if ahead is not None:
-            scale_of_ahead = None if batch.units is None else batch.units.future_covariate_scale
-            ahead = _from_constant(ahead[..., start:], L - start, scale_of_ahead)
+            scale = None if batch.units is None else batch.units.future_covariate_scale
+            ahead = _from_constant(ahead[..., start:], L - start, scale)
         return cls(past[..., start:], spread, units, target, known, ahead)
 
     @property
     def by_channel(self) -> Tensor:
         """`(B * C, L)` contexts."""
         return self.past.flatten(0, 1).contiguous()
+
+    @property
+    def targets(self) -> Tensor:
+        """`(B, C, T)`, of windows that have some."""
+        assert self.target is not None
+        return self.target
 
     def on_batch_scale(self, forecast: Tensor, batch: Batch) -> Tensor:
         """Map a forecast `(B, C, T, Q)` of these rows to `(B, T, C, Q)` on the scale of their batch."""
@@ -238,7 +244,6 @@ def first_seen(observed: Tensor) -> int:
 
 
 def _least(context: Tensor) -> Tensor:
-    """`(..., 1)` the least of the values `(..., L)` that are not missing."""
     return context.nan_to_num(nan=torch.inf).amin(-1, keepdim=True)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -35,19 +35,12 @@ _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, Assertio
 
 @dataclass(frozen=True)
 class NamedWeights:
-    """Weights by their name: a shipped name comes first, then the disk, then the hub.
-
-    Attributes:
-        name: as somebody typed it.
-        file: of a `ChronosBolt`, see `tsattn.chronos.bolt.bolt_file`.
-        folder: of a Chronos model, or of an adapted one.
-        revision: the commit, tag or branch of a model on the hub.
-    """
+    """Weights by their name as it was typed: a shipped name comes first, then the disk, then the hub."""
 
     name: str
-    file: Path | None = None
-    folder: Path | None = None
-    revision: str | None = None
+    file: Path | None = None  # of a `ChronosBolt`, see `tsattn.chronos.bolt.bolt_file`
+    folder: Path | None = None  # of a Chronos model, or of an adapted one
+    revision: str | None = None  # the commit, tag or branch of a model on the hub
 
     @classmethod
     def of(cls, weights: Any, revision: str | None = None) -> NamedWeights:
@@ -58,10 +51,8 @@ class NamedWeights:
         """
         if not isinstance(weights, str | PathLike):
             raise UserError(f"a Chronos model is opened by a name or folder, not by {weights!r}")
-        name, file, folder = str(weights), named_file(weights), None
-        if file is None:
-            path = folder_path(weights)
-            folder = path if name and path.is_dir() else None
+        name, file, path = str(weights), named_file(weights), folder_path(weights)
+        folder = path if file is None and name and path.is_dir() else None
         if file is None and folder is None:
             if not isinstance(weights, str) or not _ON_HUB.fullmatch(name) or name.endswith(".safetensors"):
                 shipped = "".join(f"{one}, " for one in shipped_names())
@@ -93,8 +84,8 @@ def open_pipeline(
     """Open the pipeline of a pretrained model from safetensors; no code of the model runs.
 
     Args:
-        name_or_path: a shipped name, ``chronos-tiny``; the path of a ``.safetensors`` file of
-            `tsattn.chronos.bolt.bolt_file`; a folder; or a name on the hub, ``amazon/chronos-bolt-small``.
+        name_or_path: a shipped name, ``chronos-tiny``; the path of a ``.safetensors`` file of a pretrained model; a
+            folder; or a name on the hub, ``amazon/chronos-bolt-small``.
         revision: the commit, tag or branch of a model on the hub; a commit pins the weights.
         device: where to put it.
         dtype: ``auto``, as it was saved, ``float32`` or ``bfloat16``.
@@ -115,18 +106,16 @@ def open_pipeline(
     if named.file is None:
         return _opened(named, device, dtype)
     pipeline = _own_bolt(named.file)
-    pipeline.inner_model.to(device, torch.bfloat16 if dtype == "bfloat16" else torch.float32)
+    pipeline.inner_model.eval().to(device, torch.bfloat16 if dtype == "bfloat16" else torch.float32)
     return pipeline
 
 
 def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
-    """The pipeline of a model of chronos-forecasting."""
     import chronos  # noqa: F401, which tells transformers of its models
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
-    where = named.name if named.folder is None else str(named.folder)
-    pinned = {} if named.revision is None else {"revision": named.revision}
+    where, pinned = str(named.folder or named.name), {"revision": named.revision} if named.revision else {}
     # weights that lack or that fit nothing are for the sentence below, in place of a table and random numbers
     options = {"use_safetensors": True, "ignore_mismatched_sizes": True, "output_loading_info": True, **pinned}
     try:
@@ -139,7 +128,7 @@ def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
     except OSError as error:
         if named.folder is not None:
             raise UserError(f"{where} is no folder of a Chronos model in safetensors: {first_line(error)}") from error
-        at = "" if named.revision is None else f" at revision {named.revision}"
+        at = f" at revision {named.revision}" if named.revision else ""
         raise UserError(
             f"the model {where}{at} is neither a folder, nor in the local cache, nor found on the hub, which may be "
             f"out of reach: {first_line(error)}"
@@ -173,7 +162,6 @@ def _own_bolt(path: Path) -> Any:
     config = bolt_config(given, model.context_length, model.prediction_length, model.quantiles)
     pipeline = Bolt.unloaded(config, "sdpa")
     pipeline.inner_model.load_state_dict(to_chronos_bolt(load_bolt(path).state_dict()))
-    pipeline.inner_model.eval()
     return pipeline
 
 
@@ -182,10 +170,8 @@ def _quiet() -> Iterator[None]:
     """Hide the progress of reading weights and the report on them; downloads still show."""
     from transformers.utils import logging as theirs
 
-    def hidden(make: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        return make(*args, **{**options, "disable": True})
-
-    before, level = theirs.set_tqdm_hook(hidden), theirs.get_verbosity()
+    level = theirs.get_verbosity()
+    before = theirs.set_tqdm_hook(lambda make, args, options: make(*args, **{**options, "disable": True}))
     theirs.set_verbosity(logging.ERROR)
     try:
         yield

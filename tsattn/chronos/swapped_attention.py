@@ -8,7 +8,9 @@ Shape letters as in `tsattn.attention.base`.
 from __future__ import annotations
 
 import copy
-from typing import Any
+import functools
+import inspect
+from typing import Any, NoReturn
 
 import torch
 from einops import rearrange
@@ -16,15 +18,17 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn.attention import Attention, attention_class, build_attention
+from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import FullPattern
 from tsattn.attention.projections import LowRankProjection
-from tsattn.chronos.bolt.t5_layers import distance_buckets, without_biases
+from tsattn.chronos.bolt.bolt_network import distance_buckets, without_biases
 from tsattn.chronos.families import AttentionSite, ChronosFamily, TokenLayout
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
-__all__ = ["PairRotation", "RelativeBias", "Surroundings", "SwappedAttention", "build_swapped", "real_keys"]
+__all__ = ["PairRotation", "RelativeBias", "Surroundings", "SwappedAttention", "build_swapped", "mark_adapted"]
+__all__ += ["real_keys"]
 
 _NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
 
@@ -71,7 +75,7 @@ class SwappedAttention(nn.Module):
 
 
 class SwappedT5Attention(SwappedAttention):
-    """Replaces a self-attention `T5Attention`, whose relative position bias is copied if it owns one."""
+    """Replaces a self-attention `T5Attention`; copies its relative position bias if it owns one."""
 
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool, original: Any) -> None:
         super().__init__(attention, layout, as_original=as_original)
@@ -103,9 +107,7 @@ class SwappedT5Attention(SwappedAttention):
         """The next tokens `x (B, n, D)` of a decoder with its cache: all keys and values if every pair is scored."""
         attention = self.attention
         if type(attention.pattern) is not FullPattern:
-            from tsattn.chronos.extra_classes import own_cache
-
-            out: Tensor = attention(x, cache=own_cache(cache, self.layer, attention, len(x)), bias=bias)
+            out: Tensor = attention(x, cache=_own_cache(cache, self.layer, attention, len(x)), bias=bias)
             return out
         q, k = attention.projection(x, x)
         k, v = cache.update(k, self.values(x), self.layer)
@@ -184,7 +186,7 @@ class RelativeBias(nn.Module):
 class PairRotation(nn.Module):
     """Rotates interleaved pairs of components; the original rotates component p together with p + r/2.
 
-    The conversion chooses the `order (H, r/2)` of the pairs of each head, by their numbers in the original.
+    The conversion chooses the `order (H, r/2)` of the pairs of each head.
     """
 
     order: Tensor
@@ -209,10 +211,7 @@ class PairRotation(nn.Module):
 
 
 def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None:
-    """Merge a bias `(1, H, N, S)` and a mask into one bias, with the numbers of the original's.
-
-    The mask is transformers': bool, true at pairs that are seen, or numbers to add. The bias has the type of `x`.
-    """
+    """Merge a bias `(1, H, N, S)` and a mask of transformers, bool or to add, into one bias of the type of `x`."""
     if mask is None:
         return bias
     if mask.dtype != torch.bool:
@@ -313,7 +312,6 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
 
 
 def _completed(description: Description, around: Surroundings, fresh: bool) -> tuple[str, dict[str, Any]]:
-    """The kind of a description and its arguments, with what the model decides."""
     chosen: dict[str, Any] = {"kind": description} if isinstance(description, str) else dict(description)
     kind: str = chosen.pop("kind")
     known = keyword_arguments(attention_class(kind))
@@ -335,3 +333,112 @@ def _completed(description: Description, around: Surroundings, fresh: bool) -> t
         if chosen.setdefault("align", align) != align:
             raise UserError(f"attention {kind} of a Chronos {around.site.stack} has align={align}: leave it out")
     return kind, chosen
+
+
+class _Adapted:
+    """A model that the plain class must not load: it would take what fits and draw the rest at random."""
+
+    token_layout: TokenLayout  # shared with the swapped attentions
+
+    def get_input_embeddings(self) -> Any:
+        return self.shared  # type: ignore[attr-defined]  # of special tokens; peft asks for them
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        raise UserError("an adapted model is saved by AdaptedChronos.save(folder), which records its attention")
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        encode: Any = super().encode  # type: ignore[misc]
+        given = inspect.signature(encode).bind(*args, **kwargs)
+        given.apply_defaults()
+        if "num_output_patches" in given.arguments:  # tokens of the future follow the context of Chronos-2
+            reg = int(self.chronos_config.use_reg_token)  # type: ignore[attr-defined]
+            self.token_layout.special_tokens = reg + given.arguments["num_output_patches"]
+        return encode(*args, **kwargs)
+
+
+@functools.cache
+def _adapted_class(plain: Any) -> type[Any]:
+    return type(f"Adapted{plain.__name__}", (_Adapted, plain), {})
+
+
+def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None:
+    """Make a model of a family one of a class that is `_Adapted`; its weights stay.
+
+    Raises:
+        UserError: for another class of model.
+    """
+    if isinstance(model, _Adapted):
+        raise UserError("this model is adapted already: adapt its original, which restore() gives")
+    if type(model) is not family.model_class():
+        raise UserError(
+            f"a model of class {type(model).__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and "
+            "Chronos-2 can"
+        )
+    model.__class__ = _adapted_class(type(model))
+    model.token_layout = layout
+
+
+def _own_cache(cache: Any, layer: int, attention: Attention, batch_size: int) -> Cache:
+    """Find this attention's own cache in a layer of a cache of transformers, or make it in a new one.
+
+    Raises:
+        UserError: for a cache of fixed size, or one that was filled by another attention.
+    """
+    from transformers import DynamicCache
+
+    if not isinstance(cache, DynamicCache):
+        raise UserError(f"swapped attention decodes with a DynamicCache of transformers, not a {type(cache).__name__}")
+    while len(cache.layers) <= layer and cache.layer_class_to_replicate is not None:
+        cache.layers.append(cache.layer_class_to_replicate())
+    held: Any = cache.layers[layer]
+    if not isinstance(held, _cache_layer()):
+        if held.get_seq_length():
+            raise UserError("this cache was filled by another attention: decoding starts with a new one")
+        held = cache.layers[layer] = _cache_layer()(attention, batch_size)
+    own: Cache = held.held
+    return own
+
+
+@functools.cache
+def _cache_layer() -> Any:
+    from transformers.cache_utils import CacheLayerMixin  # of the extra
+
+    class OwnCacheLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+        """A layer of a `DynamicCache` with a cache of `attention`, in which a level keeps only its own keys."""
+
+        is_croppable = False
+        supports_early_init = False
+
+        def __init__(self, attention: Attention, batch_size: int) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self.attention = attention
+            self.held: Cache = attention.new_cache(batch_size)
+
+        def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+            pass  # tokens take their storage when they come
+
+        def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
+            raise UserError("this layer holds what its own attention keeps; another cannot use it")
+
+        def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+            return self.held.length + query_length, 0
+
+        def get_seq_length(self) -> int:
+            return self.held.length
+
+        def get_max_length(self) -> int:
+            return -1
+
+        def reset(self) -> None:
+            self.held = self.attention.new_cache(self.held.batch_size)
+
+        def reorder_cache(self, beam_idx: Tensor) -> None:
+            self.held.reorder(beam_idx)
+
+        def batch_repeat_interleave(self, repeats: int) -> None:
+            self.held.reorder(torch.arange(self.held.batch_size).repeat_interleave(repeats))
+
+        def batch_select_indices(self, indices: Tensor) -> None:
+            self.held.reorder(torch.arange(self.held.batch_size)[indices.cpu()])
+
+    return OwnCacheLayer

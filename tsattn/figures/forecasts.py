@@ -52,34 +52,32 @@ def plot_test_forecasts(
     num_windows: int = 3,
     num_channels: int = 3,
 ) -> Figure:
-    """Draw the forecasts of a few test windows with what was observed, a panel for each window and channel.
+    """Draw forecasts of test windows, the last and others evenly before it, a panel for each window and channel.
 
     Args:
-        predictor: built and fitted; with `forecast`, that forecasts a batch in its place.
+        predictor: built and fitted; `forecast`, if given, takes a batch in its place.
         data: its data, set up.
         title: of the figure.
         forecast: from a batch, if not on this device.
-        num_windows: at most, evenly spread in time, the last one included.
+        num_windows: at most.
         num_channels: at most, the last channels of the data (the target of ETT comes last).
     """
     task, output, panel, L = predictor.task, predictor.output, data.panel, predictor.context_length
     windows = data.windows("test", L, predictor.seasons)
-    assert panel is not None
     numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
     batch = windows.__getitems__(numbers)
+    assert panel is not None
     assert batch.time is not None
     scaled = ((forecast or predictor.eval())(batch), batch.past, batch.known_target)
     predicted, past, target = (data.series.units.restore(part, batch.series_id).numpy() for part in scaled)
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
-    stamps = _stamps(batch.time.numpy(), task)
-    dates, observed = are_dates(stamps.ravel()), np.concatenate([past, target], axis=1)
-    first = max(0, L - 2 * task.prediction_length)
+    stamps, observed = _stamps(batch.time.numpy(), task), np.concatenate([past, target], axis=1)
+    dates, first = are_dates(stamps.ravel()), max(0, L - 2 * task.prediction_length)
     channels = range(task.num_channels)[-num_channels:]
     figure, axes = _panels(len(numbers) * len(channels))
-    panels = axes.reshape(len(numbers), -1)
-    for window, row in enumerate(panels):
+    for window, row in enumerate(axes.reshape(len(numbers), -1)):
         is_named = not panel.is_wide and batch.series_id is not None
         name = f"{shown(panel.ids[batch.series_id[window]])}, " if is_named else ""  # type: ignore[index]
         moment = stamps[window, L]
@@ -90,20 +88,13 @@ def plot_test_forecasts(
             ax.plot(stamps[window, first:], observed[window, first:, channel], color=INK, lw=1.2, label="observed")
             last = stamps[window, L - 1 : L], past[window, -1, channel]
             _draw_forecast(ax, stamps[window, L:], np.atleast_2d(predicted[window, :, channel].T), output, last)
-            ax.set_ylabel(axis_name(task, task.channels[channel]), fontsize=10)
-            _tidy(ax, task, dates)
-    _finish(figure, title, [*panels[0, 0].lines[:2], *panels[0, 0].collections])
+            _tidy(ax, task, axis_name(task, task.channels[channel]), dates)
+    _finish(figure, title, [*axes[0].lines[:2], *axes[0].collections])
     return figure
 
 
 def plot_forecast(
-    forecast: pd.DataFrame,
-    history: Panel,
-    task: Task,
-    output: Output,
-    ids: Any = None,
-    most: int = 6,
-    model: str = "",
+    forecast: pd.DataFrame, history: Panel, task: Task, output: Output, ids: Any = None, most: int = 6, model: str = ""
 ) -> Figure:
     """Draw forecasts after their history, a panel for each series, in original units.
 
@@ -113,8 +104,7 @@ def plot_forecast(
         history: the series that were forecast; with rows over the horizon, these are drawn too.
         task: of the forecast.
         output: its form.
-        ids: the series to draw (of a wide table, its columns), or a single one; by default the first ones of the
-            forecast.
+        ids: the series to draw (of a wide table, its columns), or a single one; the first `most` by default.
         most: series that are drawn by default.
         model: named in the title, see `tsattn.figures.plain_names.model_words`.
 
@@ -136,6 +126,7 @@ def plot_forecast(
     targets = task.channels if "target_name" in forecast.columns else (None,)
     rows = [(name, target) for name in chosen for target in targets]
     figure, axes = _panels(len(rows))
+    apart = next((column for column in ("cutoff", "scenario") if column in forecast.columns), None)
     horizon = 0
     for ax, (name, target) in zip(axes, rows, strict=True):
         part = forecast[forecast[id_name] == name]
@@ -145,7 +136,6 @@ def plot_forecast(
         stamps = one_time(pd.Index(part[time_name]))
         time: Any = history.time_of(number)
         first, end = time.searchsorted(stamps.min()), time.searchsorted(stamps.max(), side="right")
-        apart = next((column for column in ("cutoff", "scenario") if column in part.columns), None)
         named = [("", part)] if apart is None else [*part.groupby(apart, sort=apart == "cutoff")]
         longest = max(len(piece) for _, piece in named)
         horizon = max(horizon, longest)
@@ -164,9 +154,8 @@ def plot_forecast(
             else:
                 _draw_forecast(ax, stamps, [piece[level] for level in levels or ["predictions"]], output, last)
         # a long name takes several lines, or it would reach into the axes above and below
-        whole = shown(name) if target is None else f"{shown(name)}, {target}"
-        ax.set_ylabel(textwrap.fill(axis_name(task, whole), 24), fontsize=10)
-        _tidy(ax, task, are_dates(time))
+        whole = axis_name(task, shown(name) if target is None else f"{shown(name)}, {target}")
+        _tidy(ax, task, textwrap.fill(whole, 24), are_dates(time))
     shades = axes[0].collections[: len(central_intervals(output.quantiles))]
     lines = [line for line in axes[0].lines if not str(line.get_label()).startswith("_")]
     handles = [*(lines if "scenario" in forecast.columns else lines[:2]), *shades]
@@ -175,17 +164,14 @@ def plot_forecast(
 
 
 def _chosen(ids: Any, known: list[Any], history: Panel, most: int) -> list[Any]:
-    """The series to draw; each must have a forecast and a history."""
     chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
         what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
         raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
     past_ids = history.channels if history.is_wide else history.ids
-    if without := [name for name in chosen if name not in past_ids]:
-        raise UserError(
-            f"the history has no series {shown(without[0])}; give the frame that was forecast from as history"
-        )
+    if without := [shown(name) for name in chosen if name not in past_ids]:
+        raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
     return chosen
 
 
@@ -226,11 +212,10 @@ def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
     """The time of windows, `(windows, L + T)`, as an axis shows it; steps below a second begin with a whole one."""
     if is_steps(task.frequency):
         return time
+    stamps: NDArray[Any] = time.astype("M8[s]").astype("M8[ns]")
     first, second = pd.date_range("2000", periods=2, freq=task.frequency)
-    if second - first >= pd.Timedelta(1, "s"):
-        return time.astype("M8[s]").astype("M8[ns]")
-    since = (np.arange(time.shape[1]) * (second - first).value).astype("m8[ns]")
-    stamps: NDArray[Any] = time[:, :1].astype("M8[s]").astype("M8[ns]") + since
+    if second - first < pd.Timedelta(1, "s"):
+        stamps = stamps[:, :1] + (np.arange(time.shape[1]) * (second - first).value).astype("m8[ns]")
     return stamps
 
 
@@ -240,8 +225,9 @@ def are_dates(stamps: Any) -> bool:
     return isinstance(stamps, pd.DatetimeIndex) and bool((stamps == stamps.normalize()).all())
 
 
-def _tidy(ax: Axes, task: Task, dates: bool) -> None:
+def _tidy(ax: Axes, task: Task, name: str, dates: bool) -> None:
     """Bare axes with few ticks; where time stamps are dates, none within a day and no label with a time of day."""
+    ax.set_ylabel(name, fontsize=10)
     ax.spines[["top", "right"]].set_visible(False)
     ax.tick_params(labelsize=10)
     ax.yaxis.set_major_locator(MaxNLocator(4))

@@ -69,9 +69,21 @@ def plot_layers(
     rows: list[list[_Map]] = []
     for number in _numbers("layers", chosen, len(layers)):
         layer = layers[number]
-        for name, values in _parts(layer, levels).items():
-            row = ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
-            maps = [_Map(layer, one, head, row) for head, one in _by_head(values, heads).items()]
+        parts = {"": layer.weights} if levels is None else layer.levels
+        if not parts:
+            raise UserError(
+                f"{layer.name} has attention {layer.kind}, which has no levels; those of mlr, bilinear_mlr and mlbtc "
+                "do: leave levels out, or name layers that have some"
+            )
+        named = [*parts] if levels is None else [[*parts][at] for at in _numbers("levels", levels, len(parts), first=1)]
+        for name in named:
+            values, row = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
+            H = len(values)
+            if isinstance(heads, str) and heads == "mean":
+                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", row)]
+            else:
+                chosen_heads = _numbers("heads", heads, H, "mean, ")
+                maps = [_Map(layer, values[head], f"head {head}", row) for head in chosen_heads]
             rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
     if all(len(row) == 1 for row in rows):
         single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
@@ -79,29 +91,7 @@ def plot_layers(
     return _draw_grid(rows, title, signed=levels is not None)
 
 
-def _parts(layer: AttentionLayer, levels: str | Sequence[int] | None) -> dict[str, NDArray[Any]]:
-    """What is drawn of a layer, `(H, N, S)` by name."""
-    if levels is None:
-        return {"": layer.weights}
-    if not layer.levels:
-        raise UserError(
-            f"{layer.name} has attention {layer.kind}, which has no levels; those of mlr, bilinear_mlr and mlbtc do: "
-            "leave levels out, or name layers that have some"
-        )
-    names = [*layer.levels]
-    return {names[number]: layer.levels[names[number]] for number in _numbers("levels", levels, len(names), first=1)}
-
-
-def _by_head(values: NDArray[Any], heads: str | Sequence[int]) -> dict[str, NDArray[Any]]:
-    """The maps `(N, S)` of `values (H, N, S)` that are asked for, by their titles."""
-    H = len(values)
-    if isinstance(heads, str) and heads == "mean":
-        return {f"mean of {H} heads" if H > 1 else "head 0": values.mean(0)}
-    return {f"head {number}": values[number] for number in _numbers("heads", heads, H, "mean, ")}
-
-
 def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", first: int = 0) -> list[int]:
-    """The places that are asked for, of `count` that are numbered from `first`."""
     valid = range(first, first + count)
     numbers = [*valid] if given == "all" else [] if isinstance(given, str | int) else [*given]
     if not numbers or any(isinstance(one, bool) or not isinstance(one, int) or one not in valid for one in numbers):
@@ -175,7 +165,6 @@ def _draw_map(ax: Axes, one: _Map, colours: Mapping[str, Any]) -> Any:
 
 
 def _borders(zones: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[str, NDArray[np.bool_], dict[str, Any]]]:
-    """Each zone with the line of its borders, the finer the lighter."""
     steps = np.linspace(0, 1, max(2, len(zones)))
     for (name, zone), step in zip(zones.items(), steps, strict=False):
         width, opacity = (coarse + step * (fine - coarse) for coarse, fine in zip(*_BORDERS, strict=True))
@@ -216,7 +205,6 @@ def _mark(axis: Axis, labels: pd.Index[Any], most: int) -> str:
 
 
 def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple[list[float], list[str], str]:
-    """Places between the first and last token, their labels, and what is common to all of these."""
     is_time = isinstance(stamps[0], pd.Timestamp)
     if is_time:
         numbers = _dates.date2num(pd.DatetimeIndex(stamps).to_pydatetime())

@@ -50,8 +50,7 @@ def check(request: Mapping[str, Any]) -> dict[str, Any]:
         local_model(request)
         return {"version": version}
     model = neural_model(request)
-    parameters = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    return {"parameters": parameters, "version": version, "is_multivariate": bool(model.MULTIVARIATE)}
+    return {"parameters": _parameters(model), "version": version, "is_multivariate": bool(model.MULTIVARIATE)}
 
 
 def fit(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,14 +62,12 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
     table["available_mask"] = table["available_mask"].astype(np.float32)
     model, best = neural_model(request), _best_weights(request["stop_at"])
     model.trainer_kwargs["callbacks"] = [*(model.trainer_kwargs.get("callbacks") or []), best]  # after its own
-    dataset = TimeSeriesDataset.from_df(table)[0]
     started = time.perf_counter()
-    model.fit(dataset, val_size=request["val_rows"])
+    model.fit(TimeSeriesDataset.from_df(table)[0], val_size=request["val_rows"])
     seconds = time.perf_counter() - started
     state = best.weights or model.state_dict()
     weights = {name: weight.detach().cpu().contiguous() for name, weight in state.items()}
-    parameters = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-    save_file(weights, request["state"], {"parameters": str(parameters)})
+    save_file(weights, request["state"], {"parameters": str(_parameters(model))})
     return {"best_step": best.step if best.weights else best.steps, "steps": best.steps, "seconds": round(seconds, 1)}
 
 
@@ -96,9 +93,9 @@ def neural_model(request: Mapping[str, Any]) -> Any:
         raise RequestError(f"{request['model']} forecasts step by step, which is not supported here; name another")
     chosen = {**_QUIET, **options, **own}
     for name in ("loss", "valid_loss"):
+        if levels and name in own:
+            raise RequestError(f"quantiles are trained by MQLoss: leave {name} out of arguments")
         if levels:
-            if name in own:
-                raise RequestError(f"quantiles are trained by MQLoss: leave {name} out of arguments")
             chosen[name] = losses.MQLoss(quantiles=levels)
         elif isinstance(chosen.get(name), str):
             if not inspect.isclass(getattr(losses, chosen[name], None)):
@@ -146,6 +143,10 @@ def _made(kind: Any, arguments: Mapping[str, Any]) -> Any:
         raise RequestError(f"{kind.__name__} cannot be made of these arguments: {error}") from error
 
 
+def _parameters(model: Any) -> int:
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+
 def _of_network(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[int, int, int]) -> Any:
     """Forecast all windows, laid end to end, so that one call takes those of several channels."""
     import torch
@@ -170,7 +171,6 @@ def _of_network(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[in
 
 
 def _of_local_model(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[int, int, int]) -> Any:
-    """Forecast with a model that is fitted to each window and channel by itself."""
     from statsforecast import StatsForecast
 
     model = local_model(request)

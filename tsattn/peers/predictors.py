@@ -66,28 +66,29 @@ class PeerPredictor(Predictor):
         """Kind and model, e.g. ``neuralforecast_PatchTST``."""
         return f"{self.description['kind']}_{self.model}"
 
-    def _process(self) -> PeerProcess:
+    @property
+    def process(self) -> PeerProcess:
+        """Asked for all work."""
         return peer_process(f"predictor {self.name}")
 
-    def _request(self, what: str, **more: Any) -> dict[str, Any]:
-        """A request, but for files; ``more`` are fields that take the place of others."""
-        return {
+    def _ask(self, what: str, **more: Any) -> dict[str, Any]:
+        """The worker's facts; ``more`` are fields that take the place of others, and files."""
+        request = {
             **{"do": what, "library": self.library, "model": self.model, "seed": 1, "options": {}},
             **{"arguments": self.arguments["arguments"] or {}, "quantiles": list(self.output.quantiles)},
             **{"h": self.task.prediction_length, "input_size": self.context_length},
             **{"channels": self.task.num_channels, "season_length": self.task.season_length},
-            **more,
         }
+        return self.process.ask({**request, **more})
 
     def _forecast(self, batch: Batch, *, cut_fronts: bool = False, **more: Any) -> Tensor:
-        """The forecast of each window by the worker; ``more`` are fields of the request."""
-        process, windows = self._process(), last_context(batch, self.context_length)
-        with TemporaryDirectory(dir=process.folder) as folder:
+        task, windows = self.task, last_context(batch, self.context_length)
+        with TemporaryDirectory(dir=self.process.folder) as folder:
             table, forecasts = Path(folder, "windows.parquet"), Path(folder, "forecasts.parquet")
-            request = self._request("forecast", table=str(table), forecasts=str(forecasts), **more)
             write_windows(table, windows, cut_fronts=cut_fronts)
-            process.ask(request)
-            made = read_forecasts(forecasts, len(windows), request["channels"], request["h"], request["quantiles"])
+            self._ask("forecast", table=str(table), forecasts=str(forecasts), **more)
+            levels = self.output.quantiles
+            made = read_forecasts(forecasts, len(windows), task.num_channels, task.prediction_length, levels)
         return made.to(batch.past.dtype).to(batch.past.device)
 
 
@@ -128,7 +129,7 @@ class StatsForecast(PeerPredictor):
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
-        self._process().ask(self._request("check"))
+        self._ask("check")
         if "val" in data.parts:
             self(data.windows("val", self.context_length)[0])  # finds what the model cannot do
 
@@ -184,24 +185,22 @@ class NeuralForecast(PeerPredictor):
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
         super().check_fit(data, training)
-        self._checked(self._process(), data, training)
+        self._planned(data, training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
-        process = self._process()
-        request, facts, plan = self._checked(process, data, training)
+        asked, facts, plan = self._planned(data, training)
         part = f"{training.member}: " if training.member else ""
         training.say(f"{part}{self.name}: {facts['parameters']:,} parameters, by {facts['version']}")
         training.say(f"training: {plan}{', anew' if training.resumes else ''}")  # it cannot resume
-        with TemporaryDirectory(dir=process.folder) as folder:
+        with TemporaryDirectory(dir=self.process.folder) as folder:
             table, weights = Path(folder, "series.parquet"), Path(folder, "fitted.safetensors")
             rows = write_series(table, data)
             if not rows:
-                request["options"] |= {"early_stop_patience_steps": -1}
+                asked["options"]["early_stop_patience_steps"] = -1
                 if "val" in data.parts:
                     logger.warning("no series has the rows to hold a part out; the weights of the last step stay")
-            files = {"table": str(table), "state": str(weights), "val_rows": rows}
-            trained = process.ask({**request, "do": "fit", **files})
+            trained = self._ask("fit", **asked, table=str(table), state=str(weights), val_rows=rows)
             self.fitted = torch.from_numpy(np.fromfile(weights, np.uint8))
         course = {name: trained[name] for name in ("steps", "seconds")}
         return {
@@ -215,15 +214,13 @@ class NeuralForecast(PeerPredictor):
         if not self.fitted.numel():
             raise UserError(f"{self.name} is not fitted yet")
         content = self.fitted.cpu().numpy().tobytes()
-        file = self._process().folder / f"{hashlib.sha256(content).hexdigest()}.safetensors"
+        file = self.process.folder / f"{hashlib.sha256(content).hexdigest()}.safetensors"
         if not file.exists():
             file.write_bytes(content)
         return self._forecast(batch, state=str(file))
 
-    def _checked(
-        self, process: PeerProcess, data: ForecastDataModule, training: Training
-    ) -> tuple[dict[str, Any], dict[str, Any], str]:
-        """The request of a fit, the worker's facts, and what is planned; refused where either cannot be."""
+    def _planned(self, data: ForecastDataModule, training: Training) -> tuple[dict[str, Any], dict[str, Any], str]:
+        """Fields of the request of a fit, the worker's facts, and the plan in words; refused where one cannot be."""
         from tsattn.training.losses import choose_loss  # a loaded predictor needs no Lightning
         from tsattn.training.train import plan_training
         from tsattn.training.trainer_options import check_one_device
@@ -234,11 +231,10 @@ class NeuralForecast(PeerPredictor):
                 raise UserError(f"{name} has no effect on {self.name}: leave it out")
         trainer = training.trainer.arguments
         check_one_device(trainer, f"{self.name} is trained on one device")
-        own = self.arguments["arguments"] or {}
-        planned = training
-        if "max_steps" in own:
-            planned = replace(training, trainer=training.trainer.fresh().with_max_steps(own["max_steps"]))
-        plan = plan_training(data.with_context(data.context_length), planned)
+        steps = (self.arguments["arguments"] or {}).get("max_steps")
+        if steps is not None:
+            training = replace(training, trainer=training.trainer.fresh().with_max_steps(steps))
+        plan = plan_training(data.with_context(data.context_length), training)
         if plan.steps is None:
             raise UserError(
                 f"{self.name} is trained for so many steps: give max_steps or max_epochs, not max_time alone"
@@ -259,16 +255,16 @@ class NeuralForecast(PeerPredictor):
             raise UserError(f"{self.name} of quantiles is selected by crps alone: leave selection out")
         seed = int(torch.randint(2**31, ())) if training.seed is None else training.seed
         stop_at = None if training.lengths is None else training.lengths[training.member]
-        request = self._request("check", options=options, seed=seed, stop_at=stop_at)
-        facts = process.ask(request)
+        asked = {"options": options, "seed": seed, "stop_at": stop_at}
+        facts = self._ask("check", **asked)
         if facts["is_multivariate"] and len(data.series) > 1:
             raise UserError(
                 f"{self.model} of neuralforecast forecasts all channels of one series together, and the data have "
                 f"{len(data.series)} series: name another model"
             )
         ending = f", ending after {plan.patience} without improvement" if plan.patience else ""
-        steps, often = number_of(plan.steps, "step"), number_of(plan.interval, "step")
-        return request, facts, f"{'up to ' if plan.patience else ''}{steps}, validation every {often}{ending}"
+        planned, often = number_of(plan.steps, "step"), number_of(plan.interval, "step")
+        return asked, facts, f"{'up to ' if plan.patience else ''}{planned}, validation every {often}{ending}"
 
     @override
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
@@ -285,18 +281,15 @@ def write_series(path: Path, data: ForecastDataModule) -> int:
     validation window. Of a series with more, the later ones are left out, and of one without any, the last training
     rows are held out instead: no validation row is ever trained on.
     """
-    series, T = data.series, data.prediction_length
+    series, parts = data.series, []
     lengths = [split.val_end - split.train_end for split in data.splits]
-    held = min((rows for rows in lengths if rows >= T), default=0) if "val" in data.parts else 0
-    C, parts = series.mean.shape[1], []
+    whole = [rows for rows in lengths if rows >= data.prediction_length and "val" in data.parts]
+    held, C = min(whole, default=0), series.mean.shape[1]
     for number, split in enumerate(data.splits):
         rows = split.train_end + min(held, lengths[number])
-        if not rows:
-            continue
         scaled, known = series.rows_of(number)
-        channels = np.arange(number * C, (number + 1) * C, dtype=np.int32)
         columns = {
-            "unique_id": channels.repeat(rows),
+            "unique_id": np.arange(number * C, (number + 1) * C, dtype=np.int32).repeat(rows),
             "ds": np.tile(np.arange(rows, dtype=np.int32), C),
             "y": scaled[:rows].T.reshape(-1).numpy(),
             "observed": np.ones(C * rows, bool) if known is None else known[:rows].T.reshape(-1).numpy(),
@@ -313,9 +306,8 @@ def write_windows(path: Path, windows: Batch, *, cut_fronts: bool = False) -> No
     that were padded there would be taken for values. A context without an observed value is left whole.
     """
     past = windows.past.detach().cpu().float().transpose(1, 2)  # (B, C, L)
-    seen = torch.ones(past.shape, dtype=torch.bool)
-    if windows.past_observed is not None:
-        seen = windows.past_observed.cpu().transpose(1, 2)
+    observed = windows.past_observed
+    seen = torch.ones(past.shape, dtype=torch.bool) if observed is None else observed.cpu().transpose(1, 2)
     kept = (seen.cumsum(-1) > 0) | ~seen.any(-1, keepdim=True) if cut_fronts else torch.ones_like(seen)
     keys = torch.from_numpy(np.indices(past.shape, dtype=np.int32))
     columns = dict(zip(("window", "unique_id", "ds", "y", "observed"), (*keys, past, seen), strict=True))

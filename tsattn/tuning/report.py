@@ -31,14 +31,17 @@ _FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed")
 def trial_table(study: Study, search: Search) -> pd.DataFrame:
     """A row a trial: its state, why it was pruned or failed, what it took, and what it came to."""
     on_front = {trial.number for trial in front(study)}
-    rows = []
-    for trial in study.get_trials(deepcopy=False):
-        row: dict[str, Any] = {"trial": trial.number, "state": trial.state.name.lower()}
-        row |= {path: trial.params.get(path) for path in search.parameters}
-        row |= {name: trial.user_attrs.get(name) for name in _FACTS}
-        row |= {"retry_of": next(iter(retries(trial)[-1:]), None)}
-        row |= {"feasible": all(above <= 0 for above in trial.constraints.values()), "front": trial.number in on_front}
-        rows.append({**row, REASON: reason(trial)})
+    rows = [
+        {
+            **{"trial": trial.number, "state": trial.state.name.lower()},
+            **{path: trial.params.get(path) for path in search.parameters},
+            **{name: trial.user_attrs.get(name) for name in _FACTS},
+            "retry_of": next(iter(retries(trial)[-1:]), None),
+            "feasible": all(above <= 0 for above in trial.constraints.values()),
+            **{"front": trial.number in on_front, REASON: reason(trial)},
+        }
+        for trial in study.get_trials(deepcopy=False)
+    ]
     return pd.DataFrame(rows)
 
 
@@ -72,16 +75,14 @@ def figures(study: Study, search: Search) -> dict[str, Figure]:
     names = [name, *(_AXES[objective] for objective in search.objectives[1:3])]
     axes: dict[str, Any] = {}
     with warnings.catch_warnings(action="ignore"), matplotlib.rc_context({"backend": "agg"}):
-        axes["history"] = plot_optimization_history(study, target=_error if several else None, target_name=name)
+        axes["history"] = plot_optimization_history(
+            study, target=(lambda trial: trial.values[0]) if several else None, target_name=name
+        )
         if importances(study):
-            axes["importance"] = plot_param_importances(study, target=_error, target_name=name)
+            axes["importance"] = plot_param_importances(study, target=lambda trial: trial.values[0], target_name=name)
         if several:
             axes["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
         for drawn in axes.values():
             drawn.figure.set_layout_engine("constrained")
             plt.close(drawn.figure)
     return {what: drawn.figure for what, drawn in axes.items()}
-
-
-def _error(trial: FrozenTrial) -> float:
-    return float(trial.values[0])

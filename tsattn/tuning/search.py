@@ -86,12 +86,12 @@ class Parameter:
         return [min(one.low + i * one.step, one.high) for i in steps]  # rounding may lead above the end
 
     def probes(self) -> list[Any]:
-        """What stands for all when the space is checked: every option, or the ends of a range and its middle."""
+        """Stand for all values when the space is checked: every option, or the ends of a range and its middle."""
         one = self.distribution
         if isinstance(one, CategoricalDistribution):
             return list(one.choices)
         middle = math.sqrt(one.low * one.high) if one.log else (one.low + one.high) / 2
-        return list({one.low: 0, one.high: 0, **({middle: 0} if one.step is None else {})})
+        return list(dict.fromkeys([one.low, one.high, *([middle] if one.step is None else [])]))
 
     def takes(self, value: Any) -> bool:
         """Whether a trial can take this."""
@@ -121,7 +121,7 @@ class Search:
     content: Mapping[str, Any]
 
     def taken(self, choose: Callable[[Parameter], Any]) -> dict[str, Any]:
-        """What is taken of every parameter whose conditions hold, when `choose` decides."""
+        """Take of every parameter whose conditions hold what `choose` says."""
         taken: dict[str, Any] = {}
         for path, parameter in self.parameters.items():
             if all(other in taken and taken[other] in values for other, values in parameter.when.items()):
@@ -129,7 +129,7 @@ class Search:
         return taken
 
     def suggest(self, trial: Trial) -> dict[str, Any]:
-        """What a trial takes of every parameter whose conditions hold."""
+        """Draw every parameter whose conditions hold."""
         return self.taken(lambda parameter: parameter.suggest(trial))
 
     def applied(self, config: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,13 +220,14 @@ def _search(file: str, content: Any) -> Search:
     objectives = objectives if isinstance(objectives, list) else [objectives]
     if objectives[:1] != ["error"] or not all(one in _OBJECTIVES and objectives.count(one) == 1 for one in objectives):
         raise UserError(f"objectives must be a list of {one_of(_OBJECTIVES)}, each once, error first, not {objectives}")
-    parameters = [_parameter(full_path(path), description) for path, description in content["parameters"].items()]
-    by_path = {parameter.path: parameter for parameter in parameters}
-    if not parameters:
+    by_path: dict[str, Parameter] = {}
+    for key, description in content["parameters"].items():
+        path = full_path(key)
+        if path in by_path:
+            raise UserError(f"{path} is there twice")
+        by_path[path] = _parameter(path, description)
+    if not by_path:
         raise UserError("parameters must name at least one value to search for")
-    for parameter in parameters:
-        if by_path[parameter.path] is not parameter:
-            raise UserError(f"{parameter.path} is there twice")
     constraints = content.get("constraints", {})
     check_names(constraints, ("parameters", "flops", "memory"), "constraints")
     limits = {name: _most(name, value) for name, value in constraints.items()}

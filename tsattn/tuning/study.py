@@ -70,10 +70,8 @@ class StudyStorage(RDBStorage):
 def open_storage(url: str | None, folder: Path) -> StudyStorage:
     """Open the storage at an Optuna URL, by default an SQLite file in the folder of the study.
 
-    A password in the URL is in no message; without one, PostgreSQL's driver looks into `PGPASSWORD` and a passfile.
-
     Raises:
-        UserError: if it cannot be reached, or needs a driver that is not installed.
+        UserError: if it cannot be reached, or needs a driver that is not installed; without the URL's password.
     """
     engine: dict[str, Any] = {"pool_pre_ping": True}
     shown = without_password(url or str(folder / FILE))
@@ -128,8 +126,7 @@ def _said(error: BaseException) -> str:
 class SeededSampler(PartialFixedSampler):
     """TPE or random draws, seeded for each trial by how many have drawn before it; the first take what they are given.
 
-    A trial that runs again counts as the one that it repeats. So a study that is resumed draws what it would have
-    drawn, and two processes that share a study never draw the same numbers.
+    A trial that runs again counts as the one that it repeats, so that a resumed study draws what it would have drawn.
     """
 
     def __init__(self, name: str, seed: int, first: Sequence[Mapping[str, Any]]) -> None:
@@ -152,15 +149,7 @@ class SeededSampler(PartialFixedSampler):
 def open_study(
     storage: StudyStorage, name: str, search: Search, identity: Mapping[str, Any], first: Sequence[Any], seed: int
 ) -> Study:
-    """Open the study of this name, made if it is not there.
-
-    Args:
-        storage: where it is kept.
-        name: of the study.
-        search: says objectives, sampler and pruner.
-        identity: plain data that must be the same whenever the study is opened.
-        first: what the first trials take.
-        seed: of the sampler.
+    """Open the study of this name, made if it is not there; its `first` trials take what that says.
 
     Raises:
         UserError: if a study of this name has another identity; the message says where it differs.
@@ -203,7 +192,7 @@ def run_study(
         study: from `open_study`.
         storage: the one that it is kept in.
         objective: runs a trial.
-        trials: finished trials, pruned ones among them, of all processes together; None for any number.
+        trials: finished or pruned ones of all processes together; None for any number.
         seconds: after which this process starts no other trial.
         say: takes a line of progress.
 
@@ -316,12 +305,10 @@ def error_word(trial: FrozenTrial) -> str:
 
 
 def _progress(study: Study, number: int, most: float) -> str:
-    """A line: what the trial came to, the best so far, and how long the rest will take."""
-    trials = study.get_trials(deepcopy=False)
-    trial, best = trials[number], best_trial(study)
-    is_whole = trial.state == TrialState.COMPLETE
-    error = f"validation {error_word(trial)} {trial.values[0]:.4f}" if is_whole else ""
-    said = error or f"{trial.state.name.lower()}: {reason(trial)}"
+    trials, best = study.get_trials(deepcopy=False), best_trial(study)
+    trial, said = trials[number], f"{trials[number].state.name.lower()}: {reason(trials[number])}"
+    if trial.state == TrialState.COMPLETE:
+        said = f"validation {error_word(trial)} {trial.values[0]:.4f}"
     line = f"trial {number:>3}  {said}" + (f"; best {best.values[0]:.4f} (trial {best.number})" if best else "")
     done = counted(trials)
     if most == math.inf:

@@ -1,11 +1,13 @@
-"""One trial: a configuration is trained, and its validation error is what counts. The test part is never read."""
+"""One trial: a configuration is checked and trained, and its validation error counts. The test part is never read."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,21 +16,32 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from optuna import TrialPruned
 from optuna.trial import Trial
 
+from tsattn.backbones import backbone_class
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.splits import Recut, Split
-from tsattn.errors import DivergedError, UserError
+from tsattn.errors import DivergedError, UserError, did_you_mean, one_of
+from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment, Hooks, run
+from tsattn.experiments.dotted import BACKBONE, paths
 from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
 from tsattn.experiments.schema import user_errors
 from tsattn.predictors import Predictor, build_predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import TrainerOptions, Training
-from tsattn.tuning.check import check_one_trial
+from tsattn.training.losses import choose_loss
+from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.search import Search
 from tsattn.tuning.study import REASON
 
-__all__ = ["Fold", "HeldData", "run_trial"]
+__all__ = ["Fold", "HeldData", "check_one_trial", "check_search", "comparable", "run_trial"]
 
+# of the data, all else decides what is forecast or which windows are scored
+_DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
+_SCORED = (
+    *("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run"),
+    *("model.quantiles", "model.selection", "model.distribution", "model.calibrate"),
+)
+_DRAWS = 8  # combinations in which a value is tried before it is called impossible
 # arguments of a DataModule that do not say what it reads
 _SIZES = (
     *("context_length", "prediction_length", "batch_size", "eval_batch_size", "num_workers", "resident_gb"),
@@ -37,12 +50,88 @@ _SIZES = (
 _HELD = 12  # DataModules that are kept set up
 
 
+def comparable(experiment: Experiment) -> Experiment:
+    """Fix how the trials of an experiment are scored: on the same validation windows, by this experiment's error.
+
+    The windows are all unless `val_windows` is a number; a trial may be trained on another loss.
+    """
+    selection = next(name for name, score in SELECTION_CHOICES.items() if score == experiment.selection)
+    fixed: dict[str, object] = {"model.selection": selection}
+    kind, cls, _ = named_predictor(experiment.model["backbone"])
+    if not (issubclass(cls, NetworkPredictor) and backbone_class(kind).has_own_loss):
+        fixed["model.loss"] = choose_loss(*(experiment.model[name] for name in ("loss", "quantiles", "distribution")))
+    if (experiment.data.get("init_args") or {}).get("val_windows") == "auto":  # as many as a training affords
+        fixed["data.val_windows"] = "all"
+    return experiment.with_values(fixed)
+
+
+def check_one_trial(experiment: Experiment) -> None:
+    """Refuse an experiment with more than one device, or no seed: it cannot be a trial, whatever a space changes."""
+    check_one_device(experiment.trainer, "a trial runs on one device", "; run `tune` in several processes to use more")
+    if experiment.seed is None:
+        raise UserError("a trial needs a seed, so that its result can be had again: seed_everything must not be false")
+
+
+def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dict[str, Any]], object]) -> None:
+    """Refuse a space with a path that the configuration lacks, or a value that it cannot take.
+
+    `build` makes data and predictor with every option, and the ends and middle of every range. A value that fails may
+    go with other values of the other parameters, so a few combinations are tried.
+
+    Raises:
+        UserError: naming file, path and value, and what is wrong with it; or the option of validation by which trials
+            would be scored on different windows.
+    """
+    trainer = config["trainer"]
+    limit = trainer.get("limit_val_batches")
+    some = not (limit is None or (isinstance(limit, float) and limit == 1.0))
+    for name, limits in (("limit_val_batches", some), ("fast_dev_run", trainer.get("fast_dev_run"))):
+        if limits:  # only networks obey, and other sizes of a batch hold other windows
+            raise UserError(
+                f"trials must be scored on the same validation windows: leave out trainer.{name}, which is "
+                f"{trainer[name]}; data.val_windows may be a number of them"
+            )
+    known = list(paths(config))
+    for path in search.parameters:
+        if path not in known and not path.startswith(f"{BACKBONE}."):
+            hint = did_you_mean(path, known)
+            raise UserError(f"{search.file}: the configuration has no {path}{hint}; `fit --print_config` lists all")
+        is_data = path == "data" or path.startswith("data.")
+        if (is_data and path not in _DATA) or any(f"{scored}.".startswith(f"{path}.") for scored in _SCORED):
+            raise UserError(
+                f"{search.file}: {path} decides what is scored, so its trials could not be compared; of the data only "
+                f"{one_of(_DATA)} can be searched for"
+            )
+    rng = random.Random(0)
+    for path, parameter in search.parameters.items():
+        for probe in parameter.probes():
+            needed = {**search.needed(path), path: probe}
+            reasons = []
+            for taken in itertools.chain([needed], (search.drawn(rng, needed) for _ in range(_DRAWS))):
+                try:
+                    build(search.applied(config, taken))
+                    break
+                except UserError as error:
+                    reasons.append(error)
+            else:
+                raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reasons[0]}") from reasons[0]
+    windows = (config["data"].get("init_args") or {}).get("val_windows", "all")
+    for path in {BACKBONE, f"{BACKBONE}.kind"} & set(search.parameters) if isinstance(windows, int) else ():
+        values = [{**search.needed(path), path: probe} for probe in search.parameters[path].probes()]
+        kinds = [named_predictor(search.applied(config, one)["model"]["backbone"]) for one in values]
+        if len({issubclass(cls, NetworkPredictor) for _, cls, _ in kinds}) > 1:
+            raise UserError(
+                f"{search.file}: {path} is searched for, and only networks are scored on {windows} validation "
+                "windows, the others on all: data.val_windows must be all"
+            )
+
+
 @dataclass(frozen=True)
 class Fold:
-    """One of `count` blocks of rows before the test part: it is validated on, all rows before it are trained on.
+    """One of `count` blocks of rows before the test part, to validate on; all rows before it are trained on.
 
-    The blocks, the oldest with number 0, lie side by side and end where the test part starts. Each is as long as the
-    data's own validation part, or shorter, so that together they take at most half of the rows before the test part.
+    The blocks, the oldest with number 0, lie side by side. Each is as long as the data's own validation part, or
+    shorter, so that together they take at most half of the rows before the test part.
     """
 
     number: int
@@ -81,10 +170,7 @@ class HeldData:
             predictor.check_fit(data, Training(TrainerOptions.of(trainer), options, experiment.seed))
 
     def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
-        """The DataModule that an experiment describes, for one trial; its series are read and scaled once for all.
-
-        What a training notes in its data (its Trainer, how long it is) stays in those of this trial. Without a fold the
-        data have their own split.
+        """Make the DataModule of an experiment, for one trial; its series are read and scaled once for all.
 
         Raises:
             UserError: for what a class or the data refuse.
@@ -118,11 +204,11 @@ def run_trial(
 ) -> list[float]:
     """Run an experiment without its test and return its objectives, the validation error first.
 
-    The error is the one that `fit` chooses by; with `folds` rolling origins, 0 for the validation part, it is their
-    mean. The trial's attributes hold ``error``, ``errors`` of the folds, ``selected_by`` (the name of the error),
-    ``step`` of the lowest (None of what has no steps), ``parameters`` (`Predictor.num_parameters`), ``flops`` of a
-    forward pass of one window, ``seconds`` of fit and validation, ``memory`` (the peak in bytes: on an accelerator what
-    was allocated there, else what the process held), ``seed`` and ``device``.
+    With `folds` rolling origins, 0 for the validation part, the error is their mean. The trial's attributes hold
+    ``error``, ``errors`` of the folds, ``selected_by`` (the name of the error), ``step`` of the lowest (None of what
+    has no steps), ``parameters`` (`Predictor.num_parameters`), ``flops`` of a forward pass of one window, ``seconds``
+    of fit and validation, ``memory`` (peak bytes: on an accelerator as allocated there, else what the process held),
+    ``seed`` and ``device``.
 
     Raises:
         TrialPruned: if it is worse than the others, diverged, ran out of memory, is refused, or breaks a constraint
@@ -143,7 +229,7 @@ def run_trial(
             if not sizes:
                 needed = "flops" in (*search.objectives, *search.constraints)
                 sizes.update(predictor_sizes(predictor, data, flops_needed=needed))
-                _note(trial, seed=experiment.seed, device=device, **sizes)
+                _note(trial, {"seed": experiment.seed, "device": device, **sizes})
                 _constrain(trial, search, sizes)
 
         # the curve of an ensemble's member is not that of the ensemble
@@ -159,7 +245,7 @@ def run_trial(
                     raise TrialPruned(f"worse than the median after {number + 1} of {folds} origins")
     seconds = round(time.perf_counter() - started, 2)
     values = {"error": sum(errors) / len(errors), "seconds": seconds, "memory": peak(), **sizes}
-    _note(trial, errors=errors, step=facts.get("best_step"), selected_by=facts["selected_by"], **values)
+    _note(trial, {"errors": errors, "step": facts.get("best_step"), "selected_by": facts["selected_by"], **values})
     _constrain(trial, search, {"memory": values["memory"]})
     return [values[name] for name in search.objectives]
 
@@ -219,6 +305,6 @@ def _constrain(trial: Trial, search: Search, sizes: Mapping[str, float]) -> None
             raise TrialPruned(f"{sizes[name]:,.0f} {name}, above the {search.constraints[name]:,.0f} allowed")
 
 
-def _note(trial: Trial, **values: Any) -> None:
+def _note(trial: Trial, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         trial.set_user_attr(name, value)

@@ -22,16 +22,8 @@ from tsattn.descriptions import PlainData
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
 
-__all__ = [
-    "BoltModel",
-    "bolt_config",
-    "load_bolt",
-    "named_file",
-    "read_model",
-    "save_bolt",
-    "shipped_names",
-    "to_chronos_bolt",
-]
+__all__ = ["BoltModel", "bolt_config", "load_bolt", "named_file", "read_model", "save_bolt", "shipped_names"]
+__all__ += ["to_chronos_bolt"]
 
 T = TypeVar("T")
 
@@ -129,17 +121,11 @@ def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtyp
 
 # arguments of `ChronosBolt` by the names of a configuration of chronos-forecasting, and of its chronos_config
 _CONFIG = {
-    "d_model": "d_model",
-    "num_layers": "num_layers",
-    "num_decoder_layers": "num_decoder_layers",
-    "num_heads": "num_heads",
-    "head_dim": "d_kv",
-    "d_ff": "d_ff",
-    "num_buckets": "relative_attention_num_buckets",
-    "max_distance": "relative_attention_max_distance",
-    "dropout": "dropout_rate",
+    **{"d_model": "d_model", "num_layers": "num_layers", "num_decoder_layers": "num_decoder_layers"},
+    **{"num_heads": "num_heads", "d_kv": "head_dim", "d_ff": "d_ff", "dropout_rate": "dropout"},
+    **{"relative_attention_num_buckets": "num_buckets", "relative_attention_max_distance": "max_distance"},
 }
-_CHRONOS_CONFIG = {"patch_len": "input_patch_size", "stride": "input_patch_stride", "reg_token": "use_reg_token"}
+_CHRONOS_CONFIG = {"input_patch_size": "patch_len", "input_patch_stride": "stride", "use_reg_token": "reg_token"}
 _ENDS = {"hidden": "hidden_layer", "output": "output_layer", "skip": "residual_layer"}
 _BRANCHES = {"attention": "SelfAttention", "across": "EncDecAttention", "network": "DenseReluDense"}
 _MAPS = {"projection.query": "q", "projection.key": "k", "value": "v", "output": "o"}
@@ -167,19 +153,15 @@ def bolt_config(
             f"patch_len {whole['patch_len']}, not {whole['stride']}"
         )
     return {
-        **{theirs: whole[ours] for ours, theirs in _CONFIG.items()},
+        **{theirs: whole[ours] for theirs, ours in _CONFIG.items()},
         "feed_forward_proj": f"{prefix}-{function}" if prefix else function,
         "dense_act_fn": function,  # which transformers would take as gelu_new from gated-gelu
-        "pad_token_id": 0,
-        "decoder_start_token_id": 0,
-        "is_encoder_decoder": True,
+        **{"pad_token_id": 0, "decoder_start_token_id": 0, "is_encoder_decoder": True},
         "architectures": ["ChronosBoltModelForForecasting"],
         "chronos_pipeline_class": "ChronosBoltPipeline",
         "chronos_config": {
-            **{theirs: whole[ours] for ours, theirs in _CHRONOS_CONFIG.items()},
-            "context_length": context_length,
-            "prediction_length": prediction_length,
-            "quantiles": [*quantiles],
+            **{theirs: whole[ours] for theirs, ours in _CHRONOS_CONFIG.items()},
+            **{"context_length": context_length, "prediction_length": prediction_length, "quantiles": [*quantiles]},
         },
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import DynamicCache, EncoderDecoderCache
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt, load_adapted
@@ -47,8 +48,7 @@ def test_standard_attention_computes_what_the_original_does(family: str, impleme
     assert torch.equal(together(adapted.pipeline), together(pipeline))
 
 
-@pytest.mark.parametrize("kind", ENOUGH)
-@families
+@pytest.mark.parametrize(("family", "kind"), [*(("t5", kind) for kind in ENOUGH), ("bolt", "btt"), ("chronos2", "btt")])
 def test_structures_of_enough_parameters_forecast_alike(family: str, kind: str) -> None:
     pipeline = tiny_pipeline(family)
     attention, convert = ENOUGH[kind]
@@ -59,8 +59,6 @@ def test_structures_of_enough_parameters_forecast_alike(family: str, kind: str) 
 
 @pytest.mark.parametrize("side", ["key", "query", "both"])
 def test_steps_of_a_decoder_equal_the_whole_pass(side: str) -> None:
-    from transformers import DynamicCache, EncoderDecoderCache
-
     model: Any = adapt(tiny_pipeline("t5"), {"kind": "btt", "side": side}, ["cross.1"], "project").model
     inputs = torch.arange(40).reshape(2, 20) + 2
     mask = torch.ones_like(inputs)
@@ -69,7 +67,7 @@ def test_steps_of_a_decoder_equal_the_whole_pass(side: str) -> None:
     with torch.no_grad():
         given = {"encoder_outputs": model.encoder(inputs, attention_mask=mask), "attention_mask": mask}
         whole = model(**given, decoder_input_ids=tokens, use_cache=False).logits
-        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+        cache = new_cache()
         steps = [model(**given, decoder_input_ids=part, past_key_values=cache).logits for part in tokens.split(2, 1)]
         torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-4, atol=1e-4)
         changed = inputs.clone()
@@ -89,8 +87,9 @@ def test_other_attention_stays_unless_it_is_named(family: str) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["swa", "mlr", "global_swa", "fixed_mixing"])
-@families
+@pytest.mark.parametrize(
+    ("family", "kind"), [("t5", "swa"), ("bolt", "mlr"), ("chronos2", "global_swa"), ("chronos2", "fixed_mixing")]
+)
 def test_attention_by_position_is_refused(family: str, kind: str) -> None:
     why = "series of a group have no order" if family == "chronos2" else "keys are tokens of the encoder"
     with pytest.raises(
@@ -119,3 +118,86 @@ def test_it_is_saved_restored_counted_and_calibrated(family: str, tmp_path: Path
     assert cost.loc["cross.0", "original_flops"] == 2 * 3 * 8 * queries * keys
     frame = adapted.calibrate(series(60, 80, 90), steps=12).set_index("layer")
     assert frame.loc["cross.0", "after"] < frame.loc["cross.0", "before"]
+
+
+# the decoder of Chronos-T5 generates step by step with the caches of its attention
+
+LENGTH = 11
+DECODERS = {
+    "standard": "standard",
+    "swa": {"kind": "swa", "window_size": 3},
+    "mlr": {"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [16, 4, 2]}},
+    "global_swa": {"kind": "global_swa", "window_size": 3, "global_rank": 4},
+    "btt": {"kind": "btt", "side": "both"},
+    "bilinear_mlr": "bilinear_mlr",
+    "uniform": "uniform",
+    "identity": "identity",
+}
+
+
+def logits(model: Any, schedule: list[int] | None, cache: Any = None) -> torch.Tensor:
+    """Those of a given sequence after given contexts, in one pass or step by step."""
+    inputs = torch.arange(60).reshape(3, 20) % 60 + 2
+    mask = torch.ones_like(inputs)
+    mask[1, :7] = 0
+    tokens = torch.randint(2, 60, (3, LENGTH), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        states = model.encoder(inputs, attention_mask=mask)
+        given = {"encoder_outputs": states, "attention_mask": mask}
+        if schedule is None:
+            return model(**given, decoder_input_ids=tokens, use_cache=False).logits
+        parts = torch.split(tokens, schedule, 1)
+        return torch.cat([model(**given, decoder_input_ids=x, past_key_values=cache).logits for x in parts], 1)
+
+
+def new_cache() -> EncoderDecoderCache:
+    return EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+
+@pytest.mark.parametrize(("kind", "where"), [*((kind, "decoder") for kind in DECODERS), ("mlr", ["decoder.1"])])
+def test_steps_equal_the_whole_pass(kind: str, where: Any) -> None:
+    structured = kind in ("btt", "bilinear_mlr")
+    pipeline = tiny_pipeline("t5", prediction_length=LENGTH)
+    adapted = adapt(pipeline, DECODERS[kind], where, "fresh" if structured else "copy")
+    expected = logits(adapted.model, None)
+    for schedule in ([1] * LENGTH, [4, 3, 1, 1, 2]):
+        found = logits(adapted.model, schedule, new_cache())
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    if kind != "standard":
+        assert (expected - logits(pipeline.inner_model, None)).abs().max() > 0.01
+
+
+def test_levels_keep_the_keys_of_their_running_block_alone() -> None:
+    adapted = adapt(tiny_pipeline("t5", prediction_length=LENGTH), DECODERS["mlr"], "decoder")
+    cache = new_cache()
+    logits(adapted.model, [1] * LENGTH, cache)
+    layer = cache.self_attention_cache.layers[1]
+    assert layer.get_seq_length() == cache.get_seq_length() == LENGTH
+    rows = [rows.first(1).shape[1] * rows.nbytes // rows.first(1)[0, 0].nbytes for rows in layer.held.key_rows]
+    assert rows[0] > rows[1] > rows[2]
+    assert [part.size for part in layer.held.key_rows] == [16, 4, 2]
+
+
+def test_beams_and_batches_are_reordered() -> None:
+    adapted = adapt(tiny_pipeline("t5"), DECODERS["mlr"], "decoder")
+    inputs = torch.arange(2, 22).reshape(2, 10)
+    beams = {"num_beams": 3, "max_new_tokens": 6, "min_new_tokens": 6}
+    with_cache = adapted.model.generate(inputs, **beams)
+    assert torch.equal(with_cache, adapted.model.generate(inputs, **beams, use_cache=False))
+    cache = new_cache()
+    logits(adapted.model, [1] * 5 + [6], cache)
+    layer = cache.self_attention_cache.layers[0]
+    cache.self_attention_cache.batch_select_indices(torch.tensor([2, 0]))
+    cache.self_attention_cache.batch_repeat_interleave(2)
+    assert layer.held.batch_size == 4
+    cache.self_attention_cache.reset()
+    assert layer.get_seq_length() == 0
+
+
+def test_a_cache_of_another_attention_is_refused() -> None:
+    pipeline = tiny_pipeline("t5")
+    cache = new_cache()
+    logits(pipeline.inner_model, [LENGTH], cache)
+    adapted = adapt(pipeline, DECODERS["swa"], "decoder")
+    with pytest.raises(UserError, match="filled by another attention"):
+        logits(adapted.model, [LENGTH], cache)
