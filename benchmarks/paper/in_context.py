@@ -12,15 +12,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from benchmarks.paper.claims import Claim, PaperReport, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, most, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.prompt_arms import (
     FAILED,
@@ -28,45 +27,21 @@ from benchmarks.paper.prompt_arms import (
     LEARNT,
     LEGEND,
     ONE_HEAD,
+    all_or_none,
     arms_of_prompts,
     best_arm,
     described_prompts,
-    fails,
     is_at_edge,
     is_better,
-    learns,
     prompts_table,
     said,
     solved_prompts,
 )
 from benchmarks.paper.runs import BEHIND, EDGE, listed, runs_of
-from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
 
-__all__ = ["EXPERIMENT", "main", "report"]
-
-_FEW_DIMENSIONS = 4
-_LEAST_OF_PAPER = 16  # dimensions
-_SMALL = (
-    "So short a training in so few dimensions shows how far heads of too low a rank lag, more than that they fail. Of "
-    "the sizes that were looked at with seed 1 width 16 is the one at which BTT and bilinear MLR came below 0.1, by "
-    "other rates and schedules than those run here with three seeds. In 8 "
-    "dimensions (width 16) heads did fail: after 6000 steps heads, BTT and bilinear MLR came to 0.56, 0.27 and 0.10, "
-    "each at the best of up to four rates, and after 7000, along another schedule, to 0.59, 0.45 and 0.16 at a rate of "
-    "0.004; what learns there takes more steps than a small size has."
-)
-
-_THEIRS = (
-    "The learning rates are those of the paper: what has the higher error with its rate at the edge of those tried "
-    "decides, too."
-)
-
-_MLBTC = (
-    "MLBTC has the same two levels at every width, so that it has fewer parameters of the scores than BTT, and at the "
-    "greatest widths than heads: it is shown, and no claim is of it."
-)
-
+_FEW_DIMENSIONS, _LEAST_OF_PAPER = 4, 16
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
 
 _LEARNS = (
@@ -81,19 +56,38 @@ _LOWER = (
     f"decided by what has the higher error {BEHIND}, nor at a width beside which nothing stands; intervals are not "
     "corrected for the number of widths"
 )
+_LEARNT_AT_SMALL = (
+    "So short a training in so few dimensions shows how far heads of too low a rank lag, more than that they fail. Of "
+    "the sizes that were looked at with seed 1 width 16 is the one at which BTT and bilinear MLR came below 0.1, by "
+    "other rates and schedules than those run here with three seeds. In 8 "
+    "dimensions (width 16) heads did fail: after 6000 steps heads, BTT and bilinear MLR came to 0.56, 0.27 and 0.10, "
+    "each at the best of up to four rates, and after 7000, along another schedule, to 0.59, 0.45 and 0.16 at a rate of "
+    "0.004; what learns there takes more steps than a small size has."
+)
+_OF_FULL = (
+    "The learning rates are those of the paper: what has the higher error with its rate at the edge of those tried "
+    "decides, too.",
+    "MLBTC has the same two levels at every width, so that it has fewer parameters of the scores than BTT, and at the "
+    "greatest widths than heads: it is shown, and no claim is of it.",
+)
 
 
 def report(records: Records) -> PaperReport:
-    """The report of the records."""
+    """Report the records."""
     runs = described_prompts(runs_of(records))
     chosen, solved = arms_of_prompts(runs), solved_prompts(runs)
+    fails = "Where heads have a rank below d, they fail, and {} of the same width learns."
+    full = "It is the rank that they lack: one head of full rank learns at the same width."
+    lower = "At the same width {} has a lower error than heads of a rank below d."
     return PaperReport(
         title="In-context regression",
         about=[paragraph(__doc__)],
         claims=[
-            *(_claim(chosen, kind) for kind in _KIND),
-            _rank_claim(chosen),
-            *(_width_claim(chosen, kind) for kind in _KIND),
+            *(_claim(chosen, fails.format(name), lambda arms, kind=kind: arms["kind"] == kind, learns=True)
+              for kind, name in _KIND.items()),
+            _claim(chosen, full, lambda arms: arms["arm"] == ONE_HEAD, learns=True),
+            *(_claim(chosen, lower.format(name), lambda arms, kind=kind: arms["kind"] == kind, learns=False)
+              for kind, name in _KIND.items()),
             _cost_claim(chosen, "flops", "computation", "flops"),
             _cost_claim(chosen, "scores", "parameters of the scores", "parameters of the scores"),
         ],
@@ -103,14 +97,14 @@ def report(records: Records) -> PaperReport:
         caption="The error of the last value over d, against the flops of a prompt (left) and the width (right): mean "
         "of the seeds, and each of them as a dot. Dashed, ridge regression; least squares have no error to speak of.",
         differs=_differences(runs, chosen),
-    )
+    )  # fmt: skip
 
 
 def _of_low_rank(chosen: pd.DataFrame) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
-    """For each dimension and width from d on where low-rank heads have a rank below d: its name, them, all others.
+    """Return for each dimension and width from d on where heads have a rank below d: its name, them, all others.
 
     Bilinear MLR of one level is of the same form, and begins with larger logits, as all structured arms do: it stands
-    for them where validation prefers it.
+    for the heads where validation prefers it.
     """
     found = []
     for (d, width), part in chosen.groupby(["dimensions", "width"]):
@@ -121,8 +115,8 @@ def _of_low_rank(chosen: pd.DataFrame) -> list[tuple[str, pd.DataFrame, pd.DataF
     return found
 
 
-def _judged(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], pd.Series]) -> Claim:
-    """Whether the best of some arms, by validation, learns where low-rank heads fail."""
+def _claim(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], pd.Series], *, learns: bool) -> Claim:
+    """Decide whether the best of some arms learns where heads fail, or has a lower error than they."""
     words, verdicts = [], []
     for name, heads, others in _of_low_rank(chosen):
         family = others[is_asked(others) & (others["rank"] > heads["rank"].iloc[0])]  # one level is the low-rank form
@@ -131,35 +125,34 @@ def _judged(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], 
             verdicts.append(None)
             continue
         best = best_arm(family)
-        verdict, why = _verdict(heads, best)
+        verdict, why = _learns(heads, best) if learns else (_is_better(best, heads), "")
+        more = float(best["scores"].iloc[0]) / float(heads["scores"].iloc[0])
+        parameters = f"{'as many' if more == 1 else f'{more:.3g} times the'} parameters of the scores"
         verdicts.append(verdict)
-        words.append(_beside(name, best, heads) + why)
-    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), _LEARNS)
+        words.append(
+            f"{name}: {said(best)} ({best['arm'].iloc[0]}, {parameters}) beside {said(heads)} ({_heads(heads)}){why}"
+        )
+    rule = _LEARNS if learns else _LOWER.format("of this kind")
+    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), rule)
 
 
-def _verdict(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
-    """Whether heads fail where another arm learns; and why not, in words."""
-    if learns(heads):
+def _learns(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
+    """Decide whether heads fail where another arm learns; and say why not."""
+    if all_or_none(heads, heads["error"] < LEARNT):
         return False, ", which learn, too"
-    if not fails(heads):
-        return None, "" if fails(heads) is None else ", which neither fail nor learn"
-    verdict = learns(best)
+    fails, verdict = all_or_none(heads, heads["error"] > FAILED), all_or_none(best, best["error"] < LEARNT)
+    if not fails:
+        return None, "" if fails is None else ", which neither fail nor learn"
     is_open = verdict is not None and _is_grid_ours(best) and is_at_edge(heads if verdict else best)
     return (None if is_open else verdict), ""
 
 
-def _beside(name: str, best: pd.DataFrame, heads: pd.DataFrame) -> str:
-    more = float(best["scores"].iloc[0]) / float(heads["scores"].iloc[0])
-    parameters = "as many" if more == 1 else f"{more:.3g} times the"
-    return (
-        f"{name}: {said(best)} ({best['arm'].iloc[0]}, {parameters} parameters of the scores) beside {said(heads)} "
-        f"({_heads(heads)})"
-    )
+def _is_better(best: pd.DataFrame, heads: pd.DataFrame) -> bool | None:
+    return is_better(best, heads, is_grid_ours=_is_grid_ours(best))
 
 
 def _is_grid_ours(arm: pd.DataFrame) -> bool:
-    """Whether the rates that are tried are not those of the paper."""
-    return bool(arm["dimensions"].max() < _LEAST_OF_PAPER)
+    return bool(arm["dimensions"].max() < _LEAST_OF_PAPER)  # else the rates are those of the paper
 
 
 def _heads(heads: pd.DataFrame) -> str:
@@ -167,50 +160,20 @@ def _heads(heads: pd.DataFrame) -> str:
     return f"heads of rank {rank}{'' if arm == HEADS else f', as {arm}'}"
 
 
-def _width_claim(chosen: pd.DataFrame, kind: str) -> Claim:
-    """Whether the best form of a kind has a lower error than low-rank heads of the same width."""
-    words, verdicts = [], []
-    for name, heads, others in _of_low_rank(chosen):
-        family = others[(others["kind"] == kind) & (others["rank"] > heads["rank"].iloc[0])]
-        if family.empty:
-            words.append(f"{name}: nothing of this kind beside heads")
-            verdicts.append(None)
-            continue
-        best = best_arm(family)
-        verdicts.append(is_better(best, heads, is_grid_ours=_is_grid_ours(best)))
-        words.append(_beside(name, best, heads))
-    text = f"At the same width {_KIND[kind]} has a lower error than heads of a rank below d."
-    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), _LOWER.format("of this kind"))
-
-
-def _claim(chosen: pd.DataFrame, kind: str) -> Claim:
-    text = f"Where heads have a rank below d, they fail, and {_KIND[kind]} of the same width learns."
-    return _judged(chosen, text, lambda others: others["kind"] == kind)
-
-
-def _rank_claim(chosen: pd.DataFrame) -> Claim:
-    text = "It is the rank that they lack: one head of full rank learns at the same width."
-    return _judged(chosen, text, lambda others: others["arm"] == ONE_HEAD)
-
-
 def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
-    """Whether structured attention has a lower error than low-rank heads at no more cost, at whatever width."""
+    """Decide whether structured attention has a lower error than heads at no more cost, at whatever width."""
     words, verdicts = [], []
     for name, heads, _ in _of_low_rank(chosen):
-        rank, most_cost = heads["rank"].iloc[0], heads[cost].iloc[0]
-        cheaper = chosen[
-            (chosen["dimensions"] == heads["dimensions"].iloc[0])
-            & chosen["kind"].isin(_KIND)
-            & (chosen["rank"] > rank)
-            & (chosen[cost] <= most_cost)
-        ]
+        d, rank, most_cost = (heads[column].iloc[0] for column in ("dimensions", "rank", cost))
+        is_cheaper = (chosen["dimensions"] == d) & (chosen["rank"] > rank) & (chosen[cost] <= most_cost)
+        cheaper = chosen[chosen["kind"].isin(_KIND) & is_cheaper]
         found = f"{name}: {_heads(heads)} come to {said(heads)} with {most_cost:,.0f}"
         if cheaper.empty:
             words.append(f"{found}, and nothing has so few")
             verdicts.append(None)
             continue
         best = best_arm(cheaper)
-        verdicts.append(is_better(best, heads, is_grid_ours=_is_grid_ours(best)))
+        verdicts.append(_is_better(best, heads))
         arm = f"{best['arm'].iloc[0]} of width {int(best['width'].iloc[0])}"
         words.append(f"{found}, {arm} to {said(best)} with {best[cost].iloc[0]:,.0f}")
     text = f"For the same {of} BTT and bilinear MLR have a lower error than heads of a rank below d."
@@ -224,6 +187,8 @@ def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(11, 4.2 * max(1, len(dimensions))), layout="constrained")
     axes = figure.subplots(max(1, len(dimensions)), 2, squeeze=False, sharey="row")
     arms = list(dict.fromkeys(chosen["arm"]))
+    # a closed form so far below all others that these would be one line is left out
+    shown = solved[solved["error"] > float(chosen["error"].min()) / 10]
     for d, line in zip(dimensions, axes, strict=False):
         for ax, cost, label in zip(line, ("flops", "width"), ("flops of a prompt", "width"), strict=True):
             for number, arm in enumerate(arms):
@@ -235,7 +200,8 @@ def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
                 colour, marker = f"C{number % 10}", "osD^vP*X"[number % 8]
                 ax.plot(means.index, means, color=colour, marker=marker, lw=1.2, label=arm)
                 ax.plot(part["cost"], part["error"], ".", color=colour, ms=4, alpha=0.6)
-            _draw_solved(ax, solved[solved["dimensions"] == d], float(chosen["error"].min()))
+            for row in shown[shown["dimensions"] == d].itertuples():
+                ax.axhline(row.error, color="0.5", lw=1, ls="--", zorder=0, label=row.arm)
             ax.set(xscale="log", yscale="log", xlabel=label, title=f"d = {d}")
             if cost == "width":
                 ax.set_xticks(sorted(chosen["width"].unique()))
@@ -248,25 +214,17 @@ def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_solved(ax: Axes, solved: pd.DataFrame, least: float) -> None:
-    """A dashed line for each closed form, but for one so far below all others that these would be one line."""
-    for row in solved[solved["error"] > least / 10].itertuples():
-        ax.axhline(row.error, color="0.5", lw=1, ls="--", zorder=0, label=row.arm)
-
-
 def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
     tried = runs.loc[runs["kind"].notna(), "learning_rate"]
     widths = chosen.groupby("arm")["width"].unique()
     at_one = [str(arm) for arm, found in widths.items() if len(found) == 1 < chosen["width"].nunique()]
+    falls = "falls along a cosine after its warm-up." if "cosine" in set(chosen["schedule"]) else "is constant."
+    follow = "follow" if chosen["mup"].any() else "do not follow"
     return [
         f"d {listed(chosen['dimensions'])}, widths {listed(chosen['width'])}, {listed(chosen['layers'])} layers, "
         f"{listed(chosen['steps'])} steps of {listed(chosen['batch_size'])} prompts, and the learning rates "
         f"{listed(tried)}; the paper has d from 16 to 128, widths from 16 to 1024, 6 layers and 500,000 steps of 64.",
-        "The learning rate "
-        + ("falls along a cosine after its warm-up." if "cosine" in set(chosen["schedule"]) else "is constant.")
-        + " The structured arms "
-        + ("follow" if chosen["mup"].any() else "do not follow")
-        + " the muP rules.",
+        f"The learning rate {falls} The structured arms {follow} the muP rules.",
         "BTT normalises its mapped keys, and no other arm its queries or keys.",
         "Arms of one width differ in the parameters of their scores (column `scores`): BTT has more than heads, and "
         "so have bilinear MLR and MLBTC with more components than these; the last claim asks for as many.",
@@ -277,20 +235,15 @@ def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
         "Of a kind the form with the least validation error answers, and kinds have different numbers of forms: of the "
         "best of many, a claim that it is lower is wrong more often, and one that it is not less often, than of one.",
         *([f"Of one width alone, unlike the others, are: {', '.join(at_one)}."] if at_one else []),
-        *([] if _is_grid_ours(chosen) else [_THEIRS, _MLBTC]),
+        *([] if _is_grid_ours(chosen) else _OF_FULL),
         "The weights with the least validation error are scored, on 3200 prompts that are the same for all arms.",
         "Gradients are clipped to a norm of 1.",
         "A prompt of fewer pairs, in the curriculum, is one whose later values do not count.",
-        *([_SMALL] if chosen["dimensions"].max() <= _FEW_DIMENSIONS else []),
+        *([_LEARNT_AT_SMALL] if chosen["dimensions"].max() <= _FEW_DIMENSIONS else []),
     ]
 
 
 EXPERIMENT = PaperExperiment("in_context", __doc__ or "", report)
 
-
-def main() -> int:
-    return EXPERIMENT.main()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())

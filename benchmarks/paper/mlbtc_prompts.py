@@ -14,13 +14,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, most, paragraph
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.mlbtc import ALL, DIAGONAL, LOW_RANK, MIXED, NAMES, SHUFFLED, family
 from benchmarks.paper.prompt_arms import (
@@ -34,20 +34,17 @@ from benchmarks.paper.prompt_arms import (
     solved_prompts,
 )
 from benchmarks.paper.runs import BEHIND, EDGE, listed, runs_of
-from benchmarks.paper.verdicts import most
 from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
 
-__all__ = ["EXPERIMENT", "main", "report"]
-
 _QUESTIONS = (
-    ((DIAGONAL,), (LOW_RANK,), "Levels of blocks (bilinear MLR) learn better than low rank alone."),
-    ((SHUFFLED,), (LOW_RANK,), "One shuffled level (BTT) learns better than low rank alone."),
-    ((MIXED, ALL), (SHUFFLED,), "A shuffled level beside another learns better than a shuffled one alone."),
-    ((SHUFFLED, MIXED, ALL), (DIAGONAL,), "Forms with a shuffled level learn better than levels of blocks."),
+    ((DIAGONAL,), LOW_RANK, "Levels of blocks (bilinear MLR) learn better than low rank alone."),
+    ((SHUFFLED,), LOW_RANK, "One shuffled level (BTT) learns better than low rank alone."),
+    ((MIXED, ALL), SHUFFLED, "A shuffled level beside another learns better than a shuffled one alone."),
+    ((SHUFFLED, MIXED, ALL), DIAGONAL, "Forms with a shuffled level learn better than levels of blocks."),
     (
         (LOW_RANK,),
-        (STANDARD,),
+        STANDARD,
         "Low rank alone, which has the form of standard attention and begins as MLBTC does, learns better than that.",
     ),
 )
@@ -59,7 +56,7 @@ _RULE = (
 
 
 def report(records: Records) -> PaperReport:
-    """The report of the records."""
+    """Report the records."""
     runs = described_prompts(runs_of(records))
     chosen, solved = arms_of_prompts(runs), solved_prompts(runs)
     chosen = chosen.assign(family=[family(one) for one in chosen["described"]])
@@ -85,14 +82,14 @@ def report(records: Records) -> PaperReport:
     )
 
 
-def _answer(chosen: pd.DataFrame, families: Sequence[str], others: Sequence[str], text: str) -> Claim:
-    """The form of some families that validation chose beside that of others, at each number of parameters."""
+def _answer(chosen: pd.DataFrame, families: Sequence[str], against: str, text: str) -> Claim:
+    """Compare the forms of some families and of another that validation chose, at each number of parameters."""
     words, verdicts = [], []
     for (d, width, scores), part in chosen.groupby(["dimensions", "width", "scores"]):
-        asked, against = (part[part["family"].isin(names)] for names in (families, others))
-        if asked.empty or against.empty:
+        arms, others = part[part["family"].isin(families)], part[part["family"] == against]
+        if arms.empty or others.empty:
             continue
-        best, other = best_arm(asked), best_arm(against)
+        best, other = best_arm(arms), best_arm(others)
         verdicts.append(is_better(best, other))
         words.append(
             f"d {int(d)}, width {int(width)}, {int(scores):,} parameters: {said(best)} ({best['arm'].iloc[0]}) beside "
@@ -108,13 +105,12 @@ def _figure(chosen: pd.DataFrame) -> Figure:
     axes = figure.subplots(max(1, len(tables)), 1, squeeze=False)[:, 0]
     for ax, ((d, width), part) in zip(axes, tables, strict=False):
         colours = {scores: f"C{number % 10}" for number, scores in enumerate(sorted(part["scores"].unique()))}
-        ordered = part.sort_values(["scores", "family", "arm"])
-        arms = list(dict.fromkeys(ordered["arm"]))
+        arms = list(dict.fromkeys(part.sort_values(["scores", "family", "arm"])["arm"]))
         for place, arm in enumerate(arms):
-            errors = part.loc[part["arm"] == arm, "error"]
-            colour = colours[part.loc[part["arm"] == arm, "scores"].iloc[0]]
-            ax.plot(errors, [place] * len(errors), ".", color=colour, alpha=0.6)
-            ax.plot(errors.mean(), place, "o", color=colour)
+            own = part[part["arm"] == arm]
+            colour = colours[own["scores"].iloc[0]]
+            ax.plot(own["error"], [place] * len(own), ".", color=colour, alpha=0.6)
+            ax.plot(own["error"].mean(), place, "o", color=colour)
         for scores, colour in colours.items():
             ax.plot([], [], "o", color=colour, label=f"{int(scores):,} parameters")
         ax.set_yticks(range(len(arms)), arms)
@@ -127,10 +123,5 @@ def _figure(chosen: pd.DataFrame) -> Figure:
 
 EXPERIMENT = PaperExperiment("mlbtc_prompts", __doc__ or "", report)
 
-
-def main() -> int:
-    return EXPERIMENT.main()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())
