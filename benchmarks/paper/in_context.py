@@ -9,8 +9,9 @@ prompts, over d: predicting 0 has an error of 1. Of each arm the learning rate i
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
@@ -19,28 +20,25 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from benchmarks.paper.claims import Claim, PaperReport, most, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, is_lower, most, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.prompt_arms import (
-    FAILED,
-    HEADS,
-    LEARNT,
-    LEGEND,
-    ONE_HEAD,
-    all_or_none,
-    arms_of_prompts,
-    best_arm,
-    described_prompts,
-    is_at_edge,
-    is_better,
-    prompts_table,
-    said,
-    solved_prompts,
-)
-from benchmarks.paper.runs import BEHIND, EDGE, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
+from tsattn.attention import build_attention
+from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
 
+# errors over d: all seeds of an arm that fails lie above the first, of one that learns below the second; predicting 0
+# has an error of 1, and least squares has none
+FAILED, LEARNT = 0.5, 0.1
+HEADS, ONE_HEAD = "standard, low-rank heads", "standard, one head of full rank"
+ARM = ["dimensions", "width", "arm"]
+LEGEND = (
+    "`error` is the squared error of the last value over d, the mean of the seeds, and `spread` its standard deviation "
+    "over them; `rank` is that of the bilinear form of a head, at most; `scores` is how many parameters queries and "
+    "keys of a layer have; flops are those of a forward pass of one prompt; `seconds` are the median of the seeds; "
+    "`rates` is of how many learning rates one was chosen."
+)
 _FEW_DIMENSIONS, _LEAST_OF_PAPER = 4, 16
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
 
@@ -100,6 +98,119 @@ def report(records: Records) -> PaperReport:
     )  # fmt: skip
 
 
+def described_prompts(runs: pd.DataFrame) -> pd.DataFrame:
+    """Add the columns that tell arms apart; ``kind`` is that of the attention, None for closed forms."""
+    backbone = {"width": "d_model", "heads": "num_heads", "layers": "num_layers", "kind": "attention.kind"}
+    backbone |= {"described": "attention", "alpha": "alpha"}
+    runs = described_by(
+        runs,
+        **{name: f"model.backbone.{path}" for name, path in backbone.items()},
+        **{name: f"model.{name}" for name in ("learning_rate", "schedule", "mup")},
+        **{name: f"data.init_args.{name}" for name in ("dimensions", "batch_size")},
+        steps="trainer.max_steps",
+    )
+    error = runs["mse"].astype("float64") / runs["dimensions"].astype("float64")
+    standard = {True: ONE_HEAD, False: HEADS}
+    arms = [
+        standard[row.heads == 1] if row.kind == "standard" else row.attention for row in runs.itertuples(index=False)
+    ]
+    sizes = [_sizes(*row) for row in runs[["described", "width", "heads"]].itertuples(index=False)]
+    return runs.assign(error=error, arm=arms, rank=[one[0] for one in sizes], scores=[one[1] for one in sizes])
+
+
+def arms_of_prompts(runs: pd.DataFrame) -> pd.DataFrame:
+    """Choose the learning rate of each arm with an attention by validation; standard ones first."""
+    chosen = chosen_by_validation(runs[runs["kind"].notna()], ARM, ["learning_rate"])
+    places = [{HEADS: 0, ONE_HEAD: 1}.get(arm, 2) for arm in chosen["arm"]]
+    return chosen.assign(place=places).sort_values(["dimensions", "width", "place", "arm"], ignore_index=True)
+
+
+def solved_prompts(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of closed forms; ``arm`` is ``least squares`` or ``ridge, penalty 1``."""
+    solved = runs[runs["kind"].isna() & (runs["status"] == "done")]
+    return solved.assign(arm=[f"ridge, penalty {alpha:g}" if alpha else "least squares" for alpha in solved["alpha"]])
+
+
+def _sizes(attention: Mapping[str, Any] | None, width: int | None, heads: int | None) -> tuple[float | None, ...]:
+    """Return the rank and the parameters of the scores of a layer."""
+    if not isinstance(attention, Mapping):
+        return None, None
+    D, H = int(width or 0), int(heads or 0)
+    try:
+        return score_rank(attention, D, H), build_attention(attention, d_model=D, num_heads=H).projection.num_params()
+    except UserError:  # it does not apply
+        return None, None
+
+
+def score_rank(attention: Mapping[str, Any], d_model: int, num_heads: int) -> int:
+    """Return the most that the rank of the bilinear form of a head can be."""
+    D, r = d_model, attention.get("head_dim") or d_model // num_heads
+    if attention["kind"] == "bilinear_mlr":
+        blocks = attention.get("blocks") or [2**level for level in range(len(attention["ranks"]))]
+        ranks = attention.get("ranks") or [r // len(blocks)] * len(blocks)
+        return min(D, sum(p * min(rank, D // p) for p, rank in zip(blocks, ranks, strict=True)))
+    if attention["kind"] == "mlbtc" and attention.get("levels"):
+        return min(D, sum(_level_rank(level, D) for level in attention["levels"]))
+    return min(D, r) if attention["kind"] == "standard" else D
+
+
+def _level_rank(level: Mapping[str, Any], D: int) -> int:
+    left, right = level.get("left_blocks", 1), level.get("right_blocks", 1)
+    if level.get("shuffled"):
+        return min(D, left * right * level["rank"])
+    return int(left * min(level["rank"], D // left))
+
+
+def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of the arm with the least validation error; ``is_edge`` is still that of the rate."""
+    best = chosen_by_validation(arms.assign(at_edge=arms["is_edge"]), ["dimensions"], ["width", "arm"])
+    return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all(), is_edge=best["at_edge"])
+
+
+def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
+    """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor, in a grid of ours, does its edge."""
+    if min(len(arm), len(other)) < LEAST_SEEDS or not (arm["is_whole"].all() and other["is_whole"].all()):
+        return None
+    found = is_lower(list(arm["error"]), list(other["error"]))
+    return None if found is not None and _is_grid_ours(arm) and is_at_edge(other if found else arm) else found
+
+
+def is_at_edge(arm: pd.DataFrame) -> bool:
+    """Return whether the rate of an arm is the least or the greatest of those tried."""
+    return bool(arm["is_edge"].any())
+
+
+def all_or_none(arm: pd.DataFrame, found: Sequence[bool]) -> bool | None:
+    """Return whether something holds for all seeds of an arm, or for none; None otherwise, and for too few runs."""
+    if len(arm) < LEAST_SEEDS or not arm["is_whole"].all():
+        return None
+    return {len(arm): True, 0: False}.get(sum(found))
+
+
+def said(arm: pd.DataFrame) -> str:
+    """Write mean and spread of the errors of an arm, with its rate at the edge of those tried."""
+    errors = arm["error"].astype("float64")
+    words = with_spread(float(errors.mean()), float(errors.std()))
+    return f"{words} at the edge rate {arm['learning_rate'].iloc[0]:g}" if is_at_edge(arm) else words
+
+
+def prompts_table(chosen: pd.DataFrame, solved: pd.DataFrame) -> pd.DataFrame:
+    """Return a row an arm, after them those of closed forms."""
+    rows: list[dict[str, Any]] = []
+    for (d, width, arm), part in chosen.groupby(ARM, sort=False):
+        first = part.iloc[0]
+        row = {"d": int(d), "width": int(width), "arm": arm, "rank": int(first["rank"]), "scores": int(first["scores"])}
+        row |= {"error": part["error"].mean(), "spread": part["error"].std(), "seeds": len(part)}
+        row |= {"learning rate": float(first["learning_rate"]), "edge": "yes" if first["is_edge"] else "no"}
+        row |= {"rates": int(first["candidates"]), "parameters": int(first["parameters"]), "flops": int(first["flops"])}
+        rows.append({**row, "seconds": part["seconds"].astype("float64").median()})
+    for one in solved.itertuples(index=False):
+        rows.append({"d": int(one.dimensions), "arm": one.arm, "error": one.error, "edge": ""})
+    table = pd.DataFrame(rows)
+    whole = [name for name in ("width", "rank", "scores", "seeds", "rates", "parameters", "flops") if name in table]
+    return table.astype(dict.fromkeys(whole, "Int64")).sort_values(["d", "width"], kind="stable", ignore_index=True)
+
+
 def _of_low_rank(chosen: pd.DataFrame) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Return for each dimension and width from d on where heads have a rank below d: its name, them, all others.
 
@@ -125,7 +236,7 @@ def _claim(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], p
             verdicts.append(None)
             continue
         best = best_arm(family)
-        verdict, why = _learns(heads, best) if learns else (_is_better(best, heads), "")
+        verdict, why = _learns(heads, best) if learns else (is_better(best, heads), "")
         more = float(best["scores"].iloc[0]) / float(heads["scores"].iloc[0])
         parameters = f"{'as many' if more == 1 else f'{more:.3g} times the'} parameters of the scores"
         verdicts.append(verdict)
@@ -145,10 +256,6 @@ def _learns(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
         return None, "" if fails is None else ", which neither fail nor learn"
     is_open = verdict is not None and _is_grid_ours(best) and is_at_edge(heads if verdict else best)
     return (None if is_open else verdict), ""
-
-
-def _is_better(best: pd.DataFrame, heads: pd.DataFrame) -> bool | None:
-    return is_better(best, heads, is_grid_ours=_is_grid_ours(best))
 
 
 def _is_grid_ours(arm: pd.DataFrame) -> bool:
@@ -173,7 +280,7 @@ def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
             verdicts.append(None)
             continue
         best = best_arm(cheaper)
-        verdicts.append(_is_better(best, heads))
+        verdicts.append(is_better(best, heads))
         arm = f"{best['arm'].iloc[0]} of width {int(best['width'].iloc[0])}"
         words.append(f"{found}, {arm} to {said(best)} with {best[cost].iloc[0]:,.0f}")
     text = f"For the same {of} BTT and bilinear MLR have a lower error than heads of a rank below d."

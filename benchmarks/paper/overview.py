@@ -29,8 +29,6 @@ EXPERIMENTS = {
     "mup_transfer": "learning rates from narrow to wide",
     "wall_clock": "the time of multi-level attention",
     "blocks": "blocks by number, by the calendar and by change points",
-    "mlbtc": "levels, blocks and ranks of MLBTC on ETTh1",
-    "mlbtc_prompts": "the same at regression in context",
 }  # by the name of the folder, in the order of the report
 
 _RESULTS = Path(__file__).parents[1] / "results" / "paper"

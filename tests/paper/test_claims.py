@@ -160,7 +160,7 @@ def test_the_overview_lists_all_that_is_there_in_order(tmp_path: Path, capsys: p
     ]
     assert "Of 6 claims of the paper: 1 held, 3 refuted, 2 not decided." in text
     assert "Not run at their small size yet: forecasts of ETTh1 (`etth1.py`), language models (`language.py`)" in text
-    (tmp_path / "mlbtc" / "claims.json").write_text("{")
+    (tmp_path / "other" / "claims.json").write_text("{")
     assert overview.main(["--results", str(tmp_path)]) == 2
     assert "claims.json cannot be read" in capsys.readouterr().err
 
@@ -171,6 +171,8 @@ def test_every_experiment_of_make_paper_is_known() -> None:
     assert run[-1] == "overview"
     assert set(run[:-1]) == set(overview.EXPERIMENTS)
     assert all((SCRIPTS / f"{name}.py").is_file() for name in overview.EXPERIMENTS)
+    committed = ROOT / "benchmarks" / "results" / "paper"
+    assert overview.overview(committed) == (committed / "report.md").read_text("utf-8"), "overview.py"
 
 
 def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks.paper import blocks, in_context, language, mlbtc, mlbtc_prompts, mup_transfer
+from benchmarks.paper import blocks, in_context, language, mup_transfer
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.chosen_arms import Question, answered, arms_table, beside, chosen_arms, relative_figure
 from benchmarks.paper.claims import Claim
-from benchmarks.paper.prompt_arms import arms_of_prompts, best_arm, described_prompts, score_rank
+from benchmarks.paper.in_context import arms_of_prompts, best_arm, described_prompts, score_rank
 from benchmarks.paper.runs import runs_of
 from tests.paper.made_up import Record, at_rates, closed_form, forecasts, made_up, prompt_runs, records_of
 from tsattn.attention import build_attention
@@ -155,28 +155,6 @@ def test_blocks_are_compared_with_standard_and_with_those_by_number() -> None:
     assert report.table["arm"].tolist() == ["standard", "change_points", "days", "linear", "numbers", "swa"]
 
 
-def test_forms_of_mlbtc_are_compared_family_by_family() -> None:
-    def form(name: str, factor: float, *levels: dict[str, Any], **options: Any) -> list[Record]:
-        return forecasts(name, factor, description={"kind": "mlbtc", "levels": list(levels)}, **options)
-
-    shuffled = {"rank": 1, "left_blocks": 4, "right_blocks": 4, "shuffled": True}
-    report = mlbtc.report(
-        records_of(
-            STANDARD,
-            form("low", 1.0, {"rank": 8}),
-            form("levels", 0.9, {"rank": 4}, {"rank": 4, "left_blocks": 2, "right_blocks": 2}),
-            form("btt", 1.1, shuffled, validation=1.0),
-            form("better_btt", 0.5, shuffled, validation=1.2),
-            form("both", 1.0, {"rank": 4}, shuffled, validation=1.05),
-        )
-    )
-    assert [claim.holds for claim in report.claims] == [True, None, True, False, True, False]
-    assert report.claims[1].found.endswith(", equal within 1 %"), "standard beside low rank, which are alike here"
-    assert report.claims[4].found.endswith("better (both beside btt)")
-    assert report.claims[0].found.endswith("better (levels beside standard)")
-    assert "(btt beside low)" in report.claims[3].found, "chosen on validation, not on the test part"
-
-
 # regression in context
 
 NAMES = ("btt", "bilinear_mlr", "rank", "btt_lower", "bilinear_mlr_lower", "flops", "parameters")
@@ -278,37 +256,6 @@ def test_ranks_are_those_of_the_matrices(description: dict[str, Any], width: int
     torch.manual_seed(0)
     dense = build_attention(description, d_model=width, num_heads=heads).projection.to_dense().double()
     assert torch.linalg.matrix_rank(dense, rtol=1e-5).tolist() == [rank] * heads
-
-
-def test_forms_on_prompts_are_compared_at_equal_numbers_of_parameters() -> None:
-    def form(name: str, errors: list[float], *levels: dict[str, Any], **options: Any) -> list[Record]:
-        return prompt_runs(name, "mlbtc", errors, levels=list(levels), **options)
-
-    def claims_of(*runs: list[Record]) -> list[Claim]:
-        return list(mlbtc_prompts.report(records_of(closed_form(), *runs)).claims)
-
-    low, shuffled = (
-        form("low_rank_2", [0.8, 0.9, 0.7], {"rank": 2}),
-        form("shuffled_2x2", [0.02, 0.03, 0.025], SHUFFLED),
-    )
-    of_three = [
-        form("low_rank_3", [0.3, 0.31, 0.29], {"rank": 3}),
-        form("shuffled_2x4", [0.2, 0.21, 0.19], {**SHUFFLED, "right_blocks": 4}),
-        form("rank_1_and_2x2", [0.05, 0.06, 0.04], {"rank": 1}, SHUFFLED),
-    ]
-    heads, levels = prompt_runs("standard", "standard", [0.6, 0.5, 0.55]), ({"rank": 1}, BLOCKS)
-    claims = claims_of(low, form("mlr_1_4", [0.1, 0.11, 0.12], *levels), shuffled, *of_three, heads)
-    assert [claim.holds for claim in claims] == [True, True, True, True, False]
-    said = "d 8, width 16, 512 parameters: 0.110 ± 0.010 (mlr_1_4) beside 0.800 ± 0.100 (low_rank_2)"
-    assert claims[0].found == said
-    assert "512 parameters" in claims[1].found
-    assert "768 parameters: 0.200 ± 0.010 (shuffled_2x4) beside 0.300 ± 0.010 (low_rank_3)" in claims[1].found
-    assert claims[2].found.count("parameters") == 1, "of 512 there is no mix"
-    # the form is that of the least validation error
-    lucky = form("shuffled_lucky", [0.001, 0.001, 0.001], SHUFFLED, validation=0.9)
-    claims = claims_of(low, form("mlr_1_4", [0.01, 0.011, 0.012], *levels), shuffled, lucky)
-    assert claims[3].holds is False
-    assert "(shuffled_2x2) beside" in claims[3].found
 
 
 # language models
