@@ -76,8 +76,6 @@ paper: $(STAMP)
 	$(BIN)/python benchmarks/paper/etth1.py --jobs 2
 	$(BIN)/python benchmarks/paper/language.py --jobs 2
 	$(BIN)/python benchmarks/paper/blocks.py --jobs 2
-	$(BIN)/python benchmarks/paper/mlbtc.py --jobs 2
-	$(BIN)/python benchmarks/paper/mlbtc_prompts.py --jobs 2
 	$(BIN)/python benchmarks/paper/generation.py
 	$(BIN)/python benchmarks/paper/wall_clock.py
 	$(BIN)/python benchmarks/paper/overview.py

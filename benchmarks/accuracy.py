@@ -1,4 +1,4 @@
-"""What each change of the suite `accuracy` is worth: its records as a page, each change compared with its base.
+"""The records of the suite `accuracy` as a page: each change compared with its base.
 
     tsattn benchmark --suite accuracy --output benchmarks/results/accuracy
     python benchmarks/accuracy.py

@@ -1,69 +1,202 @@
-"""What converting the attention of a pretrained Chronos model costs it, before and after fine-tuning.
+"""The cost in accuracy of converting the attention of a pretrained Chronos model, before and after fine-tuning.
 
     python benchmarks/chronos_conversion.py --weights ONE.safetensors TWO.safetensors THREE.safetensors
 
-The weights are of one model, pretrained with several seeds; folders of Chronos models are taken, too. Four parts:
-`zero_shot` (errors of attention outputs and scores of test parts, of MLR by `copy` and `rotate`, SWA and BTT),
-`structures` (how near structured matrices come to the scores, at equal parameters), `fine_tuned` (MLR and SWA
-calibrated and trained for 200 steps, beside the original trained alike) and `flops` (of MLR, in closed form and
-counted).
+The weights are of one model, pretrained with several seeds; folders of Chronos models are taken, too. Two parts:
+`zero_shot` (errors of attention outputs and scores of test parts, of MLR by `copy` and `rotate`, SWA and BTT), and
+`fine_tuned` (MLR and SWA calibrated and trained for 200 steps, compared with the original trained alike).
 
 Each run leaves a record in the folder of runs, whole or not at all; what is there for the same weights is not run
-again, so that the same command goes on after a kill. Several may share a folder if their parts or data differ. Writes
-`conversion.json` and `conversion.md` into the output folder, of all records that are there. Needs the data sets
-(`TSATTN_DATA`) and the extra `chronos`.
+again, so that the same command resumes after a kill. Several may share a folder if their parts or data differ. Writes
+`conversion.json` and `conversion.md` of all records that are there. Needs the data sets (`TSATTN_DATA`) and the extra
+`chronos`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
+import math
+import statistics
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from conversion.arms import FINE_TUNED, ORIGINAL, SIZES, TOY, ZERO_SHOT, Sizes
-from conversion.markdown import report
-from conversion.runs import attention_flops, fine_tuned, structure_errors, trained_on, zero_shot
-from conversion.summary import summary
-from measuring import describe, this_command
-from random_chronos import save_random
+from reporting import RESULTS, about, new_parser, parse, table, write_record
+from small_t5 import save_random
+from torch import Tensor
 
+from tsattn import PublicDataModule, run
+from tsattn.chronos import AdaptedChronos, adapt
+from tsattn.chronos.adapted import open_weights
+from tsattn.chronos.bolt.bolt_file import read_model
+from tsattn.chronos.opening import NamedWeights
+from tsattn.chronos.swapped_attention import Surroundings
+from tsattn.data.pretraining import synthetic_series
 from tsattn.errors import UserError
-from tsattn.experiments import RESULTS_VERSION
+from tsattn.evaluation import ErrorTable
+from tsattn.experiments import RESULTS_VERSION, Experiment
+from tsattn.experiments.measuring import measured
+from tsattn.experiments.running import Hooks
+from tsattn.leaderboard.statistics import ModelErrors, difference
+from tsattn.predictors import build_predictor
 from tsattn.saved_folders import sha256, write_text
+from tsattn.task import Output
+from tsattn.training import Execution, TrainerOptions
 
-FOLDER = Path(__file__).parent / "results" / "chronos"
-PARTS = ("flops", "structures", "zero_shot", "fine_tuned")
-Key = tuple[Any, ...]
+PARTS = ("zero_shot", "fine_tuned")
+ORIGINAL = "original"
+ZERO_SHOT = {
+    "copy": "MLR, `copy`",
+    "rotate": "MLR, `rotate` by generated series",
+    "rotate_noise": "MLR, `rotate` without data",
+    "rotate_training": "MLR, `rotate` by the set's training part",
+    "swa": "SWA, `copy`",
+    "btt": "BTT, `project`",
+}
+FINE_TUNED = {ORIGINAL: "original", "mlr": "MLR, `rotate`, calibrated", "swa": "SWA, `copy`, calibrated"}
+MOST_MASE = 1.01  # times the original
+DASH = "\N{EN DASH}"
+
+Key = tuple[str, int, str, str]
+Records = Mapping[Key, Mapping[str, Any]]  # by part, number of the weights, data set and arm
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Public data sets, the horizon, generated series and their steps, windows that a conversion sees at most, steps of
+    calibration and fine-tuning, and windows of each of four validations."""
+
+    data: tuple[str, ...] = ("ETTh1", "vic_electricity", "ETTh2")
+    horizon: int = 48
+    generated: tuple[int, int] = (256, 1024)
+    learned_from: int = 512
+    calibrate: int = 300
+    fine_tuning: int = 200
+    val_windows: int = 1024
+
+
+TOY = Sizes(("national_illness",), 6, (12, 64), 12, 2, 4, 8)
+
+
+def described(arm: str, plain: AdaptedChronos) -> dict[str, Any]:
+    """Return the attention of an arm in the place of the encoder's, and how it is converted.
+
+    MLR has half of a head's width r for all pairs, and a quarter on each of two finer levels; SWA sees a window of a
+    quarter of the context to either side; BTT has its default rank.
+    """
+    around = Surroundings(plain.family, plain.family.sites()[0], plain.family.longest)
+    r = around.head_dim
+    if arm == "swa":
+        return {"attention": {"kind": "swa", "window_size": max(1, around.max_tokens // 4)}, "convert": "copy"}
+    if arm == "btt":
+        return {"attention": {"kind": "btt"}, "convert": "project"}
+    mlr = {"kind": "mlr", "ranks": [r // 2, r // 4, r // 4]}
+    return {"attention": mlr, "convert": "copy" if arm == "copy" else "rotate"}
+
+
+def series_of(data: PublicDataModule, part: str, length: int, most: int) -> list[Tensor]:
+    """Return contexts of windows spread evenly over a part, each channel a series; missing values as NaN."""
+    every = -(-len(data.windows(part, length)) // most)
+    found: list[Tensor] = []
+    for batch in data.eval_dataloader(part, length, every=every):
+        past = batch.past
+        if batch.past_observed is not None:
+            past = past.masked_fill(~batch.past_observed, torch.nan)
+        found += [row for row in past.transpose(1, 2).flatten(0, 1).float() if bool(row.isfinite().any())]
+    return found
+
+
+def trained_on(weights: str) -> tuple[str, ...]:
+    """Return the public data sets whose training parts a model has seen, as far as it says so."""
+    file = NamedWeights.of(weights).file
+    return () if file is None else read_model(file).trained_on
+
+
+def zero_shot(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
+    """Score an arm that is only converted on the test part, and measure the errors of its attentions there."""
+    plain = open_weights(weights)
+    length = plain.pipeline.model_context_length
+    arguments = {"name": name, "context_length": length, "prediction_length": sizes.horizon}
+    source = {"class_path": "PublicDataModule", "init_args": arguments}
+    data, trainer = Experiment.of({"data": source, "trainer": {"accelerator": "cpu"}}).made()
+    assert isinstance(data, PublicDataModule)
+    data.prepare_data()
+    data.setup("fit")
+    assert data.task is not None
+    with tempfile.TemporaryDirectory() as folder:
+        where, found = weights, {}
+        if arm != ORIGINAL:
+            given, known = described(arm, plain), None
+            if arm == "rotate":
+                known = [*torch.from_numpy(synthetic_series(*sizes.generated, seed=1)).float()]
+            elif arm == "rotate_training":
+                known = series_of(data, "train", length, sizes.learned_from)
+            adapted = adapt(plain.pipeline, given["attention"], "encoder", given["convert"], data=known)
+            errors = adapted.output_errors(series_of(data, "test", length, sizes.learned_from))
+            found["output_errors"] = {str(layer): float(error) for layer, error in errors.items()}
+            where = str(adapted.save(Path(folder) / arm))
+        predictor = build_predictor({"kind": "chronos", "weights": where})
+        predictor.build(data.task, Output(tuple(plain.pipeline.quantiles)))
+        scores = measured(predictor, data, "test", Execution(TrainerOptions.of(trainer, is_new=False))).scores()
+    scored = {"mase": scores["mase_by_channel"], "wql": scores["wql_by_channel"], "windows": int(scores["windows"])}
+    return {"seen": name in trained_on(weights), **scored, **found}
+
+
+def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
+    """Score an arm after calibration, where attention was swapped, and some steps of training; MASE by origin."""
+    plain = open_weights(weights)
+    backbone: dict[str, Any] = {"kind": "chronos", "weights": str(Path(weights)), "trained": "all"}
+    if arm != ORIGINAL:
+        backbone |= {**described(arm, plain), "calibrate": sizes.calibrate}
+    data = {"name": name, "context_length": plain.pipeline.model_context_length, "prediction_length": sizes.horizon}
+    data |= {"batch_size": 32, "val_windows": sizes.val_windows}
+    steps = {"max_steps": sizes.fine_tuning, "val_check_interval": max(1, sizes.fine_tuning // 4)}
+    experiment = {
+        "seed_everything": number,
+        "data": {"class_path": "PublicDataModule", "init_args": data},
+        "model": {"backbone": backbone, "quantiles": list(plain.pipeline.quantiles), "learning_rate": 1e-4},
+        "trainer": {**steps, "check_val_every_n_epoch": None, "gradient_clip_val": 1.0, "accelerator": "cpu"},
+    }
+    result = run(experiment, hooks=Hooks(beside=False, say=lambda line: None))
+    assert result.errors is not None
+    scores = result.errors.scores()
+    scored = {"mase": scores["mase"], "wql": scores["wql_by_channel"], "windows": int(scores["windows"])}
+    return {"seen": name in trained_on(weights), **scored, **_by_origin(result.errors)}
+
+
+def _by_origin(errors: ErrorTable) -> dict[str, Any]:
+    """Return the numerators and denominators of MASE, summed over the windows that start at one time."""
+    frame = errors.frame()
+    usable = frame["seasonal_error"].gt(0)
+    scaled = np.where(usable, frame["absolute_original"] / frame["seasonal_error"].where(usable, 1), 0)
+    counts = np.where(usable, frame["count"], 0)
+    rows = frame.assign(scaled=scaled, counts=counts).groupby("origin")[["scaled", "counts"]].sum()
+    return {"sums": [float(f"{value:.7g}") for value in rows["scaled"]], "counts": rows["counts"].astype(int).tolist()}
 
 
 def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[Key, Callable[[], dict[str, Any]]]:
-    """What makes each record, by its key; all seeds of a cheap run before the next."""
-    runs: dict[Key, Callable[[], dict[str, Any]]] = {}
-    for part, make in (("flops", attention_flops), ("structures", structure_errors)):
-        for seed, one in enumerate(weights, 1):
-            runs[part, seed] = partial(make, one)
-    for name in sizes.data:
-        for arm in (ORIGINAL, *ZERO_SHOT):
-            for seed, one in enumerate(weights, 1):
-                runs["zero_shot", seed, name, arm] = partial(zero_shot, one, name, arm, sizes)
-    for name in sizes.data:
-        for arm in FINE_TUNED:
-            for seed, one in enumerate(weights, 1):
-                runs["fine_tuned", seed, name, arm] = partial(fine_tuned, one, name, arm, sizes, seed)
-    return {key: run for key, run in runs.items() if key[0] in parts}
+    """Return the run of each record by its key; all seeds of an arm before the next."""
+    make = {"zero_shot": zero_shot, "fine_tuned": fine_tuned}
+    arms = {"zero_shot": (ORIGINAL, *ZERO_SHOT), "fine_tuned": (*FINE_TUNED,)}
+    return {
+        (part, number, name, arm): partial(make[part], one, number, name, arm, sizes)
+        for part in PARTS
+        if part in parts
+        for name in sizes.data
+        for arm in arms[part]
+        for number, one in enumerate(weights, 1)
+    }
 
 
 def digest(weights: str) -> str:
-    """What tells weights apart: of a file its own, of a folder those of its safetensors."""
+    """Return the hash of weights: of a file its own, of a folder those of its safetensors."""
     path = Path(weights)
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     if not files:
@@ -71,93 +204,223 @@ def digest(weights: str) -> str:
     return " ".join(map(sha256, files))
 
 
-def done(file: Path, known: dict[str, Any]) -> dict[str, Any] | None:
-    """The record in a file; None where there is none, or of other weights or sizes."""
-    if not file.exists():
-        return None
-    record = json.loads(file.read_text())
-    return record["found"] if record["known"] == known else None
+class Kept:
+    """The records of runs in a folder: each knows its weights, sizes, and the version of results."""
+
+    def __init__(self, folder: Path, hashes: Sequence[str], sizes: Sizes) -> None:
+        self.folder, self.hashes = folder, hashes
+        self.own = {name: value for name, value in asdict(sizes).items() if name != "data"}
+
+    def file(self, key: Key) -> Path:
+        return self.folder / f"{'-'.join(map(str, key))}.json"
+
+    def known(self, key: Key) -> dict[str, Any]:
+        known = {"weights": self.hashes[key[1] - 1], "version": RESULTS_VERSION, **self.own}
+        return json.loads(json.dumps(known))  # type: ignore[no-any-return]
+
+    def get(self, key: Key) -> dict[str, Any] | None:
+        """Return the record of a run; None where there is none, or of other weights or sizes."""
+        record = json.loads(self.file(key).read_text()) if self.file(key).exists() else None
+        return record["found"] if record and record["known"] == self.known(key) else None
+
+    def put(self, key: Key, found: dict[str, Any]) -> None:
+        write_text(self.file(key), json.dumps({"known": self.known(key), "found": found}) + "\n")
+
+
+def output_errors(records: Records, data: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
+    """Return by arm the mean over data sets and layers, ``by_seed`` and ``by_layer``, of data sets that all have."""
+    found = {}
+    for arm in ZERO_SHOT:
+        each = {seed: [records.get(("zero_shot", seed, name, arm)) for name in data] for seed in seeds}
+        runs = {seed: [one["output_errors"] for one in own if one] for seed, own in each.items() if all(own)}
+        if runs:
+            every = [one for own in runs.values() for one in own]
+            by_seed = {
+                seed: statistics.fmean(error for one in own for error in one.values()) for seed, own in runs.items()
+            }
+            by_layer = {layer: statistics.fmean(one[layer] for one in every) for layer in every[0]}
+            found[arm] = {"mean": statistics.fmean(by_seed.values()), "by_seed": by_seed, "by_layer": by_layer}
+    return found
+
+
+def rise(records: Records, seed: int, name: str, arm: str) -> float | None:
+    """Return by how many percent the WQL rises over the original's."""
+    own, plain = (records.get(("zero_shot", seed, name, one)) for one in (arm, ORIGINAL))
+    return None if own is None or plain is None else 100 * (own["wql"] / plain["wql"] - 1)
+
+
+def zero_shot_rows(records: Records, data: Sequence[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Return a row a data set and arm: WQL, MASE, and the rise of WQL by seed."""
+    rows = []
+    for name in data:
+        for arm in (ORIGINAL, *ZERO_SHOT):
+            runs = {s: records["zero_shot", s, name, arm] for s in seeds if ("zero_shot", s, name, arm) in records}
+            rises = {seed: found for seed in runs if (found := rise(records, seed, name, arm)) is not None}
+            if runs:
+                row = {"data": name, "arm": arm, "seeds": len(runs), "windows": next(iter(runs.values()))["windows"]}
+                row |= {metric: statistics.fmean(one[metric] for one in runs.values()) for metric in ("wql", "mase")}
+                mean = statistics.fmean(rises.values()) if rises else None
+                rows.append({**row, "rise": mean, "rise_by_seed": rises})
+    return rows
+
+
+def fine_tuned_rows(records: Records, data: Sequence[str], seeds: Sequence[int], horizon: int) -> dict[str, Any]:
+    """Return rows of a data set and arm with MASE over the original's and its paired interval, and means by arm."""
+    rows: list[dict[str, Any]] = []
+    for name in data:
+        plain = {s: one for s in seeds if (one := records.get(("fine_tuned", s, name, ORIGINAL)))}
+        for arm in FINE_TUNED:
+            known = {s: one for s in seeds if (one := records.get(("fine_tuned", s, name, arm)))}
+            if known:
+                row: dict[str, Any] = {"data": name, "arm": arm, "seeds": len(known)}
+                row |= {metric: statistics.fmean(one[metric] for one in known.values()) for metric in ("mase", "wql")}
+                pairs = {seed: (one, plain[seed]) for seed, one in known.items() if seed in plain}
+                if pairs and arm != ORIGINAL:
+                    row |= paired(*map(list, zip(*pairs.values(), strict=True)), horizon)
+                    row["by_seed"] = {seed: one["mase"] / other["mase"] for seed, (one, other) in pairs.items()}
+                rows.append(row)
+    means = {}
+    for arm in FINE_TUNED:
+        if ratios := [row["ratio"] for row in rows if row["arm"] == arm and "ratio" in row]:
+            mean = statistics.fmean(ratios)
+            means[arm] = {"ratio": mean, "data": len(ratios), "met": mean <= MOST_MASE}
+    return {"rows": rows, "means": means}
+
+
+def paired(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], horizon: int) -> dict[str, Any]:
+    """Return the mean ratio of the MASE of runs to that of others of the same seeds and windows, with its interval.
+
+    The interval of 95 % is None with a single pair, or fewer than two blocks; see `tsattn.leaderboard.statistics`.
+    """
+    counts = np.array(runs[0]["counts"], np.float64)
+    if any(one["counts"] != runs[0]["counts"] for one in (*runs, *others)):
+        raise RuntimeError("runs that are compared were tested on different windows")
+    # a pair starts from the same weights: each is measured by the level of its other
+    own, other = (np.array([one["sums"] for one in group], np.float64) for group in (runs, others))
+    levels, origins = other.mean(1, keepdims=True), np.arange(len(counts))
+    errors = {
+        "own": ModelErrors(own / levels, counts, origins, tuple(range(len(runs)))),
+        "other": ModelErrors((other / levels).mean(0, keepdims=True), counts, origins, (None,)),
+    }
+    found = difference([errors], {"own": 1, "other": -1}, horizons=[horizon])
+    low, high = (None if math.isnan(end) else math.exp(end) for end in found.interval())
+    return {"ratio": math.exp(found.estimate), "pairs": len(runs), "blocks": found.blocks, "low": low, "high": high}
+
+
+def _of(value: float | None, form: str) -> str:
+    return DASH if value is None else f"{value:{form}}".replace("-", "\N{MINUS SIGN}")
+
+
+def _each(values: Mapping[Any, float], form: str) -> str:
+    return " / ".join(_of(value, form) for value in values.values()) or DASH
+
+
+def page(record: dict[str, Any]) -> str:
+    """Return the record in Markdown."""
+    sizes, seen = record["sizes"], {name: f"{name} (seen)" for name in record["seen"]}
+    lines = ["# Converting the attention of a pretrained Chronos model", ""]
+    if record["dry_run"]:
+        lines += ["**A dry run of toy sizes: its figures mean nothing.**", ""]
+    packages = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+    lines += [f"By `{record['command']}`, on {record['machine']['cpu']}; {packages}.", ""]
+    lines += [f"Horizon {sizes['horizon']}, all windows of the test parts.", ""]
+    head = ("seed", "weights", "sha256", "saw the training parts of")
+    rows: Iterable[Sequence[object]] = (
+        (number, one["name"], f"`{one['sha256'][:12]}`", ", ".join(one["trained_on"]) or DASH)
+        for number, one in record["weights"].items()
+    )
+    lines += table(head, rows)
+    if errors := record["output_errors"]:
+        layers = [*next(iter(errors.values()))["by_layer"]]
+        lines += ["## Outputs of the attentions", "", "Relative error of what each converted attention makes of the"]
+        lines[-1] += " original's own inputs, over contexts of the test parts, mean of data sets (and of layers)."
+        rows = []
+        for arm, one in errors.items():
+            by_layer = [f"{error:.4f}" for error in one["by_layer"].values()]
+            rows.append((ZERO_SHOT[arm], f"{one['mean']:.4f}", _each(one["by_seed"], ".4f"), *by_layer))
+        lines += ["", *table(("arm", "mean", "by seed", *layers), rows)]
+    if record["zero_shot"]:
+        rows = (
+            (seen.get(row["data"], row["data"]), ZERO_SHOT.get(row["arm"], ORIGINAL), row["windows"])
+            + (_of(row["mase"], ".4f"), _of(row["wql"], ".4f"))
+            + (
+                (DASH, DASH)
+                if row["arm"] == ORIGINAL
+                else (_of(row["rise"], "+.2f"), _each(row["rise_by_seed"], "+.2f"))
+            )
+            for row in record["zero_shot"]
+        )
+        text = "Scores are means of the channels' own, and of seeds; *seen*: the model has seen the training part."
+        head = ("data", "arm", "windows", "MASE", "WQL", "rise of WQL, %", "by seed")
+        lines += ["## Zero-shot", "", text, "", *table(head, rows)]
+    if found := record["fine_tuned"]["rows"]:
+        rows = []
+        for row in found:
+            interval = DASH if row.get("low") is None else f"{row['low']:.4f} to {row['high']:.4f}"
+            scores = (_of(row[name], ".4f") for name in ("mase", "wql"))
+            ratio = (_of(row.get("ratio"), ".4f"), interval, _each(row.get("by_seed", {}), ".4f"))
+            rows.append((seen.get(row["data"], row["data"]), FINE_TUNED[row["arm"]], row["seeds"], *scores, *ratio))
+        lines += [
+            "## After calibration and fine-tuning",
+            "",
+            f"Swapped attentions are calibrated in {sizes['calibrate']}",
+        ]
+        lines[-1] += f" steps; then all arms are trained alike, in {sizes['fine_tuning']} steps. The ratio is that of"
+        lines[-1] += " MASE to the original's, with its interval of 95 % over blocks of time and pairs of seeds."
+        lines += ["", *table(("data", "arm", "seeds", "MASE", "WQL", "ratio", "interval", "by seed"), rows)]
+        for arm, one in record["fine_tuned"]["means"].items():
+            word = "kept" if one["met"] else "**exceeded**"
+            lines += [f"- {FINE_TUNED[arm]}: {one['ratio']:.4f}, mean of {one['data']} data sets; limit 1.01: {word}."]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, RESULTS / "chronos", toy="toy sizes and random weights")
     parser.add_argument("--weights", nargs="+", metavar="FILE", help="one of each seed of the pretraining")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="to run; all are reported")
-    parser.add_argument("--data", nargs="+", help="public data sets, by default " + ", ".join(SIZES.data))
-    parser.add_argument("--horizon", type=int, help=f"steps, by default {SIZES.horizon}")
+    parser.add_argument("--data", nargs="+", help="public data sets, by default " + ", ".join(Sizes.data))
+    parser.add_argument("--horizon", type=int, help=f"steps, by default {Sizes.horizon}")
     parser.add_argument("--runs", type=Path, help="folder of records, by default runs/chronos_conversion")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write the report into")
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="toy sizes and random weights, whose figures mean nothing; needs --output",
-    )
-    options = parser.parse_args()
-    if options.dry_run and options.output == FOLDER:
-        parser.error("--dry-run needs an --output of its own: its figures mean nothing")
-    sizes = TOY if options.dry_run else SIZES
-    sizes = replace(
-        sizes,
-        data=tuple(options.data or sizes.data),
-        horizon=sizes.horizon if options.horizon is None else options.horizon,
-    )
-    runs = options.runs or (options.output / "runs" if options.dry_run else Path("runs") / "chronos_conversion")
+    options = parse(parser)
+    toy, sizes = options.dry_run, TOY if options.dry_run else Sizes()
+    horizon = sizes.horizon if options.horizon is None else options.horizon
+    sizes = replace(sizes, data=tuple(options.data or sizes.data), horizon=horizon)
     weights = options.weights
-    if weights is None and options.dry_run:
+    if weights is None and toy:
         weights = [str(save_random(options.output / f"random_{seed}.safetensors", seed)) for seed in (1, 2)]
     if weights is None:
         parser.error("--weights are needed: the .safetensors file or the folder of a pretrained model, one a seed")
-    torch.set_num_threads(1)
+    folder = options.runs or (options.output / "runs" if toy else Path("runs") / "chronos_conversion")
     try:
-        hashes = [digest(one) for one in weights]
-        seen = [trained_on(one) for one in weights]
-        plan = planned(weights, sizes, options.parts)
-        for number, (key, run) in enumerate(plan.items(), 1):
-            file, known = record_file(runs, key), known_by(key, hashes, sizes)
-            if done(file, known) is None:
+        hashes, seen = [digest(one) for one in weights], [trained_on(one) for one in weights]
+        kept, plan = Kept(folder, hashes, sizes), planned(weights, sizes, options.parts)
+        for number, (key, make) in enumerate(plan.items(), 1):
+            if kept.get(key) is None:
                 began = time.perf_counter()
-                found = run()
-                write_text(file, json.dumps({"known": known, "found": found}) + "\n")
-                spent = time.perf_counter() - began
-                print(f"{number} of {len(plan)}: {file.stem}, {spent:.0f} s", flush=True)
+                kept.put(key, make())
+                print(
+                    f"{number} of {len(plan)}: {kept.file(key).stem}, {time.perf_counter() - began:.0f} s", flush=True
+                )
     except UserError as error:
         parser.error(str(error))
-    records = {}
-    for key in planned(weights, sizes, PARTS):
-        kept = done(record_file(runs, key), known_by(key, hashes, sizes))
-        if kept is not None:
-            records[key] = kept
-    packages = ("tsattn", "torch", "lightning", "transformers", "chronos-forecasting", "numpy")
-    each = zip(weights, hashes, seen, strict=True)
+    records = {key: found for key in planned(weights, sizes, PARTS) if (found := kept.get(key)) is not None}
+    data, seeds = sizes.data, range(1, len(weights) + 1)
     record = {
-        "command": this_command(),
-        "dry_run": options.dry_run,
-        "machine": {**describe("cpu", torch.float32), "cores": os.cpu_count(), "threads": 1},
-        "versions": {name: version(name) for name in packages},
+        **about("lightning", "transformers", "chronos-forecasting", "numpy"),
+        "dry_run": toy,
         "weights": {
             number: {"name": Path(one).name, "sha256": code, "trained_on": list(names)}
-            for number, (one, code, names) in enumerate(each, 1)
+            for number, one, code, names in zip(seeds, weights, hashes, seen, strict=True)
         },
-        "horizon": sizes.horizon,
         "sizes": asdict(sizes),
-        **summary(records, sizes.data, range(1, len(weights) + 1), sizes.horizon),
+        "seen": sorted({key[2] for key, one in records.items() if one.get("seen")}),
+        "output_errors": output_errors(records, data, seeds),
+        "zero_shot": zero_shot_rows(records, data, seeds),
+        "fine_tuned": fine_tuned_rows(records, data, seeds, sizes.horizon),
     }
-    write_text(options.output / "conversion.json", json.dumps(record, indent=2) + "\n")
-    write_text(options.output / "conversion.md", report(record))
-    print(report(record))
+    write_record(options.output / "conversion.json", record, page(record))
+    print(page(record))
     return 0
-
-
-def record_file(runs: Path, key: Key) -> Path:
-    """``zero_shot-1-ETTh1-copy.json``."""
-    return runs / f"{'-'.join(map(str, key))}.json"
-
-
-def known_by(key: Key, hashes: Sequence[str], sizes: Sizes) -> dict[str, Any]:
-    """What a record is of: the weights, the sizes that decide it, and the version of results, as JSON reads them."""
-    own = {name: value for name, value in asdict(sizes).items() if name != "data"}
-    known = {"weights": hashes[key[1] - 1], "version": RESULTS_VERSION, **own}
-    return json.loads(json.dumps(known))  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -2,33 +2,26 @@
 
     python benchmarks/default_choice.py
 
-The data sets and horizons are those of `benchmarks/defaults.py`. The rows of the test part are cut off first. Of those
-that are left each candidate gets the first part, of which it holds some out itself, as `Forecaster` does; its errors
-are those of all windows of the rest, which chose nothing. The context is the one that `Forecaster` chooses, for all
-alike. The score of a candidate is the geometric mean, over the data sets, of its MASE over that of seasonal naive; each
-seed has one, their geometric mean counts, and how far they lie apart is the spread.
+The data sets and horizons are those of `benchmarks/defaults.py`, without the rows of the test part. Each candidate is
+fitted to the first part of the rest, and scored on all windows after it, which chose nothing. The score is the
+geometric mean, over the data sets, of its MASE over that of seasonal naive: one a seed, whose geometric mean counts,
+and whose range is the spread. The default is to be the candidate of the lowest score among those that apply to all of
+the data; the present one stays unless it lies above that by more than the spread of either.
 
-The default is to be the candidate of the lowest score among those that apply to all of the data. It stays as it is
-where it lies above that by no more than the spread of either.
-
-Writes `choice.json` after each fit, so that a run that was killed goes on without repeating one, and `choice.md`.
-Trainings end after 200 steps (`--max-steps`; 0 leaves them as long as `Forecaster` makes them, several times longer).
+Writes `choice.json` after each fit, so that the same command resumes after a kill, and `choice.md`. Trainings end after
+200 steps (`--max-steps`; 0 leaves them as long as `Forecaster` makes them, several times longer).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import statistics
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import torch
 from defaults import CASES, FOLDER, SEASONAL, frame_of, known, measured
-from measuring import describe, this_command
-from peer_speed.tables import row_of
+from reporting import about, new_parser, parse, table, write_record
 
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, number_of
@@ -55,65 +48,53 @@ Fit = dict[str, Any]
 
 
 def validated(name: str, candidate: str, seed: int, most: int, context_length: int | None) -> Fit:
-    """MASE of a candidate on the rows before the test part that come after those that it was fitted to."""
+    """Score a candidate on the rows before the test part that come after those that it was fitted to."""
     arguments: dict[str, Any] = {"seed": seed}
     if most and build_predictor(CANDIDATES[candidate]).is_trained:
         arguments |= {"max_steps": most, "training": {"patience": _PATIENCE}}
-    if context_length is not None:
-        arguments["context_length"] = context_length
-    before_test = known(name, frame_of(name))
+    arguments |= {} if context_length is None else {"context_length": context_length}
     try:
-        return {**measured(name, before_test, CANDIDATES[candidate], **arguments), "reason": ""}
+        return {**measured(name, known(name, frame_of(name)), CANDIDATES[candidate], **arguments), "reason": ""}
     except UserError as error:
         return {"reason": str(error)}
 
 
-def fits(names: list[str], seeds: int, most: int, before: list[Fit]) -> Any:
-    """Every fit, those that are known among them, each as soon as it is there."""
+def fits(names: list[str], seeds: int, most: int, before: list[Fit]) -> Iterator[Fit]:
+    """Return every fit, known ones included, each as soon as it is there."""
     there = {json.dumps([one[part] for part in _SAME]): one for one in before}
     for name in names:
         context_length = None
         for candidate, description in CANDIDATES.items():
-            # what is not drawn is the same for every seed
-            is_drawn = build_predictor(description).is_trained
+            is_drawn = build_predictor(description).is_trained  # else it is the same for every seed
             for seed in range(1, seeds + 1 if is_drawn else 2):
-                whole = complete_predictor(description)
-                asked = dict(zip(_SAME, (name, candidate, seed, whole, most if is_drawn else 0), strict=True))
-                known_one = there.get(json.dumps([*asked.values()]))
-                fit = known_one or {**asked, **validated(name, candidate, seed, most, context_length)}
+                steps = most if is_drawn else 0
+                asked = dict(zip(_SAME, (name, candidate, seed, complete_predictor(description), steps), strict=True))
+                fit = there.get(json.dumps([*asked.values()]))
+                fit = fit or {**asked, **validated(name, candidate, seed, steps, context_length)}
                 context_length = fit.get("context_length", context_length)
                 yield fit
 
 
 def scores(found: list[Fit]) -> dict[str, dict[str, Any]]:
-    """Of each candidate: ``by_seed`` and ``score``, None where it does not apply to all data; ``spread``, and
+    """Return of each candidate ``by_seed``, ``score`` and ``spread``, None where it does not apply to all data, and
     ``ratios``, the MASE over that of seasonal naive by data set and seed."""
-    names = [*dict.fromkeys(one["data"] for one in found)]
-    seeds = sorted({one["seed"] for one in found})
+    names, seeds = [*dict.fromkeys(one["data"] for one in found)], sorted({one["seed"] for one in found})
     whole = {}
     for candidate in dict.fromkeys(one["candidate"] for one in found):
         own = {(one["data"], one["seed"]): one for one in found if one["candidate"] == candidate}
+        each = {name: [own.get((name, seed), own[name, seeds[0]]) for seed in seeds] for name in names}
         ratios = {
-            name: [
-                one["mase"] / one[SEASONAL]
-                for seed in seeds
-                if not (one := own.get((name, seed), own[name, seeds[0]]))["reason"]
-            ]
-            for name in names
+            name: [one["mase"] / one[SEASONAL] for one in fits if not one["reason"]] for name, fits in each.items()
         }
-        by_seed = (
-            [math.exp(statistics.fmean(map(math.log, each))) for each in zip(*ratios.values(), strict=True)]
-            if all(ratios.values())
-            else []
-        )
-        score = math.exp(statistics.fmean(map(math.log, by_seed))) if by_seed else None
+        by_seed = [*map(statistics.geometric_mean, zip(*ratios.values(), strict=True))] if all(ratios.values()) else []
+        score = statistics.geometric_mean(by_seed) if by_seed else None
         spread = max(by_seed) - min(by_seed) if by_seed else None
         whole[candidate] = {"score": score, "spread": spread, "by_seed": by_seed, "ratios": ratios}
     return whole
 
 
 def verdict(found: dict[str, dict[str, Any]]) -> tuple[str, bool, str]:
-    """The candidate of the lowest score, whether it should be the default in place of the present one, and why."""
+    """Return the candidate of the lowest score, whether it should replace the present default, and why."""
     able = {name: one for name, one in found.items() if one["score"] is not None}
     best = min(able, key=lambda name: able[name]["score"])
     if PRESENT not in able:
@@ -128,30 +109,25 @@ def verdict(found: dict[str, dict[str, Any]]) -> tuple[str, bool, str]:
     return best, True, f"{said}: more than the spread of seeds, {spread:.4f}, so {best} should be the default."
 
 
-def table(record: dict[str, Any]) -> str:
-    """The record in Markdown."""
-    found = scores(record["fits"])
+def page(record: dict[str, Any]) -> str:
+    """Return the record in Markdown."""
+    found, most = scores(record["fits"]), record["max_steps"]
     names = [*dict.fromkeys(one["data"] for one in record["fits"])]
     seeds = len({one["seed"] for one in record["fits"]})
-    most = record["max_steps"]
-    lines = ["# Which predictor `Forecaster` should be by default", ""]
-    lines += [
+    text = (
         "MASE over that of seasonal naive on windows before the test part that chose nothing (mean of "
         f"{number_of(seeds, 'seed')}, and the spread between the least and the most), and its geometric mean, by "
         f"`{record['command']}`{f'; trainings of at most {most} steps' if most else ''}. What does not apply to all of "
-        "the data has no score.",
-        "",
-        verdict(found)[2],
-        "",
-    ]
-    lines += [row_of(["candidate", *names, "score"]), row_of(["---"] * (len(names) + 2))]
-    order = sorted(found, key=lambda name: (found[name]["score"] is None, found[name]["score"] or 0.0))
-    for candidate in order:
+        "the data has no score."
+    )
+    rows = []
+    for candidate in sorted(found, key=lambda name: (found[name]["score"] is None, found[name]["score"] or 0.0)):
         one = found[candidate]
         cells = [_with_spread(one["ratios"][name]) for name in names]
-        lines.append(row_of([candidate, *cells, _with_spread(one["by_seed"], one["score"], digits=4)]))
+        rows.append((candidate, *cells, _with_spread(one["by_seed"], one["score"], digits=4)))
     reasons = {one["candidate"]: one["reason"] for one in record["fits"] if one["reason"]}
-    lines += ["", *(f"- {candidate}: {reason}" for candidate, reason in reasons.items())]
+    lines = ["# Which predictor `Forecaster` should be by default", "", text, "", verdict(found)[2], ""]
+    lines += [*table(["candidate", *names, "score"], rows), *(f"- {name}: {why}" for name, why in reasons.items())]
     machine = record["machine"]
     return "\n".join(lines).rstrip() + f"\n\n{machine['cpu']}, torch {machine['torch']}.\n"
 
@@ -165,32 +141,27 @@ def _with_spread(values: list[float], middle: float | None = None, digits: int =
 
 
 def main(words: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, FOLDER)
     parser.add_argument("--data", nargs="+", choices=[*CASES], default=[*CASES])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=200, help="of a training; 0: as many as Forecaster chooses")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
-    options = parser.parse_args(words)
+    options = parse(parser, words)
     if options.seeds < 1 or options.max_steps < 0:
         parser.error("--seeds must be at least 1, and --max-steps at least 0")
     if options.output == FOLDER and set(options.data) != set(CASES):
         parser.error("a choice over some of the data sets needs an --output of its own")
-    torch.set_num_threads(1)
     file = options.output / "choice.json"
     before = json.loads(file.read_text())["fits"] if file.exists() else []
-    record: dict[str, Any] = {"command": this_command(), "machine": describe("cpu", torch.float32)}
-    record |= {"max_steps": options.max_steps, "fits": []}
+    record: dict[str, Any] = {**about(), "max_steps": options.max_steps, "fits": []}
     for fit in fits(options.data, options.seeds, options.max_steps, before):
         record["fits"].append(fit)
-        if fit in before:
-            continue
-        said = fit["reason"] or f"MASE {fit['mase']:.4f}, {SEASONAL} {fit[SEASONAL]:.4f}, {fit['cpu_seconds']} s"
-        print(f"{fit['data']:18} {fit['candidate']:28} seed {fit['seed']}: {said}", flush=True)
-        # fits that were known and come later are kept, as this run may be killed, too
-        later = [one for one in before if one not in record["fits"]]
-        write_text(file, json.dumps({**record, "fits": [*record["fits"], *later]}, indent=1) + "\n")
-    write_text(file, json.dumps(record, indent=1) + "\n")
-    write_text(file.with_suffix(".md"), table(record))
+        if fit not in before:
+            said = fit["reason"] or f"MASE {fit['mase']:.4f}, {SEASONAL} {fit[SEASONAL]:.4f}, {fit['cpu_seconds']} s"
+            print(f"{fit['data']:18} {fit['candidate']:28} seed {fit['seed']}: {said}", flush=True)
+            # known fits that come later are kept, as this run may be killed, too
+            later = [one for one in before if one not in record["fits"]]
+            write_text(file, json.dumps({**record, "fits": [*record["fits"], *later]}, indent=1) + "\n")
+    write_record(file, record, page(record))
     print(verdict(scores(record["fits"]))[2])
     return 0
 

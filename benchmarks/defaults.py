@@ -1,52 +1,46 @@
-"""`Forecaster` as it is without arguments, beside seasonal naive and networks of neuralforecast given as much time.
+"""`Forecaster()` compared with seasonal naive and with networks of neuralforecast trained for as long.
 
     python benchmarks/defaults.py
     python benchmarks/defaults.py --data CO2 --without-peers
 
-Each gets the rows of a frame up to its test part, and a horizon, nothing else; it holds its own part out for
-validation, and the context, where it needs one, is chosen as `Forecaster` chooses it. The windows that are scored are
-the same: all of the test part. The error is MASE of the medians: the mean over channels and windows of the absolute
-error by that of seasonal naive on the rows before. A network of neuralforecast gets its default sizes, this package's
-learning rate, loss and selection of weights, and as many steps as take the CPU seconds of our whole fit (the choice of
-the context included), found in trainings that are thrown away; its start is not counted. What the runs that are scored
-took is held against ours: beyond a tenth more or less a score is marked as not at equal time.
+Each gets the rows of a frame up to its test part, and a horizon; it holds its own validation part out, and its context
+is the one that `Forecaster` chooses. All windows of the test part are scored, by MASE of the medians: the mean over
+channels and windows of the absolute error by that of seasonal naive on the rows before. A network of neuralforecast
+gets its default sizes, our learning rate, loss and selection of weights, and as many steps as take the CPU seconds of
+our whole fit, found in trainings that are thrown away; its start is not counted. A score whose runs took over a tenth
+more or less is marked as not at equal time.
 
-Writes `SLUG.json` (scores by seed, seconds, commands, machine, versions) and `SLUG.md` into the output folder. Data
-sets that are not asked for are kept as they were measured before, with their command. Needs the data sets
-(`TSATTN_DATA`), and `make peers`.
+Writes `SLUG.json` and `SLUG.md`. Data sets that are not asked for are kept as they were measured before, with their
+command. Needs the data sets (`TSATTN_DATA`), and `make peers`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import statistics
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import torch
 from measuring import describe, slug_of, this_command
-from peer_speed.tables import row_of
+from reporting import RESULTS, new_parser, parse, table, write_record
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule
 from tsattn.errors import UserError
 from tsattn.peers.peer_process import peers_python
 
-FOLDER = Path(__file__).parent / "results" / "defaults"
-SEASONAL = "seasonal naive"
-DEFAULT = "Forecaster()"
-PEERS = ("NHITS", "PatchTST")
+FOLDER = RESULTS / "defaults"
+SEASONAL, DEFAULT, PEERS = "seasonal naive", "Forecaster()", ("NHITS", "PatchTST")
 FIRST_GUESS, GUESSES, NEAR = 100, 6, 0.1  # of the steps that take as long as ours
 
 
 @dataclass(frozen=True)
 class Case:
-    """A data set: what is asked of it, the rows that are used, and the part of them before the test part."""
+    """A data set: the horizon, the rows that are used, and the part of them before the test part."""
 
     horizon: int
     rows: int | None = None
@@ -67,32 +61,29 @@ def frame_of(name: str) -> pd.DataFrame:
     return data.load_frame().iloc[: CASES[name].rows]
 
 
-def forecaster_of(name: str, backbone: Any, **arguments: Any) -> Forecaster:
-    given = {} if backbone is None else {"backbone": backbone}
-    return Forecaster(**given, prediction_length=CASES[name].horizon, accelerator="cpu", **arguments)
-
-
 def known(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows before the test part."""
+    """Return the rows before the test part."""
     return frame.iloc[: round(CASES[name].known * len(frame))]
 
 
 def cpu_seconds() -> float:
-    """Of this process and the workers that it started."""
-    spent = [psutil.Process().cpu_times(), *(child.cpu_times() for child in psutil.Process().children(recursive=True))]
+    """Return those of this process and the workers that it started."""
+    here = psutil.Process()
+    spent = [one.cpu_times() for one in (here, *here.children(recursive=True))]
     return float(sum(one.user + one.system for one in spent))
 
 
 def fitted(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> tuple[Forecaster, float]:
-    """A forecaster, and the CPU seconds of its fit."""
-    forecaster = forecaster_of(name, backbone, **arguments)
+    """Fit to the known rows; return the forecaster, and the CPU seconds."""
+    given = {} if backbone is None else {"backbone": backbone}
+    forecaster = Forecaster(**given, prediction_length=CASES[name].horizon, accelerator="cpu", **arguments)
     before = cpu_seconds()
     forecaster.fit(known(name, frame))
     return forecaster, cpu_seconds() - before
 
 
 def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> dict[str, Any]:
-    """MASE on all windows of the rows that are not known, and what the fit took."""
+    """Return MASE on all windows of the rows that are not known, and the facts of the fit."""
     forecaster, seconds = fitted(name, frame, backbone, **arguments)
     mase = forecaster.evaluate(frame)["MASE"]
     assert forecaster.result is not None
@@ -109,7 +100,7 @@ def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) ->
 
 
 def steps_in(seconds: float, name: str, frame: pd.DataFrame, model: str, context_length: int) -> int:
-    """The steps of a network of neuralforecast that took nearest to so long, their validations included."""
+    """Return the steps of a network of neuralforecast that took nearest to so long, validations included."""
     backbone = {"kind": "neuralforecast", "model": model}
     fitted(name, frame, backbone, max_steps=1, context_length=context_length)  # starts the worker
     steps, found = FIRST_GUESS, {}
@@ -123,102 +114,79 @@ def steps_in(seconds: float, name: str, frame: pd.DataFrame, model: str, context
 
 
 def is_equal(ratio: float) -> bool:
-    """Whether a fit took as long as ours, but for a tenth more or less."""
+    """Return whether a fit took as long as ours, but for a tenth more or less."""
     return 1 - NEAR <= ratio <= 1 + NEAR
 
 
-def times_ours(runs: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
-    """The CPU seconds of each, the median of its runs, over those of ours."""
-    medians = {who: statistics.median(one["cpu_seconds"] for one in fits) for who, fits in runs.items()}
-    return {who: taken / medians[DEFAULT] for who, taken in medians.items() if who != DEFAULT}
-
-
 def compare(name: str, seeds: int, *, peers: bool, most: int | None) -> dict[str, Any]:
-    """All of them on one data set."""
-    frame = frame_of(name)
+    """Run all of them on one data set, with `most` steps if that is given."""
+    frame, each = frame_of(name), range(1, seeds + 1)
     short = {} if most is None else {"max_steps": most}
-    rows = {DEFAULT: [measured(name, frame, None, seed=seed, **short) for seed in range(1, seeds + 1)]}
+    rows = {DEFAULT: [measured(name, frame, None, seed=seed, **short) for seed in each]}
     seconds = statistics.median(one["cpu_seconds"] for one in rows[DEFAULT])
     context_length = rows[DEFAULT][0]["context_length"]
     for model in PEERS if peers else ():
         steps = most or steps_in(seconds, name, frame, model, context_length)
         backbone = {"kind": "neuralforecast", "model": model}
         arguments = {"max_steps": steps, "context_length": context_length}
-        rows[model] = [measured(name, frame, backbone, seed=seed, **arguments) for seed in range(1, seeds + 1)]
-    print(f"{name:18} {SEASONAL:16} MASE {rows[DEFAULT][0][SEASONAL]:.4f}")
-    for who, runs in rows.items():
-        print(
-            f"{name:18} {who:16} MASE",
-            *(f"{one['mase']:.4f}" for one in runs),
-            f"{runs[0]['cpu_seconds']} s",
-            flush=True,
-        )
+        rows[model] = [measured(name, frame, backbone, seed=seed, **arguments) for seed in each]
+    for who, runs in {SEASONAL: [{"mase": rows[DEFAULT][0][SEASONAL]}], **rows}.items():
+        print(f"{name:18} {who:16} MASE", *(f"{one['mase']:.4f}" for one in runs), flush=True)
     return {"horizon": CASES[name].horizon, "runs": rows}
 
 
-def table(record: dict[str, Any]) -> str:
-    """The record in Markdown."""
-    lines = [
-        f"# `Forecaster()` and others, {record['machine']['cpu']}",
-        "",
+def page(record: dict[str, Any]) -> str:
+    """Return the record in Markdown."""
+    head = f"# `Forecaster()` and others, {record['machine']['cpu']}"
+    text = (
         "MASE on the test part (mean over seeds, and the spread between the least and the most), by "
         "`python benchmarks/defaults.py`. Networks of neuralforecast have the steps that were found to take the CPU "
         "seconds of `Forecaster()`; a score is marked where its runs took more or less than that by over a tenth. "
-        "Seconds and steps are medians over seeds.",
-        "",
-    ]
-    who = [DEFAULT, *PEERS]
-    lines.append(row_of(["data", "horizon", "context", SEASONAL, *who, "CPU s", "times ours", "steps", "seeds"]))
-    lines.append(row_of(["---"] * (len(who) + 8)))
+        "Seconds and steps are medians over seeds."
+    )
+    rows = []
     for name, one in record["data"].items():
-        runs, cells, ratios = one["runs"], [], times_ours(one["runs"])
-        for each in who:
-            found = [run["mase"] for run in runs.get(each, [])]
+        runs = one["runs"]
+        medians = {
+            fact: {who: statistics.median(run[fact] for run in each) for who, each in runs.items()}
+            for fact in ("cpu_seconds", "steps")
+        }
+        ours, first = medians["cpu_seconds"][DEFAULT], runs[DEFAULT][0]
+        ratios = {who: taken / ours for who, taken in medians["cpu_seconds"].items()}
+        cells = []
+        for who in (DEFAULT, *PEERS):
+            found = [run["mase"] for run in runs.get(who, [])]
             spread = f" ({max(found) - min(found):.3f})" if len(found) > 1 else ""
-            mark = "" if is_equal(ratios.get(each, 1.0)) else ", not at equal time"
+            mark = "" if is_equal(ratios.get(who, 1.0)) else ", not at equal time"
             cells.append(f"{statistics.mean(found):.3f}{spread}{mark}" if found else "")
-        first = runs[DEFAULT][0]
-        taken, steps = (
-            " / ".join(f"{statistics.median(run[fact] for run in each):{form}}" for each in runs.values())
-            for fact, form in (("cpu_seconds", ".1f"), ("steps", ".0f"))
-        )
-        times = " / ".join(f"{ratio:.2f}" for ratio in ratios.values())
+        taken = " / ".join(f"{value:.1f}" for value in medians["cpu_seconds"].values())
+        times = " / ".join(f"{ratio:.2f}" for who, ratio in ratios.items() if who != DEFAULT)
+        steps = " / ".join(f"{value:.0f}" for value in medians["steps"].values())
         sizes = name, one["horizon"], first["context_length"], f"{first[SEASONAL]:.3f}"
-        lines.append(row_of([*sizes, *cells, taken, times, steps, len(runs[DEFAULT])]))
-    return "\n".join(lines) + "\n"
+        rows.append((*sizes, *cells, taken, times, steps, len(runs[DEFAULT])))
+    titles = ("data", "horizon", "context", SEASONAL, DEFAULT, *PEERS, "CPU s", "times ours", "steps", "seeds")
+    return "\n".join([head, "", text, "", *table(titles, rows)])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", choices=[*CASES], default=[*CASES], help="data sets to measure anew")
+    parser = new_parser(__doc__, FOLDER, toy="two steps each")
+    parser.add_argument("--data", nargs="+", choices=[*CASES], default=[*CASES], help="data sets to measure again")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--without-peers", action="store_true", help="leave neuralforecast out")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="two steps each, whose figures mean nothing; needs --output"
-    )
-    options = parser.parse_args()
-    if options.dry_run and options.output == FOLDER:
-        parser.error("--dry-run needs an --output of its own: its figures mean nothing")
+    options = parse(parser)
     if not options.without_peers:
         try:
             peers_python("the benchmark")
         except UserError as error:
             parser.error(str(error))
-    torch.set_num_threads(1)
     machine = describe("cpu", torch.float32)
     file = options.output / f"{slug_of(machine)}.json"
     found = json.loads(file.read_text())["data"] if file.exists() else {}
     for name in options.data:
         runs = compare(name, options.seeds, peers=not options.without_peers, most=2 if options.dry_run else None)
         found[name] = {"command": this_command(), **runs}
-        record = {
-            "machine": machine,
-            "data": {one: found[one] for one in CASES if one in found},
-        }
-        options.output.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(record, indent=2) + "\n")
-        file.with_suffix(".md").write_text(table(record))
+        record = {"machine": machine, "data": {one: found[one] for one in CASES if one in found}}
+        write_record(file, record, page(record))
     return 0
 
 

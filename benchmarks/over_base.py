@@ -10,18 +10,15 @@ what else runs on the machine only adds to them. Memory is the peak of a process
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from long_csv import write_long
+from reporting import about, new_parser, parse, write_record
 
 FIT = """
 import json, resource, statistics, time
@@ -84,53 +81,37 @@ PARTS = [FIT.replace("ATTENTION", "standard"), FIT.replace("ATTENTION", "mlr"), 
 def measured(tree: Path, script: str, folder: Path) -> dict[str, float]:
     """Run a script on the package of a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = new_parser(__doc__)
     parser.add_argument("base", type=Path, help="the other checkout")
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results", help="folder to write into")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--at-most", type=float, default=1.03, help="the limit of each ratio")
-    options = parser.parse_args()
-    trees = {"base": options.base.resolve(), "here": ROOT}
+    options = parse(parser)
+    trees = {"base": options.base.resolve(), "here": Path(__file__).parents[1]}
     found: dict[str, dict[str, float]] = {name: {} for name in trees}
     with tempfile.TemporaryDirectory() as folder:
-        write_long(Path(folder) / "long.csv")
+        write_long(Path(folder) / "long.csv", 300, 1000)
         for number in range(options.rounds):
             for script in PARTS:
                 for name in [*trees][:: 1 if number % 2 else -1]:
-                    for what, value in measured(trees[name], script, Path(folder)).items():
-                        found[name][what] = min(value, found[name].get(what, value))
-    ratios = {what: found["here"][what] / base for what, base in found["base"].items()}
-    for what, ratio in ratios.items():
-        print(f"{what:32} {ratio:.3f}{'' if ratio <= options.at_most else '  above the limit'}")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=options.base, capture_output=True, text=True, check=True)
-    about: dict[str, Any] = {
-        "command": "python benchmarks/over_base.py",
-        "base": commit.stdout.strip(),
-        "machine": {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "threads": 1},
-        "versions": {name: version(name) for name in ("torch", "lightning", "numpy", "pandas")},
+                    for part, value in measured(trees[name], script, Path(folder)).items():
+                        found[name][part] = min(value, found[name].get(part, value))
+    rows = {
+        part: {"base": base, "here": found["here"][part], "ratio": found["here"][part] / base}
+        for part, base in found["base"].items()
     }
-    rows = {what: {"base": found["base"][what], "here": found["here"][what], "ratio": ratios[what]} for what in ratios}
-    (options.out / "over_base.json").write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
-    return int(any(ratio > options.at_most for ratio in ratios.values()))
-
-
-def write_long(path: Path, series: int = 300, length: int = 1000) -> None:
-    """Write hourly series end to end, as ``unique_id, ds, y``."""
-    import numpy as np
-    import pandas as pd
-
-    stamps = pd.date_range("2020-01-01", periods=length, freq="h").strftime("%Y-%m-%d %H:%M:%S").to_numpy()
-    ids = np.repeat([f"series_{number:04d}" for number in range(series)], length)
-    y = np.random.default_rng(0).normal(100, 20, series * length).round(4)
-    pd.DataFrame({"unique_id": ids, "ds": np.tile(stamps, series), "y": y}).to_csv(path, index=False)
+    for part, row in rows.items():
+        print(f"{part:32} {row['ratio']:.3f}{'' if row['ratio'] <= options.at_most else '  above the limit'}")
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=options.base, capture_output=True, text=True, check=True)
+    record = {**about("lightning", "numpy", "pandas"), "base": commit.stdout.strip(), "rows": rows}
+    write_record(options.output / "over_base.json", record)
+    return int(any(row["ratio"] > options.at_most for row in rows.values()))
 
 
 if __name__ == "__main__":

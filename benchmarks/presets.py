@@ -1,10 +1,9 @@
-"""The configurations that are named after data sets, from the records of a leaderboard.
+"""Write the configurations that are named after data sets, from the records of a leaderboard.
 
     python benchmarks/presets.py benchmarks/results/leaderboard/ett
 
-For each data set of the records: the model with a trained attention that validation chose over all horizons, as it was
-run with the first seed at the shortest horizon.
-Written are `etth1.yaml` and so on, with nothing in them that is a default anyway.
+Each holds the model with a trained attention that validation chose over all horizons, as it was run with the first seed
+at the shortest horizon, without its defaults.
 """
 
 from __future__ import annotations
@@ -22,53 +21,35 @@ from tsattn.experiments import Experiment
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.records import Records
 
-KEPT = (
-    "class_path",
-    "name",
-    "prediction_length",
-    "kind",
-    "backbone",
-    "data",
-    "model",
-    "trainer",
-)  # what a reader looks for
+# defaults that readers look for
+KEPT = ("class_path", "name", "prediction_length", "kind", "backbone", "data", "model", "trainer")
 FOLDER = Path(__file__).parents[1] / "configs"
 
 
 def presets(folder: Path) -> dict[str, str]:
-    """The content of each file, by its name."""
+    """Return the content of each file by its name."""
     analysis = Analysis(Records.read(folder))
     chosen = {dataset: analysis.chosen(dataset, attention=True) for dataset in analysis.datasets}
     return {f"{dataset.lower()}.yaml": preset(analysis, dataset, model) for dataset, model in chosen.items() if model}
 
 
 def preset(analysis: Analysis, dataset: str, model: str) -> str:
-    """The content of one."""
     horizons = analysis.horizons[dataset]
     runs = analysis.runs
     own = runs[(runs["dataset"] == dataset) & (runs["model"] == model) & (runs["horizon"] == horizons[0])]
     run = own.sort_values("seed").iloc[0]
-    head = (
-        f"# {dataset}: {model}, which has the lowest validation MSE over the horizons "
-        f"{', '.join(map(str, horizons))}\n"
-        f"# in the suite {run['suite']}; its values are those of horizon {horizons[0]}, another one with "
-        "--data.prediction_length.\n"
-    )
+    listed, how = ", ".join(map(str, horizons)), "another one with --data.prediction_length."
+    head = f"# {dataset}: {model}, which has the lowest validation MSE over the horizons {listed}\n"
+    head += f"# in the suite {run['suite']}; its values are those of horizon {horizons[0]}, {how}\n"
     return head + yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
 
 
 def shortest(content: dict[str, Any]) -> dict[str, Any]:
-    """The experiment without what it would have anyway; the machine is left to choose the accelerator."""
+    """Drop the defaults of an experiment, and its accelerator, which the machine chooses."""
     content["trainer"].pop("accelerator", None)
     content["data"]["class_path"] = content["data"]["class_path"].rpartition(".")[2]
     meant = Experiment.of(content).to_dict()
-    data = content["data"]
-    named = {"class_path": data["class_path"], "init_args": {"name": data["init_args"]["name"]}}
-    usual = Experiment.of({"data": named, "model": {"backbone": content["model"]["backbone"]}}).to_dict()
-    for part, defaults in ((content, usual), *((content[name], usual[name]) for name in ("model", "trainer"))):
-        _drop(part, defaults)
-    _drop(data["init_args"], usual["data"]["init_args"])
-    for path in [*paths(content["model"]["backbone"], ("model", "backbone"))]:  # whose defaults its kinds know
+    for path in [*paths(content)]:
         without = copy.deepcopy(content)
         part = without
         for name in path[:-1]:
@@ -76,13 +57,7 @@ def shortest(content: dict[str, Any]) -> dict[str, Any]:
         del part[path[-1]]
         if path[-1] not in KEPT and same(without, meant):
             content = without
-    assert same(content, meant)
     return content
-
-
-def _drop(part: dict[str, Any], defaults: dict[str, Any]) -> None:
-    for name in [name for name, value in part.items() if name not in KEPT and value == defaults.get(name, KEPT)]:
-        del part[name]
 
 
 def same(content: dict[str, Any], meant: dict[str, Any]) -> bool:
@@ -93,7 +68,7 @@ def same(content: dict[str, Any], meant: dict[str, Any]) -> bool:
 
 
 def paths(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Of everything inside, the innermost first."""
+    """Return the path of everything inside, the innermost first."""
     for name, value in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
         yield from paths(value, (*above, name))
         if isinstance(part, dict):
@@ -102,9 +77,7 @@ def paths(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "records", type=Path, nargs="+", help="folders with records.parquet, as `benchmark` writes them"
-    )
+    parser.add_argument("records", type=Path, nargs="+", help="folders with records.parquet of `benchmark`")
     parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
     options = parser.parse_args()
     for folder in options.records:

@@ -76,7 +76,7 @@ def test_the_default_changes_for_what_is_better_than_the_spread_of_seeds(
     assert (name, should_change) == (best, changes)
     assert said in sentence
     about = {"command": "python benchmarks/default_choice.py", "machine": {"cpu": "AMD EPYC", "torch": "2.13.0"}}
-    page = choice.table({**about, "max_steps": 200, "fits": found})
+    page = choice.page({**about, "max_steps": 200, "fits": found})
     assert sentence in page
     (first, *_) = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line][1:]
     assert first.startswith(f"| {best} | ")
@@ -154,4 +154,4 @@ def test_the_test_part_is_not_read(choice: Any, defaults: Any, tmp_path: Path, m
 
 def test_the_committed_table_is_that_of_its_record(defaults: Any) -> None:
     (file,) = [path for path in defaults.FOLDER.glob("*.json") if path.stem != "choice"]
-    assert file.with_suffix(".md").read_text() == defaults.table(json.loads(file.read_text()))
+    assert file.with_suffix(".md").read_text() == defaults.page(json.loads(file.read_text()))

@@ -1,4 +1,4 @@
-"""A causal transformer that reads a text character by character, and writes one; and what it costs."""
+"""A causal transformer that reads a text character by character, and writes one; and its flops."""
 
 from __future__ import annotations
 
@@ -22,9 +22,25 @@ from tsattn.errors import UserError
 from tsattn.layers import Encoder
 from tsattn.task import Output, Task
 
-__all__ = ["CharacterTransformer", "forward_flops"]
-
 _STD = 0.2  # of characters and places at first: with GPT-2's 0.02 it takes hundreds of steps to tell neighbours apart
+
+
+def causal_encoder(
+    attention: Description | Sequence[Description],
+    *,
+    d_model: int,
+    num_layers: int,
+    num_heads: int,
+    d_ff: int | None,
+    tokens: int,
+    rope: bool,
+) -> Encoder:
+    """Build a causal encoder of so many tokens, whose token-wise networks have 4 D hidden units by default."""
+    check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
+    sizes: dict[str, Any] = {"d_model": d_model, "num_heads": num_heads, "max_length": tokens}
+    layers = attention_per_layer(attention, num_layers)
+    attentions = [build_attention(layer, **sizes, causal=True, rope=rope) for layer in layers]
+    return Encoder(attentions, 4 * d_model if d_ff is None else d_ff, 0.0)
 
 
 class CharacterTransformer(Backbone):
@@ -64,28 +80,20 @@ class CharacterTransformer(Backbone):
         positions: str = "rotary",
     ) -> None:
         super().__init__()
-        num_heads = _heads(d_model) if num_heads is None else num_heads
-        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
         if positions not in self.POSITIONS:
             raise UserError(f"positions must be one of {', '.join(self.POSITIONS)}, not {positions!r}")
         self.length = T = check_text_task(task)
         self.embedding = nn.Embedding(SYMBOLS, d_model)
         nn.init.normal_(self.embedding.weight, std=_STD)
         self.position = nn.Parameter(_STD * torch.randn(T, d_model)) if positions == "learned" else None
-        self.encoder = Encoder(
-            [
-                build_attention(
-                    layer,
-                    d_model=d_model,
-                    num_heads=num_heads,
-                    max_length=T,
-                    causal=True,
-                    rope=positions == "rotary",
-                )
-                for layer in attention_per_layer(attention, num_layers)
-            ],
-            4 * d_model if d_ff is None else d_ff,
-            0.0,
+        self.encoder = causal_encoder(
+            attention,
+            d_model=d_model,
+            num_layers=num_layers,
+            num_heads=_heads(d_model) if num_heads is None else num_heads,
+            d_ff=d_ff,
+            tokens=T,
+            rope=positions == "rotary",
         )
         self.logits = nn.Linear(d_model, SYMBOLS)
 
@@ -96,7 +104,7 @@ class CharacterTransformer(Backbone):
         return F.cross_entropy(logits.mT.float(), text[:, 1:], reduction="none")[..., None]
 
     def scores(self, text: Tensor, caches: Sequence[Cache] | None = None) -> Tensor:
-        """The logits `(B, n, SYMBOLS)` of what follows each character.
+        """Return the logits `(B, n, SYMBOLS)` of the character after each.
 
         Args:
             text: `(B, n)` int, at most T with those before.
@@ -113,11 +121,11 @@ class CharacterTransformer(Backbone):
     def write(
         self, text: Tensor, count: int, *, caches: Sequence[Cache] | None, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The text `(B, n)` with the characters that follow it, `(B, n + count)`.
+        """Continue a text `(B, n)` of at least one character by `count`, to `(B, n + count)`.
 
         Args:
-            text: `(B, n)` int, at least one character.
-            count: characters to write, at most as many as are left of T.
+            text: int.
+            count: at most as many as are left of T.
             caches: empty, from `Encoder.new_caches`; None computes the whole text anew for each character.
             generator: draws each by its probability; None takes the most probable one.
 
@@ -143,21 +151,20 @@ def _heads(d_model: int) -> int:
 
 
 def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
-    """Flops of a forward pass over T characters, in closed form, without looking characters up and the read-out.
+    """Return the flops of a forward pass over T characters, in closed form, without the embedding and the read-out.
 
-    Queries, keys and scores are those of `tsattn.attention.cost`. Besides there are values and outputs, the mixing of
-    as many values as are weighed, and the token-wise networks. One multiply-add is 2 flops; of all arms alike only
-    pairs that a token may see are counted, so that closed forms, which count a square whole, are halved.
+    One multiply-add is 2 flops. Of all arms alike only pairs that a token may see are counted, so that closed forms,
+    which count a square whole, are halved.
 
     Args:
         backbone: a description with ``d_model``, ``num_layers`` and ``attention``.
         T: characters.
     """
-    D, layers = backbone["d_model"], backbone["num_layers"]
+    D = backbone["d_model"]
     hidden = 4 * D if backbone.get("d_ff") is None else backbone["d_ff"]
     heads = _heads(D) if backbone.get("num_heads") is None else backbone["num_heads"]
     total = 0
-    for description in attention_per_layer(backbone["attention"], layers):
+    for description in attention_per_layer(backbone["attention"], backbone["num_layers"]):
         attention = build_attention(description, d_model=D, num_heads=heads, max_length=T, causal=True)
         projection = closed_form(attention, T).projection_flops
         scores = heads * _causal_multiply_adds(attention.pattern, attention.projection.width, T)
@@ -167,13 +174,13 @@ def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
 
 
 def _pairs(pattern: Pattern, T: int) -> int:
-    """How many pairs have a weight."""
+    """Return how many pairs have a weight."""
     seen = min(T, pattern.window_size) if isinstance(pattern, SlidingWindowPattern) else T
     return T * seen - seen * (seen - 1) // 2
 
 
 def _causal_multiply_adds(pattern: Pattern, width: int, T: int) -> int:
-    """To form the scores of a head."""
+    """Return those that form the scores of a head."""
     if isinstance(pattern, SlidingWindowPattern):
         return _pairs(pattern, T) * width
     if isinstance(pattern, GlobalSlidingWindowPattern):

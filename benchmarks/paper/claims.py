@@ -1,38 +1,38 @@
-"""What the paper claims beside what runs came to, and the report that says so."""
+"""Claims of the paper and of ours: how runs decide them, and the report that says so."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from scipy import stats
 
-from benchmarks.paper.clock import counted_seconds
-from benchmarks.paper.planned import LEFT
-from benchmarks.paper.words import markdown_table
 from tsattn.errors import number_of
 from tsattn.saved_folders import write_text, write_whole
 
-__all__ = ["ASKED_BY", "Claim", "PaperReport", "how_made", "paragraph", "write_report"]
-
+CLAIMS_FILE = "claims.json"
 ASKED_BY = {True: "the paper", False: "ours"}
-"""Whose a claim is, as tables say it."""
-
-_WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
+WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
+_DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+_PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim, of the paper or of ours.
+    """One claim.
 
     Attributes:
         text: what is claimed.
-        found: what the runs came to, with its spread.
+        found: the numbers of the runs, with their spread.
         holds: whether they agree; None where that is not decided.
-        rule: by what that is decided.
+        rule: by which that is decided.
         is_of_paper: False where the paper says nothing of it, and we ask.
     """
 
@@ -45,18 +45,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class PaperReport:
-    """What an experiment came to.
-
-    Attributes:
-        title: of the report.
-        about: paragraphs that say what was done.
-        claims: of the paper, and of ours.
-        table: a row an arm, as the report shows it and ``table.csv`` holds it.
-        legend: what the columns of the table are.
-        figure: of it.
-        caption: of the figure.
-        differs: what is not as in the paper.
-    """
+    """The parts of a report; `table` has a row an arm, `differs` lists what is not as in the paper."""
 
     title: str
     about: Sequence[str]
@@ -69,75 +58,127 @@ class PaperReport:
 
 
 def paragraph(doc: str | None) -> str:
-    """The last paragraph of the documentation of a module, in one line: what an experiment does."""
+    """Return the last paragraph of a module's docstring in one line."""
     return " ".join((doc or "").split("\n\n")[-1].split())
 
 
-def write_report(folder: Path, report: PaperReport, made: str, left: str = "") -> None:
-    """Write ``report.md``, ``table.csv`` and ``figure.png`` into the folder of the records.
+def write_outcome(
+    folder: Path, report: PaperReport, made: str, *, seconds: float, runs: tuple[int, int] | None = None
+) -> None:
+    """Write ``report.md``, ``table.csv``, ``figure.png``, and ``claims.json`` for the report over all experiments.
 
     Args:
         folder: of the records.
-        report: what the experiment came to.
-        made: how, and where, as Markdown, see `how_made`.
-        left: which runs are still to be made; empty where none is.
+        report: its parts.
+        made: how and on what it was made, as Markdown.
+        seconds: by the clock.
+        runs: how many are decided, and of how many; None where there are none.
     """
+    is_part = runs is not None and runs[0] < runs[1]
+    left = [f"**This is the report of a part:** {runs[0]} of {number_of(runs[1], 'run')} are made."] if is_part else []
     rules = {rule: f"({number})" for number, rule in enumerate(dict.fromkeys(one.rule for one in report.claims), 1)}
-    claims = pd.DataFrame(
-        [(one.text, ASKED_BY[one.is_of_paper], one.found, _WORDS[one.holds], rules[one.rule]) for one in report.claims],
-        columns=["claim", "of", "here", "", "rule"],
-    )
-    parts = [
-        f"# {report.title}",
-        *([f"**This is the report of a part:** {left}."] if left else []),
-        *report.about,
-        "## Claims",
-        _plain_table(claims),
-        "\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items()),
-        f"![{report.caption}](figure.png)",
-        f"*{report.caption}*",
-        "## Runs",
-        report.legend,
-        markdown_table(report.table),
-        "## What differs from the paper",
-        "\n".join(f"- {one}" for one in report.differs),
-        "## How it was made",
-        made,
+    parts = [f"# {report.title}", *left, *report.about, "## Claims"]
+    rows = [
+        (one.text, ASKED_BY[one.is_of_paper], one.found, WORDS[one.holds], rules[one.rule]) for one in report.claims
     ]
+    parts += [plain_table(("claim", "of", "here", "", "rule"), rows)]
+    parts += ["\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items())]
+    parts += [f"![{report.caption}](figure.png)", f"*{report.caption}*", "## Runs", report.legend]
+    parts += [markdown_table(report.table), "## What differs from the paper"]
+    parts += ["\n".join(f"- {one}" for one in report.differs), "## How it was made", made]
+    claims = [
+        {"claim": one.text, "is_of_paper": one.is_of_paper, "found": one.found, "holds": _plain(one.holds)}
+        for one in report.claims
+    ]
+    content: dict[str, Any] = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}
+    if runs is not None:
+        content |= {"decided": runs[0], "planned": runs[1]}
     write_text(folder / "table.csv", report.table.to_csv(index=False))
     write_whole(folder / "figure.png", lambda file: report.figure.savefig(file, format="png", dpi=130))
     write_text(folder / "report.md", "\n\n".join(parts) + "\n")
+    write_text(folder / CLAIMS_FILE, json.dumps(content, indent=2) + "\n")
 
 
-def _plain_table(frame: pd.DataFrame) -> str:
-    """A table whose cells are Markdown already."""
-    lines = [frame.columns, ["---"] * len(frame.columns), *frame.itertuples(index=False)]
-    escaped = ([str(cell).replace("|", "\\|") for cell in line] for line in lines)
+def _plain(holds: Any) -> bool | None:
+    return None if holds is None else bool(holds)  # NumPy's is not JSON's
+
+
+def most(verdicts: Iterable[bool | None]) -> bool | None:
+    """Return the verdict of more than half, where none says the opposite; None counts as not decided."""
+    found = list(verdicts)
+    for verdict in (True, False):
+        if found.count(verdict) * 2 > len(found) and (not verdict) not in found:
+            return verdict
+    return None
+
+
+def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Return the interval of a mean by Student's t; infinite for fewer than two values."""
+    if len(values) < 2:
+        return -math.inf, math.inf
+    mean = float(np.mean(values))
+    reach = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * stats.sem(values))
+    return mean - reach, mean + reach
+
+
+def is_lower(errors: Sequence[float], others: Sequence[float], level: float = 0.95) -> bool | None:
+    """Compare the errors (above 0) of seeds, which are not paired.
+
+    Returns:
+        whether all seeds of one lie below all of the other, and the interval of the difference of their mean logarithms
+        (Welch) excludes 0; None if neither is so.
+    """
+    if min(len(errors), len(others)) < 2:
+        return None
+    below, above = max(errors) < min(others), min(errors) > max(others)
+    if not below and not above:
+        return None
+    if np.ptp(errors) == 0 and np.ptp(others) == 0:
+        return below
+    moments = (value for logs in map(np.log, (errors, others)) for value in (logs.mean(), logs.std(ddof=1), len(logs)))
+    p = float(stats.ttest_ind_from_stats(*moments, equal_var=False).pvalue)
+    return below if p < 1 - level else None
+
+
+def with_spread(value: float, spread: float) -> str:
+    """Write ``0.366 ± 0.002``; without a spread where there is none."""
+    digits = 3 if abs(value) >= 0.1 else 4 if abs(value) >= 0.01 else 5
+    return f"{value:.{digits}f}" if math.isnan(spread) else f"{value:.{digits}f} ± {spread:.{digits}f}"
+
+
+def percent(value: float) -> str:
+    """Write ``+0.31 %``, and ``-2.4 %`` with a real minus."""
+    return _DASH if math.isnan(value) else f"{value:+.{2 if abs(value) < 0.995 else 1}f} %".replace("-", _MINUS)
+
+
+def size(value: float, unit: str = "") -> str:
+    """Write ``1.2 M``, ``480 MB``: three digits and a prefix of thousands."""
+    power = 0
+    while abs(value) >= 999.5 and power + 1 < len(_PREFIXES):
+        value, power = value / 1000, power + 1
+    return f"{value:.3g} {_PREFIXES[power]}{unit}".strip()
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Write a table of pipes, whose cells are Markdown."""
+    escaped = ([str(cell).replace("|", "\\|") for cell in line] for line in (head, ["---"] * len(head), *rows))
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
-    """How the runs of a suite were made, on what, and which of them failed.
+def markdown_table(frame: pd.DataFrame) -> str:
+    """Write a frame as a table of pipes; numbers have four significant digits, and stand right."""
+    marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
+    rows = ([_text(value) for value in row] for row in frame.itertuples(index=False))
+    return "\n".join(f"| {' | '.join(line)} |" for line in (map(_escaped, map(str, frame.columns)), marks, *rows))
 
-    Args:
-        runs: all entries, from `runs.runs_of`.
-        command: that does all of it.
-        suite: the name of the suite.
-    """
-    counts = runs["status"].value_counts()
-    done = runs[runs["status"] == "done"]
-    versions = json.loads(done.iloc[-1]["versions"] or "{}")
-    named = ", ".join(f"{name} {versions[name]}" for name in ("tsattn", "torch", "python") if name in versions)
-    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status not in ("done", LEFT))
-    planned = int((runs["status"] != "does not apply").sum())
-    lines = [
-        f"`{command}`, the suite `{suite}`: {int(counts['done'])} of {number_of(planned, 'run')} done"
-        f"{f', {others}' if others else ''}, {counted_seconds(runs).sum() / 3600:.1f} hours of training in all, "
-        f"on {' and '.join(sorted(set(done['cpu'])))} ({' and '.join(sorted(set(done['device'])))}); {named}.",
-    ]
-    failed = runs[runs["status"] == "failed"]
-    lines += [
-        f"- failed: {row.dataset}, {row.horizon}: {row.predictor} {row.attention}, seed {row.seed}: {row.reason}"
-        for row in failed.itertuples(index=False)
-    ]
-    return "\n".join(lines)
+
+def _text(value: Any) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return _DASH
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int | np.integer) else _escaped(str(value))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("_", r"\_").replace("|", r"\|")

@@ -22,21 +22,12 @@ from tsattn.errors import UserError, whole_number
 from tsattn.scaler import Scaler
 from tsattn.task import Task
 
-__all__ = ["Drawn", "DrawnDataModule"]
-
-_TRAIN, _VAL, _TEST = range(3)  # the step that the time of a series begins with, by which its part is known
-_NAMES = ("train", "val", "test")
+_PARTS = ("train", "val", "test")  # the time of a series begins with the number of its part
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Windows.
-
-    Attributes:
-        past: `(B, L)`.
-        target: `(B, T)`.
-        scored: `(T,)` bool, which targets count; None for all.
-    """
+    """Windows: `past` `(B, L)`, `target` `(B, T)`, and `scored` `(T,)` bool, the targets that count; None for all."""
 
     past: Tensor
     target: Tensor
@@ -46,16 +37,15 @@ class Drawn:
 class DrawnDataModule(ForecastDataModule):
     """Windows of one channel that a subclass draws; nothing is scaled.
 
-    Each window of validation and testing is a series of its own, drawn from `data_seed`. In training others are drawn
-    in the place of those of the loader at each step. Seed and step decide them, so that a training that is resumed
-    draws on as it would have, and all arms of one seed are trained on the same.
+    Each window of validation and testing is a series of its own, drawn from `data_seed`. In training others replace
+    those of the loader at each step. Seed and step decide them: a training that resumes draws as it would have, and all
+    arms of one seed are trained on the same windows.
 
     Args:
         name: of the data set.
         context_length: L.
         prediction_length: T.
-        how: what decides the training windows, in words: it is the name of the channel, and so a part of what tells one
-            experiment from another.
+        how: the training windows in words: it is the name of the channel, and so a part of the key of an experiment.
         val_draws: windows for validation.
         test_draws: windows for testing.
         data_seed: decides both.
@@ -75,15 +65,8 @@ class DrawnDataModule(ForecastDataModule):
         data_seed: int = 1,
         **sizes: Any,
     ) -> None:
-        rule = _ByFirstStep(context_length, prediction_length)
-        super().__init__(
-            name,
-            _DrawnSource(self),
-            rule,
-            context_length=context_length,
-            prediction_length=prediction_length,
-            **sizes,
-        )
+        sizes |= {"context_length": context_length, "prediction_length": prediction_length}
+        super().__init__(name, _DrawnSource(self), _ByFirstStep(context_length, prediction_length), **sizes)
         self.how = how
         self.val_draws = whole_number("val_draws", val_draws)
         self.test_draws = whole_number("test_draws", test_draws)
@@ -91,27 +74,14 @@ class DrawnDataModule(ForecastDataModule):
 
     @abstractmethod
     def draw(self, count: int, generator: torch.Generator, done: float | None = None) -> Drawn:
-        """New windows.
-
-        Args:
-            count: B.
-            generator: draws them.
-            done: the share of the training that is done, from 0 to 1; None outside of it.
-        """
+        """Draw new windows; `done` is the share of the training that is done, None outside of it."""
 
     def held_out(self, part: str, count: int, generator: torch.Generator) -> Drawn:
-        """The windows of a part, which are always the same; by default others of the kind that training draws.
-
-        Args:
-            part: ``val`` or ``test``; of ``train`` a single window, which is never trained on.
-            count: B.
-            generator: decided by part and `data_seed`.
-        """
+        """Draw the windows of ``val`` or ``test``, always the same; of ``train`` one that is not trained on."""
         return self.draw(count, generator)
 
     @override
     def setup(self, stage: str) -> None:
-        """Draw the windows that are always the same (called by the Trainer), once."""
         if self.task is None or self.scaler is None:
             self.panel = self.source.load()
             self.task = Task(
@@ -126,7 +96,7 @@ class DrawnDataModule(ForecastDataModule):
         super().setup(stage)
 
     def on_before_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
-        """Draw training windows in the place of those of the loader (called by the Trainer)."""
+        """Replace training windows of the loader by drawn ones (called by the Trainer)."""
         if self.trainer is None or not self.trainer.training:
             return batch
         if self.trainer.accumulate_grad_batches != 1:
@@ -137,25 +107,17 @@ class DrawnDataModule(ForecastDataModule):
         steps = self.trainer.estimated_stepping_batches
         if not np.isfinite(steps):
             raise UserError(f"how {self.name} are drawn goes by the share of the training: give trainer.max_steps")
-        # the last batch of an epoch of the loader may be smaller, which means nothing here
-        drawn = self.draw(self.batch_size, self._generator(), self.trainer.global_step / steps)
-        shape = self.batch_size, self.prediction_length, 1
-        new = Batch(
-            past=drawn.past[..., None],
-            target=drawn.target[..., None],
-            target_observed=None if drawn.scored is None else drawn.scored[:, None].expand(shape),
-        )
-        return new.to(batch.past.device)
-
-    def _generator(self) -> torch.Generator:
-        """Of the windows of this step, on this process.
-
-        Torch's own would not do: where a training is resumed its state is set only after the first batch was drawn.
-        """
-        assert self.trainer is not None
+        # torch's own state would not do: in a resumed training it is set after the first batch was drawn
         numbers = [torch.initial_seed(), self.trainer.global_rank, self.trainer.global_step]
         (seed,) = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(seed) >> 1)
+        generator = torch.Generator().manual_seed(int(seed) >> 1)
+        # the last batch of an epoch of the loader may be smaller, which means nothing here
+        drawn = self.draw(self.batch_size, generator, self.trainer.global_step / steps)
+        scored = drawn.scored
+        if scored is not None:
+            scored = scored[:, None].expand(self.batch_size, self.prediction_length, 1)
+        new = Batch(past=drawn.past[..., None], target=drawn.target[..., None], target_observed=scored)
+        return new.to(batch.past.device)
 
 
 class _DrawnSource(Source):
@@ -167,18 +129,15 @@ class _DrawnSource(Source):
     @override
     def load(self) -> Panel:
         data = self.data
-        # one series for training: without it there would be no training part
-        counts = {_TRAIN: 1, _VAL: data.val_draws, _TEST: data.test_draws}
-        length = data.context_length + data.prediction_length
-        values = []
-        for part, count in counts.items():
-            one = data.held_out(_NAMES[part], count, torch.Generator().manual_seed(len(counts) * data.data_seed + part))
+        counts = (1, data.val_draws, data.test_draws)  # without a series for training there would be no training part
+        length, values = data.context_length + data.prediction_length, []
+        for part, (name, count) in enumerate(zip(_PARTS, counts, strict=True)):
+            one = data.held_out(name, count, torch.Generator().manual_seed(len(_PARTS) * data.data_seed + part))
             target = one.target.double()
             if one.scored is not None:
                 target = target.masked_fill(~one.scored, torch.nan)
             values.append(torch.cat([one.past.double(), target], dim=1).numpy())
-        whole = np.concatenate(values)
-        first = np.repeat([*counts], [*counts.values()])
+        whole, first = np.concatenate(values), np.repeat(range(len(_PARTS)), counts)
         digits = len(str(len(whole)))
         return Panel(
             ids=tuple(f"{number:0{digits}d}" for number in range(len(whole))),
@@ -212,6 +171,6 @@ class _ByFirstStep:
     prediction_length: int
 
     def split(self, time: Times) -> Split:
-        L, T = self.context_length, self.prediction_length
-        part = int(time[0])
-        return Split(L if part else L + T, L + T if part == _VAL else L if part else L + T, L + T)
+        L, part = self.context_length, _PARTS[int(time[0])]
+        end = L + self.prediction_length
+        return Split(end if part == "train" else L, L if part == "test" else end, end)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 import pandas as pd
@@ -27,26 +27,17 @@ from matplotlib.figure import Figure
 
 from benchmarks.measuring import Timing, cpu_clock, take_turns
 from benchmarks.paper.character_transformer import CharacterTransformer
-from benchmarks.paper.claims import Claim, PaperReport, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, most, paragraph, size, write_outcome
 from benchmarks.paper.language import NAMES
 from benchmarks.paper.machine_files import MachineFiles, all_machines, how_measured
-from benchmarks.paper.outcomes import write_outcome
 from benchmarks.paper.text_windows import SYMBOLS
-from benchmarks.paper.verdicts import most
-from benchmarks.paper.words import size
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.descriptions import Description
 from tsattn.leaderboard.suite import Suite, read_suite
 from tsattn.task import Output, Task
 
-__all__ = ["attentions_of", "check_caches", "main", "measured", "report"]
-
-ROUNDS = 3
-"""How often the median of the turns is found, to know its spread."""
-
-HEAD = 64
-"""Components of a head, over which the ranks of MLR attention are spread."""
-
+ROUNDS = 3  # in each of which the median of the turns is found, to know its spread
+HEAD = 64  # components of a head
 _LAYERS = 6
 _TOLERANCE = 1e-4  # of scores whose standard deviation is about 0.6; float32 comes to 2e-6
 _SUITES = Path(__file__).parent / "suites"
@@ -55,41 +46,38 @@ _FOLDER = Path(__file__).parents[1] / "results" / "paper" / "generation"
 
 @cache
 def _suites() -> list[Suite]:
-    """Those of the language models, the shortest pieces first."""
+    """Return the suites of the language models, the shortest pieces first."""
     found = [read_suite(_SUITES / f"language_{size}.yaml") for size in ("small", "full")]
     return sorted(found, key=lambda suite: max(suite.horizons))
 
 
 def attentions_of(T: int) -> dict[str, Description]:
-    """The attentions of the suite of language models whose pieces are T characters long, else the next longer, if any.
-
-    Args:
-        T: characters of a piece.
-    """
+    """Return the attentions of the suite whose pieces have T characters, else the next longer, if any."""
     *shorter, last = _suites()
     suite = next((one for one in shorter if max(one.horizons) >= T), last)
     return {name: arm.description for name, arm in suite.attentions.items()}
 
 
-def measured(T: int, width: int, timing: Timing, *, layers: int = _LAYERS, anew: bool = False) -> pd.DataFrame:
-    """A row an attention: ``T``, ``arm``, ``key_bytes`` and ``closed_form`` of all layers at the peak, and ``seconds``
-    and ``fastest``, ``slowest``, of the medians of several rounds, for T characters.
+def measured(T: int, width: int, timing: Timing, *, anew: bool = False) -> pd.DataFrame:
+    """Time whole pieces of T characters.
 
     Args:
         T: of the text.
         width: D, a multiple of 64.
         timing: of a round.
-        layers: of the models.
         anew: whether standard attention is timed without caches, too.
+
+    Returns:
+        A row an attention: ``T``, ``arm``, ``key_bytes`` and ``closed_form`` of all layers at the peak, and
+        ``seconds``, ``fastest``, ``slowest`` of the medians of the rounds.
 
     Raises:
         RuntimeError: if a model comes to other scores with caches than without.
     """
-    task = Task("text", T + 1, T, ("text",), "1", 1)
-    models = {}
+    task, models = Task("text", T + 1, T, ("text",), "1", 1), {}
     for name, attention in attentions_of(T).items():
         torch.manual_seed(0)
-        sizes = {"d_model": width, "num_layers": layers}
+        sizes = {"d_model": width, "num_layers": _LAYERS}
         models[name] = CharacterTransformer(task, Output(), **sizes, attention=attention).eval()
         check_caches(name, models[name])
     runs = {name: partial(_write, model, True) for name, model in models.items()}
@@ -110,18 +98,13 @@ def measured(T: int, width: int, timing: Timing, *, layers: int = _LAYERS, anew:
 
 
 def _write(model: CharacterTransformer, with_caches: bool) -> torch.Tensor:
-    """A whole piece."""
     caches = model.encoder.new_caches(1) if with_caches else None
     return model.write(torch.full((1, 1), ord("T")), model.length - 1, caches=caches)
 
 
 @torch.no_grad()
 def check_caches(name: str, model: CharacterTransformer) -> None:
-    """See that the scores of a whole random text are those that its characters come to one by one, with caches.
-
-    Args:
-        name: of the attention.
-        model: whose queries and keys are made longer for that, so that what is attended to matters.
+    """Check that the scores of a random text are those of its characters one by one, with caches.
 
     Raises:
         RuntimeError: if they are not.
@@ -129,7 +112,7 @@ def check_caches(name: str, model: CharacterTransformer) -> None:
     model = copy.deepcopy(model)
     for attention in model.encoder.attentions:
         for weight in attention.projection.parameters():
-            weight.mul_(2)
+            weight.mul_(2)  # so that it matters what is attended to
     text = torch.randint(SYMBOLS, (1, model.length), generator=torch.Generator().manual_seed(1))
     caches = model.encoder.new_caches(1)
     one_by_one = torch.cat([model.scores(character, caches) for character in text.split(1, dim=1)], dim=1)
@@ -142,8 +125,8 @@ def check_caches(name: str, model: CharacterTransformer) -> None:
         )
 
 
-def report(rows: pd.DataFrame, width: int, layers: int = _LAYERS) -> PaperReport:
-    """The report of what was measured, see `measured`, with ``machine``."""
+def report(rows: pd.DataFrame, width: int) -> PaperReport:
+    """Report the rows of `measured` with ``machine``."""
     key = ["machine", "T"]
     standard = rows[rows["arm"] == "standard"].set_index(key)
     own = pd.MultiIndex.from_frame(rows[key])
@@ -156,13 +139,16 @@ def report(rows: pd.DataFrame, width: int, layers: int = _LAYERS) -> PaperReport
     for machine, part in table.groupby("machine", sort=False):
         claims += [*([] if claims else [_keys_claim(part)]), _speed_claim(part, str(machine))]
     windows = "; ".join(
-        f"of {max(suite.horizons)}: {suite.attentions['swa'].description['window_size']}" for suite in _suites()
+        f"of {max(one.horizons)}: {one.attentions['swa'].description['window_size']}" for one in _suites()
     )
+    shown = {"machine": table["machine"], "T": table["T"], "arm": table["arm"], "characters a second": table["speed"]}
+    shown |= {name: table["T"] / table[name] for name in ("slowest", "fastest")}
+    shown |= {"time": table["over"], "key bytes": table["key_bytes"], "keys beside": table["bytes_over"]}
     return PaperReport(
         title="Writing with caches",
         about=[paragraph(__doc__)],
         claims=claims,
-        table=_shown(table),
+        table=pd.DataFrame(shown),
         legend="`characters a second` is of the median time of a whole piece, with the slowest and the fastest of "
         f"{ROUNDS} rounds; `time` and `keys beside` are over those of standard attention with caches; `key bytes` is "
         "the storage that all layers hold at the peak, in float32. `anew` computes the whole text at each character. "
@@ -170,7 +156,7 @@ def report(rows: pd.DataFrame, width: int, layers: int = _LAYERS) -> PaperReport
         figure=_figure(table),
         caption="Characters a second (left) and bytes of keys at the peak (right) by the length of the piece.",
         differs=[
-            f"Width {width} with {width // HEAD} heads of {HEAD} components, {layers} layers; characters, one text at "
+            f"Width {width} with {width // HEAD} heads of {HEAD} components, {_LAYERS} layers; characters, one text at "
             "a time, on one thread of a CPU.",
             "Of the paper's own code only the sizes of its caches are known, not their speed.",
         ],
@@ -178,7 +164,7 @@ def report(rows: pd.DataFrame, width: int, layers: int = _LAYERS) -> PaperReport
 
 
 def _keys_claim(table: pd.DataFrame) -> Claim:
-    """Of one machine: bytes are the same on all."""
+    """Decide whether MLR holds fewer bytes of keys on one machine: bytes are the same on all."""
     part = table[table["arm"] == "mlr"]
     found = "; ".join(
         f"T {row.T}: {size(float(row.key_bytes), 'B')}, {row.bytes_over:.3f} of standard attention's, in closed form "
@@ -194,36 +180,19 @@ def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
     standard = table[table["arm"] == "standard"].set_index("T")
     said, slower = [], []
     for row in table[table["arm"] == "mlr"].itertuples():
-        beside = standard.loc[row.T]
+        other = standard.loc[row.T]
         said.append(
             f"T {row.T}: {row.T / row.seconds:,.0f} characters a second ({row.T / row.slowest:,.0f} to "
-            f"{row.T / row.fastest:,.0f}) beside {beside['speed']:,.0f} ({row.T / beside['slowest']:,.0f} to "
-            f"{row.T / beside['fastest']:,.0f})"
+            f"{row.T / row.fastest:,.0f}) beside {other['speed']:,.0f} ({row.T / other['slowest']:,.0f} to "
+            f"{row.T / other['fastest']:,.0f})"
         )
-        is_slower, is_faster = row.fastest > beside["slowest"], row.slowest < beside["fastest"]
-        slower.append(True if is_slower else False if is_faster else None)
+        slower.append(True if row.fastest > other["slowest"] else False if row.slowest < other["fastest"] else None)
     rule = (
         "at most lengths every round is slower than each of standard attention, and at none faster; the reverse does "
         "not hold; else it is not decided"
     )
     text = f"MLR attention, which holds fewer keys, writes more slowly than standard attention ({machine})."
     return Claim(text, "; ".join(said), most(slower), rule, is_of_paper=False)
-
-
-def _shown(table: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "machine": table["machine"],
-            "T": table["T"],
-            "arm": table["arm"],
-            "characters a second": table["speed"],
-            "slowest": table["T"] / table["slowest"],
-            "fastest": table["T"] / table["fastest"],
-            "time": table["over"],
-            "key bytes": table["key_bytes"],
-            "keys beside": table["bytes_over"],
-        }
-    )
 
 
 def _figure(table: pd.DataFrame) -> Figure:
@@ -246,26 +215,20 @@ def _figure(table: pd.DataFrame) -> Figure:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python benchmarks/paper/generation.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024], help="characters of the pieces")
     parser.add_argument("--width", type=int, default=128, help=f"of the models, a multiple of {HEAD}")
     parser.add_argument("--seconds", type=float, default=5, help="for the turns of a round, if 5 are done")
-    parser.add_argument("--again", action="store_true", help="measure anew what was measured here already")
+    parser.add_argument("--again", action="store_true", help="measure again what was measured here already")
     parser.add_argument("--dry-run", action="store_true", help="list what would be measured, and end")
-    parser.add_argument("--report-only", action="store_true", help="make the report of what was measured")
+    parser.add_argument("--report-only", action="store_true", help="write the report of what was measured")
     parser.add_argument("--output", type=Path, default=_FOLDER, metavar="DIR")
     options = parser.parse_args(words)
     lengths = sorted(set(options.lengths))
-    if lengths[0] < 2:
-        parser.error("--lengths must be of at least 2 characters")
+    if lengths[0] < 2 or options.seconds < 0:
+        parser.error("--lengths must be of at least 2 characters, and --seconds at least 0")
     if options.width < HEAD or options.width % HEAD:
         parser.error(f"--width must be a multiple of {HEAD}, the components of a head, not {options.width}")
-    if options.seconds < 0:
-        parser.error(f"--seconds must be at least 0, not {options.seconds:g}")
     torch.set_num_threads(1)
     settings = {"width": options.width, "seconds": options.seconds, "layers": _LAYERS}
     if not options.report_only:
@@ -287,12 +250,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: nothing was measured in {options.output}: run it without --report-only", file=sys.stderr)
         return 2
     command = f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {options.width}"
-    write_outcome(
-        options.output,
-        report(rows[rows["T"].isin(lengths)], options.width),
-        how_measured(command, known),
-        seconds=sum(about["seconds"] for about in known),
-    )
+    found = report(rows[rows["T"].isin(lengths)], options.width)
+    seconds = sum(about["seconds"] for about in known)
+    write_outcome(options.output, found, how_measured(command, known), seconds=seconds)
     return 0
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 import numpy as np
@@ -20,14 +20,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.character_transformer import forward_flops
-from benchmarks.paper.claims import Claim, PaperReport, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
-from benchmarks.paper.verdicts import mean_interval, most
-from benchmarks.paper.words import with_spread
 from tsattn.leaderboard.records import Records
-
-__all__ = ["EXPERIMENT", "NAMES", "main", "report"]
 
 NAMES = {
     "standard": "standard attention",
@@ -35,9 +31,7 @@ NAMES = {
     "swa": "sliding windows",
     "global_swa": "global attention with sliding windows",
 }
-
 _LEAST_WIDTHS = 2
-
 _RULE = (
     "holds: at most widths whose flops lie within those of the other, two at least, the loss is below the line through "
     "its losses by log flops, by an interval of 95 % of the mean over seeds (Student's t), and above it at none; the "
@@ -47,7 +41,7 @@ _RULE = (
 
 
 def report(records: Records) -> PaperReport:
-    """The report of the records."""
+    """Report the records."""
     runs = described_by(
         runs_of(records),
         width="model.backbone.d_model",
@@ -61,12 +55,10 @@ def report(records: Records) -> PaperReport:
     costs = [float(forward_flops(one, int(T))) for one, T in zip(chosen["backbone"], chosen["horizon"], strict=True)]
     chosen = chosen.assign(cost=costs, loss=chosen["mae"])
     chosen = chosen.sort_values(["width", "attention", "seed"], ignore_index=True)
-
-    others = [name for name in NAMES if name != "mlr"]
     return PaperReport(
         title="Language models",
         about=[paragraph(__doc__)],
-        claims=[_claim(chosen, other) for other in others],
+        claims=[_claim(chosen, name) for name in NAMES if name != "mlr"],
         table=_table(chosen),
         legend="`loss` is the cross-entropy in nats a character, the mean of the seeds, and `spread` its standard "
         "deviation over them; `validation` is that by which the rate was chosen; flops are those of a forward pass of "
@@ -93,7 +85,7 @@ def report(records: Records) -> PaperReport:
 
 
 def _claim(chosen: pd.DataFrame, other: str) -> Claim:
-    """Whether MLR attention lies below the line through the losses of another."""
+    """Decide whether MLR attention lies below the line through the losses of another."""
     text = f"For the same computation MLR attention has a lower loss than {NAMES[other]}."
     found = _below(chosen, other)
     if found.empty:
@@ -102,8 +94,8 @@ def _claim(chosen: pd.DataFrame, other: str) -> Claim:
     said, verdicts = [], []
     for width, part in found.groupby("width"):
         low, high = mean_interval(part["difference"])
-        mean = float(part["difference"].mean())
-        words = f"width {width}: {mean:+.3f} nats ({low:+.3f} to {high:+.3f})".replace("-", "\N{MINUS SIGN}")
+        words = f"width {width}: {float(part['difference'].mean()):+.3f} nats ({low:+.3f} to {high:+.3f})"
+        words = words.replace("-", "\N{MINUS SIGN}")
         is_known = len(part) >= LEAST_SEEDS and bool(part["is_whole"].all() and line["is_whole"].all())
         verdict = (True if high < 0 else False if low > 0 else None) if is_known else None
         if verdict is not None and part["line_is_edge" if verdict else "is_edge"].any():
@@ -111,18 +103,17 @@ def _claim(chosen: pd.DataFrame, other: str) -> Claim:
         verdicts.append(verdict)
         said.append(words)
     points = line.groupby("width")["loss"].agg(["mean", "std"])
-    losses = ", ".join(with_spread(float(row["mean"]), float(row["std"])) for _, row in points.iterrows())
-    holds = most(verdicts) if len(verdicts) >= _LEAST_WIDTHS else None
+    losses = ", ".join(with_spread(float(mean), float(std)) for mean, std in points.itertuples(index=False))
     both = chosen[chosen["attention"].isin(["mlr", other])]
     unfinished = "" if both["is_whole"].all() else "; rates are still to be tried"
+    holds = most(verdicts) if len(verdicts) >= _LEAST_WIDTHS else None
     return Claim(text, f"{'; '.join(said)}; beside the line through {losses}{unfinished}", holds, _RULE)
 
 
 def _below(chosen: pd.DataFrame, other: str) -> pd.DataFrame:
-    """By width and seed, the loss of MLR attention less that of another with as many flops.
+    """Return by width and seed the loss of MLR attention less that of another with as many flops.
 
-    ``is_edge`` says whether the rate of the first is at the edge of those tried, ``line_is_edge`` whether that of the
-    other is at one of the two widths between which its loss is found.
+    ``line_is_edge`` is whether the rate of the other is at the edge at one of the two widths next to these flops.
     """
     rows = []
     for seed, part in chosen.groupby("seed"):
@@ -133,38 +124,20 @@ def _below(chosen: pd.DataFrame, other: str) -> pd.DataFrame:
             if line["cost"].iloc[0] <= row.cost <= line["cost"].iloc[-1]:
                 there = np.interp(np.log(row.cost), np.log(line["cost"]), line["loss"])
                 place = int(np.clip(np.searchsorted(line["cost"], row.cost), 1, len(line) - 1))
-                rows.append(
-                    {
-                        "width": row.width,
-                        "seed": seed,
-                        "difference": row.loss - there,
-                        "is_whole": row.is_whole,
-                        "is_edge": row.is_edge,
-                        "line_is_edge": bool(line["is_edge"].iloc[place - 1 : place + 1].any()),
-                    }
-                )
+                at_edge = bool(line["is_edge"].iloc[place - 1 : place + 1].any())
+                rows.append((row.width, seed, row.loss - there, row.is_whole, row.is_edge, at_edge))
     return pd.DataFrame(rows, columns=["width", "seed", "difference", "is_whole", "is_edge", "line_is_edge"])
 
 
 def _table(chosen: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (width, attention), part in chosen.groupby(["width", "attention"], sort=False):
-        rows.append(
-            {
-                "width": int(width),
-                "arm": attention,
-                "loss": part["loss"].mean(),
-                "spread": part["loss"].std(),
-                "validation": part["validation_mae"].mean(),
-                "flops": int(part["cost"].iloc[0]),
-                "seeds": len(part),
-                "learning rate": float(part["learning_rate"].iloc[0]),
-                "rates": int(part["candidates"].iloc[0]),
-                "edge": "yes" if part["is_edge"].iloc[0] else "no",
-                "parameters": int(part["parameters"].iloc[0]),
-                "seconds": part["seconds"].mean(),
-            }
-        )
+        first = part.iloc[0]
+        row = {"width": int(width), "arm": attention, "loss": part["loss"].mean(), "spread": part["loss"].std()}
+        row |= {"validation": part["validation_mae"].mean(), "flops": int(first["cost"]), "seeds": len(part)}
+        row |= {"learning rate": float(first["learning_rate"]), "rates": int(first["candidates"])}
+        row |= {"edge": "yes" if first["is_edge"] else "no", "parameters": int(first["parameters"])}
+        rows.append({**row, "seconds": part["seconds"].mean()})
     return pd.DataFrame(rows)
 
 
@@ -174,33 +147,17 @@ def _figure(chosen: pd.DataFrame) -> Figure:
     for number, attention in enumerate(dict.fromkeys(chosen["attention"])):
         part = chosen[chosen["attention"] == attention]
         means = part.groupby("cost")["loss"].mean()
-        colour = f"C{number % 10}"
-        ax.plot(
-            means.index,
-            means,
-            marker="osD^vP*X"[number % 8],
-            color=colour,
-            lw=1.2,
-            label=NAMES.get(attention, attention),
-        )
-        ax.plot(part["cost"], part["loss"], ".", color=colour, ms=4, alpha=0.6)
+        style = {"color": f"C{number % 10}", "marker": "osD^vP*X"[number % 8]}
+        ax.plot(means.index, means, **style, lw=1.2, label=NAMES.get(attention, attention))
+        ax.plot(part["cost"], part["loss"], ".", color=style["color"], ms=4, alpha=0.6)
     ax.set(xscale="log", xlabel="flops of a piece, without the read-out", ylabel="loss, nats a character")
     ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=9)
     return figure
 
 
-EXPERIMENT = PaperExperiment(
-    "language",
-    __doc__ or "",
-    report,
-    data_options={"text": "a text to learn; by default the documentation strings of Python's library"},
-)
-
-
-def main() -> int:
-    return EXPERIMENT.main()
-
+_TEXT = {"text": "a text to learn; by default the documentation strings of Python's library"}
+EXPERIMENT = PaperExperiment("language", __doc__ or "", report, data_options=_TEXT)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())

@@ -23,8 +23,6 @@ from tsattn.errors import UserError
 from tsattn.ops.masks import without_padding
 from tsattn.ops.softmax import expand_heads, wide
 
-__all__ = ["LinearAttention", "LinearPattern"]
-
 CHUNK = 64  # tokens whose pairs are formed by a causal pass, which carries sums over all keys from chunk to chunk
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 import numpy as np
@@ -22,18 +21,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from benchmarks.paper.claims import Claim, PaperReport, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.planned import LEFT
-from benchmarks.paper.runs import LEAST_SEEDS, described_by, listed, runs_of
-from benchmarks.paper.words import with_spread
+from benchmarks.paper.runs import LEAST_SEEDS, LEFT, described_by, listed, runs_of
 from tsattn.leaderboard.records import Records
 
-__all__ = ["COST", "EXPERIMENT", "main", "report"]
-
-COST = 1.05
-"""What the narrow model's best rate may cost the wide one, over its least error, where it counts as the best too."""
-
+COST = 1.05  # the error of the narrow model's rate over the wide one's least error, up to which it is as good
+_DRAWS, _SEED = 10_000, 20240607
+_NAMES = {"btt": "BTT", "bilinear_mlr": "bilinear MLR", "standard": "standard", "mlr": "MLR"}
+_RULES = {True: "muP", False: "plain"}
 _RULE = (
     "the rates with the least validation error, neither of them at the edge of the grid; the interval of 95 % of what "
     "the narrow model's costs the wide one, where it goes over, lies below "
@@ -42,14 +38,9 @@ _RULE = (
     "of which rate is the narrow model's by drawing its seeds anew"
 )
 
-_DRAWS, _SEED = 10_000, 20240607
-
-_NAMES = {"btt": "BTT", "bilinear_mlr": "bilinear MLR", "standard": "standard", "mlr": "MLR"}
-_RULES = {True: "muP", False: "plain"}
-
 
 def report(records: Records) -> PaperReport:
-    """The report of the records."""
+    """Report the records."""
     runs = described_by(
         runs_of(records),
         kind="model.backbone.attention.kind",
@@ -84,7 +75,7 @@ def report(records: Records) -> PaperReport:
 
 
 def _least_errors(means: pd.DataFrame) -> list[str]:
-    """In how many cases the rules do not come to as low an error as the plain rates."""
+    """Say in how many cases the muP rules do not reach as low an error as the plain rates."""
     chosen = means.loc[means.groupby(["kind", "width", "mup"])["validation"].idxmin()]
     errors = chosen.pivot_table(index=["kind", "width"], columns="mup", values="error").dropna()
     if set(errors.columns) != {True, False} or errors.empty:
@@ -97,24 +88,15 @@ def _least_errors(means: pd.DataFrame) -> list[str]:
 
 
 def _means(runs: pd.DataFrame) -> pd.DataFrame:
-    """Mean and spread over seeds of each rate; infinite where a run failed, as one that diverged."""
+    """Return mean and spread over seeds of each rate; infinite where a run failed, as one that diverged."""
     rows = []
-    for (kind, mup, width, rate), part in runs.groupby(["kind", "mup", "width", "rate"], sort=False):
-        part = part[part["status"] != LEFT]
+    for (kind, mup, width, rate), planned in runs.groupby(["kind", "mup", "width", "rate"], sort=False):
+        part = planned[planned["status"] != LEFT]
         is_whole = bool((part["status"] == "done").all())
-        errors = part["mse"].astype("float64")
-        rows.append(
-            {
-                "kind": kind,
-                "mup": bool(mup),
-                "width": int(width),
-                "rate": float(rate),
-                "error": errors.mean() if is_whole else math.inf,
-                "spread": errors.std() if is_whole else math.nan,
-                "validation": part["validation_mse"].astype("float64").mean() if is_whole else math.inf,
-                "seeds": len(part),
-            }
-        )
+        errors, validation = (part[name].astype("float64") for name in ("mse", "validation_mse"))
+        row = {"kind": kind, "mup": bool(mup), "width": int(width), "rate": float(rate)}
+        row |= {"error": errors.mean() if is_whole else math.inf, "spread": errors.std() if is_whole else math.nan}
+        rows.append({**row, "validation": validation.mean() if is_whole else math.inf, "seeds": len(part)})
     return pd.DataFrame(rows).sort_values(["kind", "mup", "width", "rate"], ignore_index=True)
 
 
@@ -134,29 +116,33 @@ def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Cla
     own = runs[(runs["kind"] == kind) & (runs["mup"] == mup) & (runs["status"] != LEFT)]
     low, cost, high = _cost(*(own[own["width"] == width] for width in (widths[0], widths[-1])), first, second)
     least = with_spread(float(wide.loc[second, "error"]), float(wide.loc[second, "spread"]))
-    costs = (
-        "makes the wide model diverge"
-        if math.isinf(cost)
-        else f"costs the wide model {cost:.3f} ({low:.3f} to {high:.3f}) of its least error"
-    )
+    costs = f"costs the wide model {cost:.3f} ({low:.3f} to {high:.3f}) of its least error"
+    if math.isinf(cost):
+        costs = "makes the wide model diverge"
     found = f"best at {widths[0]}: {_power(first)}, at {widths[-1]}: {_power(second)} ({least}); the former {costs}"
     transfers = True if high < COST else False if low > COST else None
-    edges = {_power(rate) for rate, table in ((first, narrow), (second, wide)) if rate in _edges(table)}
-    if edges:
-        found += f"; {' and '.join(sorted(edges))} is at the edge of the grid"
-        transfers = None
-    if not _is_curved(wide["error"], second, widths[-1] / widths[0]):
+    at_edge = {
+        _power(rate)
+        for rate, table in ((first, narrow), (second, wide))
+        if rate in (min(table.index), max(table.index))
+    }
+    if at_edge:
+        found += f"; {' and '.join(sorted(at_edge))} is at the edge of the grid"
+    errors, factor = wide["error"], widths[-1] / widths[0]
+    near = errors[(errors.index >= second / factor) & (errors.index <= second * factor)]
+    is_curved = bool((near > COST * errors[second]).any())
+    if not is_curved:
         found += "; no rate near by costs the wide model more"
-        transfers = None
-    if part["seeds"].min() < max(LEAST_SEEDS, part["seeds"].max()):  # too few, or of some rates runs are missing
+    has_all = part["seeds"].min() >= max(LEAST_SEEDS, part["seeds"].max())
+    if at_edge or not is_curved or not has_all:
         transfers = None
     return Claim(text, found, transfers if mup or transfers is None else not transfers, _RULE)
 
 
 def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float) -> tuple[float, float, float]:
-    """What the narrow model's rate costs the wide one over its own, seed by seed: the mean ratio in its interval.
+    """Return the mean ratio over seeds of the wide model's errors at two rates, in its interval.
 
-    Which rate is the narrow model's is known as badly as its seeds lie apart: it is chosen anew of seeds drawn with
+    Which rate is the narrow model's is as uncertain as its seeds differ: it is chosen again from seeds drawn with
     replacement, and each choice costs what Student's t over the seeds of the wide model says.
 
     Args:
@@ -166,15 +152,17 @@ def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float)
         second: of the wide one.
     """
     errors = _by_rate(wide, "mse")
-    by_rate = errors.div(errors[second], axis=0)
-    ratios = {float(rate): column.dropna().to_numpy() for rate, column in by_rate.items()}
+    ratios = {float(rate): column.dropna().to_numpy() for rate, column in errors.div(errors[second], axis=0).items()}
     if np.isinf(ratios[first]).any():
         return (math.inf,) * 3
     cost = math.exp(float(np.log(ratios[first]).mean()))
     if len(errors) < LEAST_SEEDS:
         return 0.0, cost, math.inf
     rng = np.random.default_rng(_SEED)
-    chosen = _drawn_choices(_by_rate(narrow, "validation_mse"), rng)
+    validation = _by_rate(narrow, "validation_mse")
+    seeds = rng.integers(0, len(validation), (_DRAWS, len(validation)))
+    means = validation.fillna(math.inf).to_numpy()[seeds].mean(1)
+    chosen = np.asarray(validation.columns)[means.argmin(1)]
     costs = np.full(len(chosen), math.inf)
     for rate in set(chosen):
         logs = np.log(ratios.get(rate, [math.inf]))
@@ -186,46 +174,20 @@ def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float)
 
 
 def _by_rate(runs: pd.DataFrame, error: str) -> pd.DataFrame:
-    """The errors of seeds (rows) and rates (columns), infinite where a run failed."""
+    """Return the errors of seeds (rows) and rates (columns), infinite where a run failed."""
     finite = runs.assign(error=runs[error].astype("float64").where(runs["status"] == "done", math.inf))
     return finite.pivot_table(index="seed", columns="rate", values="error", aggfunc="first")
 
 
-def _drawn_choices(errors: pd.DataFrame, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """The rates with the least mean error of as many seeds, drawn with replacement, many times."""
-    seeds = rng.integers(0, len(errors), (_DRAWS, len(errors)))
-    means = errors.fillna(math.inf).to_numpy()[seeds].mean(1)
-    return np.asarray(errors.columns)[means.argmin(1)]
-
-
-def _edges(table: pd.DataFrame) -> tuple[float, float]:
-    return float(table.index.min()), float(table.index.max())
-
-
-def _is_curved(errors: pd.Series, best: float, factor: float) -> bool:
-    """Whether a rate by which one may be wrong, as the widths differ by that factor, costs more than counts as equal.
-
-    Args:
-        errors: by rate.
-        best: the best rate.
-        factor: of the widths.
-    """
-    near = errors[(errors.index >= best / factor) & (errors.index <= best * factor)]
-    return bool((near > COST * errors[best]).any())
-
-
 def _power(rate: float) -> str:
-    """``2^-9``, or ``0.003`` for what is no power of 2."""
+    """Write ``2^-9``, or ``0.003`` for a number that is no power of 2."""
     power = math.log2(rate)
     return f"2^{round(power)}" if abs(power - round(power)) < 1e-6 else f"{rate:g}"
 
 
 def _table(means: pd.DataFrame) -> pd.DataFrame:
-    table = means.assign(
-        attention=[_NAMES.get(kind, kind) for kind in means["kind"]],
-        rules=[_RULES[mup] for mup in means["mup"]],
-        rate=[_power(rate) for rate in means["rate"]],
-    )
+    attentions, rules = [_NAMES.get(kind, kind) for kind in means["kind"]], [_RULES[mup] for mup in means["mup"]]
+    table = means.assign(attention=attentions, rules=rules, rate=[_power(rate) for rate in means["rate"]])
     return table[["attention", "rules", "width", "rate", "error", "spread", "seeds"]]
 
 
@@ -238,14 +200,11 @@ def _figure(means: pd.DataFrame) -> Figure:
             part = means[(means["kind"] == kind) & (means["mup"] == mup)]
             for number, (width, of_width) in enumerate(part.groupby("width")):
                 finite = of_width[of_width["error"] < math.inf]
-                colour = f"C{number}"
-                ax.errorbar(
-                    finite["rate"], finite["error"], finite["spread"], marker="o", ms=4, color=colour, capsize=2,
-                    label=f"width {width}",
-                )  # fmt: skip
+                style = {"color": f"C{number}", "marker": "o", "ms": 4, "capsize": 2, "label": f"width {width}"}
+                ax.errorbar(finite["rate"], finite["error"], finite["spread"], **style)
                 if len(finite):
                     best = finite.loc[finite["validation"].idxmin()]
-                    ax.plot(best["rate"], best["error"], marker="*", ms=16 - 6 * number, color=colour)
+                    ax.plot(best["rate"], best["error"], marker="*", ms=16 - 6 * number, color=style["color"])
             ax.set(yscale="log", title=f"{_NAMES.get(kind, kind)}, {name} rules", xlabel="learning rate")
             ax.set_xscale("log", base=2)
             ax.spines[["top", "right"]].set_visible(False)
@@ -256,10 +215,5 @@ def _figure(means: pd.DataFrame) -> Figure:
 
 EXPERIMENT = PaperExperiment("mup_transfer", __doc__ or "", report)
 
-
-def main() -> int:
-    return EXPERIMENT.main()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(EXPERIMENT.main())

@@ -1,9 +1,8 @@
-"""One report over all experiments: each claim, what was found, whether it holds, and where more is said.
+"""One report over all experiments: each claim, the numbers, the verdict, and where more is said.
 
     python benchmarks/paper/overview.py [--results DIR]
 
-It is made of the `claims.json` of each experiment, whichever are there, and written as `report.md` beside their
-folders.
+Made of the `claims.json` of each experiment that is there, and written as `report.md` beside their folders.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run as a file, which finds what lies beside it but not the folder above
+if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
-from benchmarks.paper.claims import ASKED_BY
-from benchmarks.paper.outcomes import CLAIMS_FILE
+from benchmarks.paper.claims import ASKED_BY, CLAIMS_FILE, WORDS, plain_table
 from tsattn.errors import UserError, number_of
 from tsattn.saved_folders import write_text
-
-__all__ = ["EXPERIMENTS", "main", "overview"]
 
 EXPERIMENTS = {
     "in_context": "regression in context",
@@ -33,13 +29,9 @@ EXPERIMENTS = {
     "mup_transfer": "learning rates from narrow to wide",
     "wall_clock": "the time of multi-level attention",
     "blocks": "blocks by number, by the calendar and by change points",
-    "mlbtc": "levels, blocks and ranks of MLBTC on ETTh1",
-    "mlbtc_prompts": "the same at regression in context",
-}
-"""By the name of its folder what each is about, in the order of the report."""
+}  # by the name of the folder, in the order of the report
 
 _RESULTS = Path(__file__).parents[1] / "results" / "paper"
-_WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
 _COUNTED = {True: "held", False: "refuted", None: "not decided"}
 _HEAD = """\
 # The paper's experiments
@@ -59,10 +51,7 @@ validation chose.
 
 
 def overview(results: Path) -> str:
-    """The report, as Markdown.
-
-    Args:
-        results: the folder of the folders of experiments.
+    """Return the report on the experiments in a folder as Markdown.
 
     Raises:
         UserError: if there is none, or one cannot be read.
@@ -70,8 +59,6 @@ def overview(results: Path) -> str:
     found = {file.parent.name: _read(file) for file in results.glob(f"*/{CLAIMS_FILE}")}
     if not found:
         raise UserError(f"no experiment has a {CLAIMS_FILE} in {results}: run one, as by `make paper`")
-    order = [*EXPERIMENTS]
-    names = sorted(found, key=lambda name: (_place(name, order), name))
     claims = [one for content in found.values() for one in content["claims"]]
     counts = [
         f"Of {number_of(len(verdicts), 'claim')} {of}: "
@@ -79,26 +66,26 @@ def overview(results: Path) -> str:
         for is_of_paper, of in ((True, "of the paper"), (False, "of ours, on what the paper leaves open"))
         if (verdicts := [one["holds"] for one in claims if one["is_of_paper"] == is_of_paper])
     ]
-    lines = ["| claim | of | here |  | experiment | hours |", "| --- | --- | --- | --- | --- | --- |"]
-    for name in names:
+    rows = []
+    for name in sorted(found, key=lambda name: (_place(name), name)):
         content = found[name]
         where = f"[{content['title']}]({name}/report.md)"
         if content.get("decided", 0) < content.get("planned", 0):
             where += f", a part: {content['decided']:,} of {number_of(content['planned'], 'run')}"
         for number, one in enumerate(content["claims"]):
             hours = "" if number else f"{content['seconds'] / 3600:.1f}"
-            cells = [one["claim"], ASKED_BY[one["is_of_paper"]], one["found"], _WORDS[one["holds"]], where, hours]
-            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    parts = [_HEAD, f"{'. '.join(counts)}.", "\n".join(lines)]
-    parts.append("Hours are by the clock, of the whole experiment, on the machines that its report names.")
-    lacking = [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]
-    if lacking:
+            rows.append((one["claim"], ASKED_BY[one["is_of_paper"]], one["found"], WORDS[one["holds"]], where, hours))
+    parts = [_HEAD, f"{'. '.join(counts)}."]
+    parts += [plain_table(("claim", "of", "here", "", "experiment", "hours"), rows)]
+    parts += ["Hours are by the clock, of the whole experiment, on the machines that its report names."]
+    if lacking := [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]:
         parts.append(f"Not run at their small size yet: {', '.join(lacking)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _place(name: str, order: list[str]) -> int:
-    """An experiment of another size, or of another text, stands beside that of its small one."""
+def _place(name: str) -> int:
+    """Place an experiment of another size, or of another text, next to its small one."""
+    order = [*EXPERIMENTS]
     fitting = [one for one in order if name == one or name.startswith(f"{one}_")]
     return order.index(max(fitting, key=len)) if fitting else len(order)
 
@@ -112,11 +99,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python benchmarks/paper/overview.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="of the folders of experiments")
     options = parser.parse_args(words)
     try:

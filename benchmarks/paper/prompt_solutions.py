@@ -1,9 +1,9 @@
-"""What statistics has for a prompt: least squares, and ridge regression, in closed form."""
+"""Least squares and ridge regression on a prompt, in closed form."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,15 +11,11 @@ from typing_extensions import override
 
 from benchmarks.paper.prompts import dimensions_of, pairs_of
 from tsattn.batch import Batch
+from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor
 from tsattn.task import Output, Task
-
-if TYPE_CHECKING:
-    from tsattn.data import ForecastDataModule
-    from tsattn.training import Training
-
-__all__ = ["PromptRidge"]
+from tsattn.training import Training
 
 
 class PromptRidge(Predictor):

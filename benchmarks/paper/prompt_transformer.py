@@ -8,15 +8,13 @@ from typing import ClassVar
 from torch import Tensor, nn
 from typing_extensions import override
 
+from benchmarks.paper.character_transformer import causal_encoder
 from benchmarks.paper.prompts import dimensions_of, pairs_of
-from tsattn.attention import attention_per_layer, build_attention
-from tsattn.backbones.base import Backbone, check_sizes
+from tsattn.backbones.base import Backbone
 from tsattn.batch import Batch
 from tsattn.descriptions import Description
-from tsattn.layers import Encoder, TokenEmbedding
+from tsattn.layers import TokenEmbedding
 from tsattn.task import Output, Task
-
-__all__ = ["PromptTransformer"]
 
 
 class PromptTransformer(Backbone):
@@ -51,24 +49,17 @@ class PromptTransformer(Backbone):
         positions: str = "learned",
     ) -> None:
         super().__init__()
-        check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
         self.dimensions = dimensions_of(task)
         N = 2 * task.prediction_length - 1
         self.tokens = TokenEmbedding(self.dimensions + 1, d_model, N, positions, 0.0)
-        self.encoder = Encoder(
-            [
-                build_attention(
-                    layer,
-                    d_model=d_model,
-                    num_heads=num_heads,
-                    max_length=N,
-                    rope=positions == "rotary",
-                    causal=True,
-                )
-                for layer in attention_per_layer(attention, num_layers)
-            ],
-            4 * d_model if d_ff is None else d_ff,
-            0.0,
+        self.encoder = causal_encoder(
+            attention,
+            d_model=d_model,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            d_ff=d_ff,
+            tokens=N,
+            rope=positions == "rotary",
         )
         self.value = nn.Linear(d_model, 1)
 

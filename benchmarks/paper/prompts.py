@@ -19,26 +19,24 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError, whole_number
 from tsattn.task import Task
 
-__all__ = ["PromptDataModule", "dimensions_of", "flat_prompts", "pairs_of"]
-
 
 def flat_prompts(x: Tensor, y: Tensor) -> Tensor:
-    """`x_1, y_1, x_2, y_2, ..., x_n` of points `(B, n, d)` and their values `(B, n)` as `(B, n (d + 1) - 1)`.
+    """Lay points `(B, n, d)` and values `(B, n)` flat: `x_1, y_1, x_2, ..., x_n`, `(B, n (d + 1) - 1)`.
 
-    The last value is not there: it is what a prompt asks for.
+    The last value is left out: a prompt asks for it.
     """
     return torch.cat([x, y[..., None]], dim=-1).flatten(1)[:, :-1]
 
 
 def pairs_of(batch: Batch, dimensions: int) -> tuple[Tensor, Tensor]:
-    """The points `(B, n, d)` and values `(B, n - 1)` of flat prompts."""
+    """Return the points `(B, n, d)` and values `(B, n - 1)` of flat prompts."""
     flat = batch.past[..., 0]
     rows = torch.cat([flat, flat.new_zeros(len(flat), 1)], dim=1).unflatten(1, (-1, dimensions + 1))
     return rows[..., :-1], rows[:, :-1, -1]
 
 
 def dimensions_of(task: Task) -> int:
-    """d of prompts with the sizes of a task.
+    """Return d of prompts with the sizes of a task.
 
     Raises:
         UserError: if the task is none of prompts.
@@ -54,7 +52,7 @@ def dimensions_of(task: Task) -> int:
 
 
 class PromptDataModule(DrawnDataModule):
-    """Prompts of points `x_i` and values `y_i = w . x_i`, with x and w standard normal, w anew in each prompt.
+    """Prompts of points `x_i` and values `y_i = w . x_i`, with x and w standard normal, another w in each prompt.
 
     All values are forecast, each from the pairs before it; in training all count, in validation and testing the last.
 
@@ -83,12 +81,10 @@ class PromptDataModule(DrawnDataModule):
         super().__init__("prompts", n * (d + 1) - 1, n, how, **options)
 
     def dimensions_at(self, done: float) -> int:
-        """How many dimensions there are after a share of the training."""
+        """Return how many dimensions there are after a share of the training."""
         d = self.dimensions
         first = max(1, d // 4)
-        if done >= self.curriculum:
-            return d
-        return first + math.floor((d - first) * done / self.curriculum)
+        return d if done >= self.curriculum else first + math.floor((d - first) * done / self.curriculum)
 
     @override
     def draw(self, count: int, generator: torch.Generator, done: float | None = None) -> Drawn:

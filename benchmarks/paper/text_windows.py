@@ -1,4 +1,4 @@
-"""Pieces of a text as a forecasting task: a window holds characters, and what is forecast is how they surprise.
+"""Pieces of a text as a forecasting task: a window holds characters, and the forecast is their surprise.
 
 The target is 0 everywhere, and a model answers with its surprise at each character, the negative logarithm of the
 probability that it gave to it: so the absolute error is the cross-entropy in nats.
@@ -6,7 +6,13 @@ probability that it gave to it: so the absolute error is the cross-entropy in na
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import sys
+import sysconfig
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +21,18 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from benchmarks.paper.documentation import documentation_strings
 from benchmarks.paper.drawn_data import Drawn, DrawnDataModule
 from tsattn.errors import UserError
 from tsattn.task import Task
 
-__all__ = ["SYMBOLS", "TextDataModule", "check_text_task"]
-
-SYMBOLS = 256
-"""What a character can be: a byte of UTF-8."""
-
+SYMBOLS = 256  # a character is a byte of UTF-8
 _SHARES = {"train": (0.0, 0.9), "val": (0.9, 0.95), "test": (0.95, 1.0)}
+_LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo", "ensurepip"}
+_LEAST = 100_000  # characters of a library
 
 
 def check_text_task(task: Task) -> int:
-    """T, the characters of a piece that are forecast, of a task with its sizes.
+    """Return T, the characters of a piece that are forecast.
 
     Raises:
         UserError: if the task is none of texts.
@@ -67,21 +70,23 @@ class TextDataModule(DrawnDataModule):
         test_draws: int = 256,
         **options: Any,
     ) -> None:
-        content = _content(text)
+        try:
+            content = documentation_strings().encode() if text is None else Path(text).read_bytes()
+        except OSError as error:
+            raise UserError(f"the text {text} cannot be read: {error.strerror}") from error
         self.text = text
         self._bytes = torch.from_numpy(np.frombuffer(content, np.uint8).copy())
         name = "documentation" if text is None else Path(text).stem
         how = f"{len(content)} bytes {hashlib.sha256(content).hexdigest()[:12]}"
         super().__init__(name, prediction_length + 1, prediction_length, how, val_draws, test_draws, **options)
-        for part in _SHARES:
-            if len(self.part_of(part)) <= self.prediction_length + 1:
-                raise UserError(
-                    f"the text {name} has {len(content)} bytes, too few for pieces of {prediction_length}: it takes "
-                    f"{20 * (prediction_length + 2)} bytes or more"
-                )
+        if any(len(self.part_of(part)) <= prediction_length + 1 for part in _SHARES):
+            raise UserError(
+                f"the text {name} has {len(content)} bytes, too few for pieces of {prediction_length}: it takes "
+                f"{20 * (prediction_length + 2)} bytes or more"
+            )
 
     def part_of(self, part: str) -> Tensor:
-        """The bytes of ``train``, ``val`` or ``test``, uint8."""
+        """Return the bytes of ``train``, ``val`` or ``test``, uint8."""
         first, last = (round(share * len(self._bytes)) for share in _SHARES[part])
         return self._bytes[first:last]
 
@@ -98,15 +103,50 @@ class TextDataModule(DrawnDataModule):
         return self._pieces(text, torch.linspace(0, last, count, dtype=torch.float64).long())
 
     def _pieces(self, text: Tensor, starts: Tensor) -> Drawn:
-        T = self.prediction_length
-        past = text[starts[:, None] + torch.arange(T + 1)].float()
-        return Drawn(past, torch.zeros(len(past), T))
+        past = text[starts[:, None] + torch.arange(self.prediction_length + 1)].float()
+        return Drawn(past, torch.zeros(len(past), self.prediction_length))
 
 
-def _content(text: str | None) -> bytes:
-    if text is None:
-        return documentation_strings().encode()
-    try:
-        return Path(text).read_bytes()
-    except OSError as error:
-        raise UserError(f"the text {text} cannot be read: {error.strerror}") from error
+@cache
+def documentation_strings() -> str:
+    """Read the documentation strings of the interpreter's library from its files, none of which is imported.
+
+    Each is there once. Files are ordered by their hashed names, so that no part of the text is about one thing alone.
+
+    Raises:
+        UserError: where the interpreter has no such files.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    found: dict[str, None] = {}
+    names = {path.relative_to(root).as_posix(): path for path in _library(root)}
+    for name in sorted(names, key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
+        try:
+            tree = ast.parse(names[name].read_bytes())
+        except SyntaxError:
+            continue
+        for node in _statements(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node)
+                if text:
+                    found.setdefault(text)
+    whole = "\n\n".join(found)
+    if len(whole) < _LEAST:
+        raise UserError(f"this Python has no source files of its standard library in {root}: give a text, --text FILE")
+    return whole
+
+
+def _library(root: Path) -> Iterator[Path]:
+    for path in root.rglob("*.py"):
+        parts = path.relative_to(root).parts
+        if not _LEFT_OUT.intersection(parts) and parts[0].removesuffix(".py") in sys.stdlib_module_names:
+            yield path
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk as `ast.walk` does, without the expressions, which are most of a file."""
+    waiting = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        inner = ast.iter_child_nodes(node)
+        waiting.extend(one for one in inner if isinstance(one, ast.stmt | ast.excepthandler | ast.match_case))

@@ -11,8 +11,6 @@ from tsattn.data.public.public_data import PublicDataModule
 from tsattn.data.splits import Recut, Split
 from tsattn.errors import whole_number
 
-__all__ = ["ThinnedDataModule"]
-
 
 class ThinnedDataModule(PublicDataModule):
     """A public data set of one series, of which each k-th window for validation and testing is scored.

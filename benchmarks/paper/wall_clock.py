@@ -24,10 +24,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, most, paragraph, write_outcome
 from benchmarks.paper.machine_files import MachineFiles, all_machines, how_measured
-from benchmarks.paper.outcomes import write_outcome
-from benchmarks.paper.verdicts import most
 
 __all__ = ["main", "report", "timed"]
 

@@ -12,18 +12,9 @@ from typing_extensions import override
 from benchmarks.paper.drawn_data import Drawn, DrawnDataModule
 from tsattn.errors import UserError
 
-__all__ = ["WaveDataModule"]
-
 
 class WaveDataModule(DrawnDataModule):
-    """Series of a wave of each period, of random height (0.5 to 1.5) and phase, and noise.
-
-    Args:
-        context_length: L.
-        prediction_length: T.
-        periods: of the waves, in steps.
-        noise: its standard deviation.
-        **options: see `DrawnDataModule`.
+    """Series of a wave of each period (in steps), of random height (0.5 to 1.5) and phase, and noise.
 
     Raises:
         UserError: for a period that is not above 0, or a noise below it.
@@ -37,10 +28,8 @@ class WaveDataModule(DrawnDataModule):
         noise: float = 0.1,
         **options: Any,
     ) -> None:
-        if not periods or not all(period > 0 for period in periods):
-            raise UserError(f"periods must be numbers above 0, not {list(periods)}")
-        if not noise >= 0:
-            raise UserError(f"noise must be at least 0, not {noise}")
+        if not periods or not all(period > 0 for period in periods) or not noise >= 0:
+            raise UserError(f"periods must be above 0, and noise at least 0, not {list(periods)} and {noise}")
         self.periods, self.noise = tuple(periods), noise
         how = f"waves of periods {', '.join(f'{period:g}' for period in periods)} and noise {noise:g}"
         super().__init__("waves", context_length, prediction_length, how, **options)

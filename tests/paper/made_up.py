@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -12,14 +12,9 @@ import yaml
 
 from tsattn.leaderboard.records import Records, by_stretch
 
-__all__ = ["AROUND", "PROMPT_DIMENSIONS", "Record", "closed_form", "forecasts", "made_up", "prompt_runs", "records_of"]
-
 PROMPT_DIMENSIONS = 8
-
-AROUND = (0.0002, 0.005)
-"""Learning rates about that of .001, which validation likes less."""
-
-_TABLE = ("dataset", "horizon")
+AROUND = (0.0002, 0.005)  # learning rates about that of .001, which validation likes less
+VERSIONS = '{"tsattn": "0.1.0", "torch": "2.13.0", "python": "3.11.7"}'
 
 Record: TypeAlias = dict[str, Any]
 
@@ -35,35 +30,29 @@ def made_up(
     **values: Any,
 ) -> Record:
     """One run; `values` are columns of the records."""
-    row = {
-        "suite": "made_up",
-        "dataset": "made_up",
-        "horizon": 8,
-        "predictor": predictor,
-        "attention": attention,
-        "seed": seed,
-        "status": status,
-        "reason": "" if status == "done" else "training diverged",
-        "key": f"{predictor}-{attention}-{seed}{''.join(f'-{values[name]}' for name in _TABLE if name in values)}",
-        "experiment": yaml.safe_dump(dict(experiment)),
-        "versions": '{"tsattn": "0.1.0", "torch": "2.13.0", "python": "3.11.7"}',
-        "cpu": "a CPU",
-        "device": "cpu",
-        "finished": datetime(2026, 1, 1, tzinfo=UTC),
-    }
+    table = {"dataset": "made_up", "horizon": 8}
+    table |= {name: value for name, value in values.items() if name in table}
+    key = f"{predictor}-{attention}-{seed}-{table}"
+    row = {"suite": "made_up", **table, "predictor": predictor, "attention": attention, "seed": seed, "key": key}
+    row |= {"status": status, "reason": "" if status == "done" else "training diverged", "versions": VERSIONS}
+    row |= {"experiment": yaml.safe_dump(dict(experiment)), "cpu": "a CPU", "device": "cpu"}
+    row |= {"finished": datetime(2026, 1, 1, tzinfo=UTC)}
     if status == "done":
-        row |= {"parameters": 100, "flops": 1000.0, "seconds": 2.0}
-    row |= {name: value for name, value in values.items() if status == "done" or name in _TABLE}
-    if status == "done":
-        score = {"squared": row.get("mse") or 0.0, "absolute": row.get("mae") or 0.0}
-        row = {"mse": 0.0, "mae": 0.0, **row}
+        row |= {"parameters": 100, "flops": 1000.0, "seconds": 2.0, "mse": 0.0, "mae": 0.0, **values}
+        score = {"squared": row["mse"] or 0.0, "absolute": row["mae"] or 0.0}
         one = pd.DataFrame({"origin": [0], **score, "count": [1]}) if windows is None else windows
         row |= by_stretch(one, row["horizon"])
     return row
 
 
-def records_of(*records: Record) -> Records:
-    return Records.of(records)
+def records_of(*parts: list[Record] | Record) -> Records:
+    return Records.of(one for part in parts for one in (part if isinstance(part, list) else [part]))
+
+
+def at_rates(make: Callable[[float, Any], list[Record]], best: Any, worse: Any) -> list[Record]:
+    """The runs of three rates, of which validation prefers the one between."""
+    tried = {0.001: best, **dict.fromkeys(AROUND, worse)}
+    return [one for rate, validation in tried.items() for one in make(rate, validation)]
 
 
 def forecasts(
@@ -71,51 +60,35 @@ def forecasts(
     factor: float,
     *,
     rate: float | None = None,
-    steps: int = 10,
     validation: float | None = None,
     seeds: int = 3,
     description: Mapping[str, Any] | None = None,
-    dataset: str = "made_up",
-    horizon: int = 8,
     windows: int = 320,
-    **values: Any,
+    **table: Any,
 ) -> list[Record]:
-    """Runs whose errors in all windows are those of a standard one by a factor, and a little by their seed.
-
-    Without a rate, that which validation prefers among three.
-    """
+    """Runs whose errors in all windows are those of a standard one by a factor, and a little by their seed."""
+    on_validation = factor if validation is None else validation
     if rate is None:
-        best = factor if validation is None else validation
-        named = {"steps": steps, "seeds": seeds, "description": description, "dataset": dataset, "horizon": horizon}
-        tried = {0.001: best, **dict.fromkeys(AROUND, 9 * best)}
-        return [
-            one
-            for rate, found in tried.items()
-            for one in forecasts(attention, factor, rate=rate, validation=found, windows=windows, **named, **values)
-        ]
+        named = {"seeds": seeds, "description": description, "windows": windows, **table}
+
+        def make(rate: float, validation: float) -> list[Record]:
+            return forecasts(attention, factor, rate=rate, validation=validation, **named)
+
+        return at_rates(make, on_validation, 9 * on_validation)
     backbone = {"kind": "transformer", "d_model": 64, "attention": dict(description or {"kind": attention})}
     experiment = {
         "data": {"init_args": {"context_length": 32, "batch_size": 8}},
         "model": {"learning_rate": rate, "backbone": backbone},
-        "trainer": {"max_steps": steps},
+        "trainer": {"max_steps": 10},
     }
     found = []
     for seed in range(1, seeds + 1):
-        rng = np.random.default_rng(1)
-        errors = (1 + 0.1 * rng.random(windows)) * factor * (1 + 0.001 * seed)
-        own = 1 + 0.002 * np.random.default_rng([seed, len(attention)]).standard_normal(windows)
-        count = 8
-        table = {"origin": np.arange(windows)}
-        table |= {"squared": count * errors * own, "absolute": count * 0.5 * errors * own}
-        table |= {"count": np.full(windows, count)}
-        scores = {"mse": float((errors * own).mean()), "mae": float(0.5 * (errors * own).mean())}
-        on_validation = factor if validation is None else validation
+        errors = (1 + 0.1 * np.random.default_rng(1).random(windows)) * factor * (1 + 0.001 * seed)
+        errors = errors * (1 + 0.002 * np.random.default_rng([seed, len(attention)]).standard_normal(windows))
+        frame = pd.DataFrame({"origin": range(windows), "squared": 8 * errors, "absolute": 4 * errors, "count": 8})
+        scores = {"mse": float(errors.mean()), "mae": float(0.5 * errors.mean())}
         scores |= {"validation_mse": on_validation, "validation_mae": 0.5 * on_validation}
-        where = {"dataset": dataset, "horizon": horizon}
-        columns = {**where, **scores, **values}
-        found.append(
-            made_up(f"transformer_{rate}_{steps}", attention, seed, experiment, windows=pd.DataFrame(table), **columns)
-        )
+        found.append(made_up(f"transformer_{rate}", attention, seed, experiment, windows=frame, **table, **scores))
     return found
 
 
@@ -132,45 +105,30 @@ def prompt_runs(
     status: str = "done",
     **description: Any,
 ) -> list[Record]:
-    """The seeds of an arm with one learning rate; errors are those over d.
-
-    Without a rate, with that which validation prefers among three.
-    """
+    """The seeds of an arm with one learning rate; errors are those over d."""
     if rate is None:
         named = {"heads": heads, "width": width, "flops": flops, "status": status, **description}
-        tried = {0.001: validation, **dict.fromkeys(AROUND, 9 * max(errors) + 9)}
-        return [
-            one
-            for rate, found in tried.items()
-            for one in prompt_runs(name, kind, errors, rate=rate, validation=found, **named)
-        ]
+
+        def make(rate: float, validation: float | None) -> list[Record]:
+            return prompt_runs(name, kind, errors, rate=rate, validation=validation, **named)
+
+        return at_rates(make, validation, 9 * max(errors) + 9)
     attention = {"kind": kind, **({"ranks": [1, 1], "blocks": [1, 2]} if kind == "bilinear_mlr" else {}), **description}
+    backbone = {"d_model": width, "num_heads": heads, "num_layers": 3, "attention": attention}
     experiment = {
         "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS, "batch_size": 64, "curriculum": 0.06}},
-        "model": {
-            "learning_rate": rate,
-            "backbone": {"d_model": width, "num_heads": heads, "num_layers": 3, "attention": attention},
-        },
+        "model": {"learning_rate": rate, "backbone": backbone},
         "trainer": {"max_steps": 100},
     }
-    return [
-        made_up(
-            f"w{width}_{heads}_{rate}",
-            name,
-            seed,
-            experiment,
-            status,
-            mse=error * PROMPT_DIMENSIONS,
-            validation_mse=(error if validation is None else validation) * PROMPT_DIMENSIONS,
-            flops=flops,
-        )
-        for seed, error in enumerate(errors, 1)
-    ]
+    found = []
+    for seed, error in enumerate(errors, 1):
+        scores = {"mse": error, "validation_mse": error if validation is None else validation}
+        scores = {of: PROMPT_DIMENSIONS * value for of, value in scores.items()}
+        found.append(made_up(f"w{width}_{heads}_{rate}", name, seed, experiment, status, **scores, flops=flops))
+    return found
 
 
 def closed_form() -> Record:
-    experiment = {
-        "data": {"init_args": {"dimensions": PROMPT_DIMENSIONS}},
-        "model": {"backbone": {"kind": "x", "alpha": 0.0}},
-    }
+    data, backbone = {"init_args": {"dimensions": PROMPT_DIMENSIONS}}, {"kind": "x", "alpha": 0.0}
+    experiment = {"data": data, "model": {"backbone": backbone}}
     return made_up("least_squares", "", None, experiment, mse=1e-9, validation_mse=1e-9)

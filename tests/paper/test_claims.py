@@ -1,48 +1,91 @@
-"""What reports decide, on records of which it is known what they say."""
+"""What numbers of a few seeds decide, what validation chooses, and the reports that say so."""
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from scipy import stats
 
-from benchmarks.paper import in_context
-from benchmarks.paper.claims import how_made, write_report
-from benchmarks.paper.planned import LEFT, with_left
-from benchmarks.paper.runs import chosen_by_validation, described_by, runs_of
+from benchmarks.paper import in_context, overview
+from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, most, write_outcome
+from benchmarks.paper.machine_files import MachineFiles, all_machines
+from benchmarks.paper.runs import LEFT, chosen_by_validation, clock_seconds, described_by, how_made, runs_of, with_left
+from tests.docs.blocks import ROOT
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
 
-SUITES = Path(__file__).parents[2] / "benchmarks" / "paper" / "suites"
+SCRIPTS = ROOT / "benchmarks" / "paper"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "together"),
+    [
+        ([True], True),
+        ([True, True, None], True),
+        ([True, None], None),
+        ([True, True, False], None),
+        ([False, False, None], False),
+        ([None], None),
+        ([], None),
+    ],
+)
+def test_most_decide_where_none_says_the_opposite(verdicts: list[bool | None], together: bool | None) -> None:
+    assert most(verdicts) is together
+
+
+def test_the_interval_of_a_mean_is_that_of_student() -> None:
+    found = stats.ttest_1samp([1.0, 2.0, 4.0], 0).confidence_interval(0.95)
+    assert mean_interval([1.0, 2.0, 4.0]) == pytest.approx((found.low, found.high))
+    assert mean_interval([1.0]) == (-math.inf, math.inf)
+    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("errors", "others", "found"),
+    [
+        ([0.1, 0.11, 0.12], [0.5, 0.6, 0.55], True),
+        ([0.5, 0.6, 0.55], [0.1, 0.11, 0.12], False),
+        ([0.1, 0.11, 0.52], [0.5, 0.6, 0.55], None),  # one seed lies among the others
+        ([0.1, 0.11, 0.12], [0.13, 0.9, 5.0], None),  # all below, but for what the spread says by chance
+        ([0.1], [0.5, 0.6], None),
+        ([0.1, 0.1], [0.2, 0.2], True),
+        ([0.1, 0.1], [0.1, 0.1], None),
+    ],
+)
+def test_errors_are_lower_with_every_seed_and_beyond_their_spread(
+    errors: list[float], others: list[float], found: bool | None
+) -> None:
+    assert is_lower(errors, others) is found
 
 
 def test_a_rate_that_failed_once_is_not_chosen() -> None:
-    runs = described_by(
-        runs_of(
-            records_of(
-                *prompt_runs("btt_1", "btt", [0.1, 0.1], rate=0.01)[:2],
-                *prompt_runs("btt_1", "btt", [0.1] * 3, rate=0.01, status="failed")[2:],
-                *prompt_runs("btt_1", "btt", [0.5] * 3, rate=0.001),
-                *prompt_runs("btt_1", "btt", [0.4] * 2, rate=0.003),
-            )
-        ),
-        rate="model.learning_rate",
-        nothing="model.no.such.value",
+    records = records_of(
+        prompt_runs("btt_1", "btt", [0.1, 0.1], rate=0.01)[:2],
+        prompt_runs("btt_1", "btt", [0.1] * 3, rate=0.01, status="failed")[2:],
+        prompt_runs("btt_1", "btt", [0.5] * 3, rate=0.001),
+        prompt_runs("btt_1", "btt", [0.4] * 2, rate=0.003),
     )
+    runs = described_by(runs_of(records), rate="model.learning_rate", nothing="model.no.such.value")
     chosen = chosen_by_validation(runs, ["attention"], ["rate"])
     assert chosen["rate"].tolist() == [0.001] * 3, "not that of two seeds alone"
     assert chosen["candidates"].tolist() == [3] * 3
     assert runs["nothing"].isna().all()
+    with pytest.raises(UserError, match="no run is done, so there is nothing to report"):
+        runs_of(records_of(prompt_runs("btt_1", "btt", [0.1], status="failed")))
 
 
 def test_a_rate_that_is_still_to_be_run_leaves_the_choice_open() -> None:
     def chosen_of(*left: dict[str, Any]) -> pd.DataFrame:
         done = [*prompt_runs("btt_1", "btt", [0.1] * 3), *prompt_runs("btt_2", "btt", [0.2] * 3, rate=0.01)]
         rows = [{**run, "mse": None, **one, "status": LEFT} for one, run in zip(left, done, strict=False)]
-        runs = described_by(runs_of(records_of(*done, *rows)), rate="model.learning_rate")
+        runs = described_by(runs_of(records_of(done, rows)), rate="model.learning_rate")
         return chosen_by_validation(runs, ["attention"], ["rate"])
 
     assert chosen_of()["is_whole"].all()
@@ -52,47 +95,114 @@ def test_a_rate_that_is_still_to_be_run_leaves_the_choice_open() -> None:
 
 
 def test_what_a_suite_has_and_records_lack_is_left() -> None:
-    suite = SUITES / "mlbtc_prompts_small.yaml"
+    suite = SCRIPTS / "suites" / "mlbtc_prompts_small.yaml"
     some = [
         {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": name, "attention": form, "seed": seed}
         for name, form, seed in (("ridge", "", None), ("w16", "standard", 1))
     ]
-    frame = with_left(Records.of(some), suite).frame
+    records = with_left(Records.of(some), suite)
+    frame = records.frame
     left = frame[frame["status"] == LEFT]
     assert len(frame) == 2 + 11 * 4 * 3
     assert len(left) == len(frame) - 2
-    seeds = left[(left["predictor"] == "w16") & (left["attention"] == "standard")]["seed"]
-    assert seeds.tolist() == [2, 3]
-    fast = left.loc[left["predictor"] == "w16_fast", "experiment"]
-    assert fast.str.contains("learning_rate: 0.016\n").all()
-    complete = Records.of(with_left(Records.of(some), suite).table.to_pylist())
-    assert len(with_left(complete, suite)) == len(complete)
+    assert left[(left["predictor"] == "w16") & (left["attention"] == "standard")]["seed"].tolist() == [2, 3]
+    assert left.loc[left["predictor"] == "w16_fast", "experiment"].str.contains("learning_rate: 0.016\n").all()
+    assert len(with_left(Records.of(records.table.to_pylist()), suite)) == len(records)
 
 
 def test_a_report_is_written_of_records(tmp_path: Path) -> None:
-    parts = [
-        prompt_runs("standard", "standard", [0.8, 0.9, 0.7]),
-        prompt_runs("btt_1", "btt", [0.1, 0.2, 0.3]),
-        prompt_runs("btt_2", "btt", [0.1], status="failed"),
-    ]
-    records = records_of(closed_form(), *(one for part in parts for one in part))
+    low, btt = prompt_runs("standard", "standard", [0.8, 0.9, 0.7]), prompt_runs("btt_1", "btt", [0.1, 0.2, 0.3])
+    records = records_of(closed_form(), low, btt, prompt_runs("btt_2", "btt", [0.1], status="failed"))
     made = how_made(runs_of(records), "python x.py", "in_context_small")
-    write_report(tmp_path, in_context.report(records), made)
+    write_outcome(tmp_path, in_context.report(records), made, seconds=1, runs=(21, 22))
     text = (tmp_path / "report.md").read_text()
-    assert "| Where heads have a rank below d, they fail, and BTT of the same width learns. | the paper | d 8" in text
-    assert "| **holds** |" in text
-    assert "| not decided |" in text
-    assert "![" in text
-    assert (
-        "19 of 22 runs done, 3 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0" in text
-    )
-    assert "- failed: made_up, 8: w16_8_0.001 btt_2, seed 1: training diverged" in text
+    for said in (
+        "**This is the report of a part:** 21 of 22 runs are made.",
+        "| Where heads have a rank below d, they fail, and BTT of the same width learns. | the paper | d 8",
+        "| **holds** |",
+        "| not decided |",
+        "![",
+        "19 of 22 runs done, 3 failed, 0.0 hours of training in all, on a CPU (cpu); tsattn 0.1.0, torch 2.13.0",
+        "- failed: made_up, 8: w16_8_0.001 btt_2, seed 1: training diverged",
+    ):
+        assert said in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     table = pd.read_csv(tmp_path / "table.csv")
     assert table["arm"].tolist() == ["standard, low-rank heads", "btt_1", "least squares"]
     assert table["error"].tolist() == pytest.approx([0.8, 0.2, 1.25e-10])
 
 
-def test_a_report_of_nothing_is_refused() -> None:
-    with pytest.raises(UserError, match="no run is done, so there is nothing to report"):
-        runs_of(records_of(*prompt_runs("btt_1", "btt", [0.1], status="failed")))
+def outcome(folder: Path, title: str, *holds: Any, seconds: float = 5400) -> None:
+    claims = [Claim(f"{title} {number}|", "numbers", one, "a rule") for number, one in enumerate(holds)]
+    report = PaperReport(title, [], claims, pd.DataFrame({"one": [1]}), "", Figure(), "", [])
+    write_outcome(folder, report, "by hand", seconds=seconds)
+
+
+def test_the_overview_lists_all_that_is_there_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert overview.main(["--results", str(tmp_path)]) == 2
+    assert "no experiment has a claims.json" in capsys.readouterr().err
+    outcome(tmp_path / "wall_clock", "Time", None, seconds=60)
+    outcome(tmp_path / "other", "Another", None)
+    outcome(tmp_path / "mlbtc_prompts", "Prompts", False)
+    outcome(tmp_path / "mlbtc", "Forms", False)
+    outcome(tmp_path / "in_context", "Regression", pd.Series([True]).all(), False)
+    assert overview.main(["--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"report: {tmp_path / 'report.md'}\n"
+    text = (tmp_path / "report.md").read_text()
+    row = "| {0} {1}\\| | the paper | numbers | {2} | [{0}]({3}/report.md) | {4} |".format
+    assert [line for line in text.splitlines() if line.startswith("| ")][2:] == [
+        row("Regression", 0, "**holds**", "in_context", 1.5),
+        row("Regression", 1, "**does not hold**", "in_context", ""),
+        row("Time", 0, "not decided", "wall_clock", "0.0"),
+        row("Forms", 0, "**does not hold**", "mlbtc", 1.5),
+        row("Prompts", 0, "**does not hold**", "mlbtc_prompts", 1.5),
+        row("Another", 0, "not decided", "other", 1.5),
+    ]
+    assert "Of 6 claims of the paper: 1 held, 3 refuted, 2 not decided." in text
+    assert "Not run at their small size yet: forecasts of ETTh1 (`etth1.py`), language models (`language.py`)" in text
+    (tmp_path / "other" / "claims.json").write_text("{")
+    assert overview.main(["--results", str(tmp_path)]) == 2
+    assert "claims.json cannot be read" in capsys.readouterr().err
+
+
+def test_every_experiment_of_make_paper_is_known() -> None:
+    target = (ROOT / "Makefile").read_text().split("\npaper:")[1].split("\n\n")[0]
+    run = [line.split("benchmarks/paper/")[1].split(".py")[0] for line in target.splitlines()[1:]]
+    assert run[-1] == "overview"
+    assert set(run[:-1]) == set(overview.EXPERIMENTS)
+    assert all((SCRIPTS / f"{name}.py").is_file() for name in overview.EXPERIMENTS)
+    committed = ROOT / "benchmarks" / "results" / "paper"
+    assert overview.overview(committed) == (committed / "report.md").read_text("utf-8"), "overview.py"
+
+
+def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    spans = [(0, 10), (5, 12), (100, 103), (6, 8), (101, 104), (150, 160)]  # began and ended
+    common = {"dataset": "a", "horizon": 8, "predictor": "b", "attention": "mlr", "status": "done", "values": {}}
+    rows = [
+        {**common, "seed": seed, "finished": start + timedelta(seconds=end), "seconds": float(end - begin)}
+        for seed, (begin, end) in enumerate(spans)
+    ]
+    rows.append({**rows[0], "status": "failed", "seconds": None})
+    assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(12 + 60), "a break of over a minute does not count"
+    assert clock_seconds(pd.DataFrame(rows[-1:])) == 0
+
+
+def test_a_machine_keeps_what_it_measured_by_the_same_settings(tmp_path: Path) -> None:
+    here = MachineFiles.here(tmp_path, {"width": 64})
+    assert here.rows().empty
+    here.add(pd.DataFrame({"T": [1]}), 60)
+    here.add(pd.DataFrame({"T": [2]}), 30)
+    assert here.rows()["T"].tolist() == [1, 2]
+    rows, (about,) = all_machines(tmp_path, {"width": 64})
+    assert rows["T"].tolist() == [1, 2]
+    assert about["seconds"] == 90
+    assert MachineFiles.here(tmp_path, {"width": 128}).rows().empty
+    assert all_machines(tmp_path, {"width": 128})[1] == []
+    newer = MachineFiles(tmp_path, {**here.about, "torch": "9.9"})
+    assert newer.rows().empty
+    newer.add(pd.DataFrame({"T": [3]}), 1)
+    assert newer.rows()["T"].tolist() == [3]
+    assert here.rows().empty, "only what was measured last is kept"
+    newer.remove()
+    assert newer.rows().empty

@@ -1,0 +1,323 @@
+"""Each experiment runs from its suite or its clock to its report, in small, where the figures mean nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from benchmarks.measuring import Timing
+from benchmarks.paper import generation, in_context, language, wall_clock
+from benchmarks.paper.experiment import PaperExperiment
+from tests.docs.blocks import ROOT
+from tsattn.attention.patterns import MultiLevelPattern
+from tsattn.leaderboard.plan import Planner
+from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import read_suite
+from tsattn.task import Output, Task
+
+SUITES = ROOT / "benchmarks" / "paper" / "suites"
+DRAWN = ("in_context", "language", "mlbtc_prompts", "mup_transfer")
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Callable[..., PaperExperiment]:
+    """Makes an experiment whose small suite has few predictors, attentions, steps and windows."""
+
+    def made(experiment: PaperExperiment, predictors: list[str], attentions: list[str], **values: Any) -> Any:
+        name = f"{experiment.name}_small.yaml"
+        content = yaml.safe_load((SUITES / name).read_text())
+        for key, names in (("predictors", predictors), ("attentions", attentions)):
+            content[key] = {one: content[key][one] for one in names}
+        for predictor in content["predictors"].values():
+            if "attentions" in predictor:
+                predictor["attentions"] = [one for one in predictor["attentions"] if one in attentions]
+        content["seeds"] = 1
+        content["values"] |= {"trainer.max_steps": 4, "trainer.val_check_interval": 2}
+        content["values"] |= {"data.val_draws": 6, "data.test_draws": 9, **values}
+        (tmp_path / name).write_text(yaml.safe_dump(content, sort_keys=False))
+        return replace(experiment, suites=tmp_path)
+
+    return made
+
+
+@pytest.mark.slow
+def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    predictors, output = ["least_squares", "w16_slow", "one_head_w16_slow"], tmp_path / "results"
+    experiment = toy(in_context.EXPERIMENT, predictors, ["standard", "btt_1"], **{"data.batch_size": 4})
+    words = ["--output", str(output), "--folder", str(tmp_path / "runs")]
+    assert experiment.main([*words, "--dry-run"]) == 0
+    assert "in_context_small: 4 runs: 4 to be run" in capsys.readouterr().out
+    assert not output.exists()
+    assert experiment.main([*words, "--jobs", "2"]) == 0
+    frame = Records.read(output).frame
+    assert frame["status"].tolist() == ["done"] * 4
+    assert set(frame["windows"]) == {9}
+    assert frame.set_index("predictor")["mse"]["least_squares"] < 1e-6, "the last value follows from the pairs"
+    assert frame["key"].nunique() == frame["flops"].notna().sum() == 4
+    table = pd.read_csv(output / "table.csv")
+    arms = ["standard, low-rank heads", "standard, one head of full rank", "btt_1", "least squares"]
+    assert table["arm"].tolist() == arms
+    assert table["rank"].tolist()[:3] == [2, 16, 16]
+    text = (output / "report.md").read_text()
+    assert "By the clock the runs took 0.0 hours." in text
+    assert json.loads((output / "claims.json").read_text())["seconds"] > 0
+    assert text.count("| not decided |") == 7, "one seed"
+    assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
+    # again: nothing is run, the report is made anew
+    (output / "report.md").unlink()
+    capsys.readouterr()
+    assert experiment.main(["--report-only", "--output", str(output)]) == 0
+    assert (output / "report.md").read_text() == text
+    assert experiment.main([*words, "--dry-run"]) == 0
+    assert "4 runs: 4 done" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_language_models_of_a_text_run_to_their_report(
+    toy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("some words.txt").write_text("the quick fox jumps over the lazy dog, " * 400)
+    small = {"data.batch_size": 2, "model.backbone.num_layers": 1}
+    experiment = toy(language.EXPERIMENT, ["w64", "w128"], ["standard", "mlr"], **small)
+    word = hashlib.sha256(Path("some words.txt").read_bytes()).hexdigest()[:8]
+    suite, words = f"language_small_some_words_{word}", ["--text", "some words.txt"]
+    monkeypatch.setattr("benchmarks.paper.experiment._ROOT", tmp_path)
+    assert experiment.main([*words, "--jobs", "2"]) == 0
+    output = tmp_path / "benchmarks" / "results" / "paper" / f"language_some_words_{word}"
+    frame = Records.read(output).frame
+    assert frame["status"].tolist() == ["done"] * 4
+    assert set(frame["suite"]) == {suite}
+    assert frame["mae"].between(1, 7).all(), "nats"
+    text = (output / "report.md").read_text()
+    assert f"`python benchmarks/paper/language.py --text some words.txt`, the suite `{suite}`" in text
+    arms = [[width, arm] for width in (64, 128) for arm in ("mlr", "standard")]
+    assert pd.read_csv(output / "table.csv")[["width", "arm"]].to_numpy().tolist() == arms
+    assert experiment.main([*words, "--report-only"]) == 0
+    assert (output / "report.md").read_text() == text
+    with pytest.raises(SystemExit):
+        experiment.main(["--text", "none.txt"])
+    assert "--text must be a file, and none.txt is none" in capsys.readouterr().err
+    # a text of the same name is another
+    Path("other").mkdir()
+    Path("other", "some words.txt").write_text("the slow fox sleeps, " * 400)
+    assert experiment.main(["--text", str(Path("other", "some words.txt")), "--report-only"]) == 2
+    assert "nothing was run into" in capsys.readouterr().err
+    Path("short.txt").write_text("abc")
+    assert experiment.main(["--text", "short.txt", "--dry-run"]) == 2
+    said = "error: the text short has 3 bytes, too few for pieces of 256: it takes 5160 bytes or more"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    read = yaml.safe_load(Path("runs", "paper", f"{suite}.yaml").read_text())["data"][0]["init_args"]["text"]
+    assert read == str(Path("some words.txt").absolute()), "read from anywhere"
+    # without a text it is another suite, of which there are no records
+    assert experiment.main(["--report-only"]) == 2
+    assert "results/paper/language" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.stem.startswith(DRAWN) else pytest.mark.real_data)
+        for path in sorted(SUITES.glob("*_small.yaml"))
+    ],
+)
+def test_every_suite_can_be_run(path: Path) -> None:
+    suite = read_suite(path)
+    values = dict(suite.values)
+    if path.stem.startswith(DRAWN):
+        values |= {"data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
+    least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))][:1]
+    entries = Planner().plan(replace(suite, values=values, seeds=1).narrowed(data=least or [*suite.data]))
+    reasons = {entry.reason for entry in entries if entry.reason}
+    # four levels of equal ranks need heads of four components
+    assert all("do not share the head size 2" in reason for reason in reasons), reasons
+    keys = [entry.key for entry in entries if not entry.reason]
+    assert len(set(keys)) == len(keys), "no two arms are one experiment"
+
+
+@pytest.mark.parametrize("path", SUITES.glob("*_full.yaml"), ids=lambda path: path.stem)
+def test_every_full_suite_can_be_read(path: Path) -> None:
+    assert read_suite(path).predictors
+
+
+def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    experiment = in_context.EXPERIMENT
+    assert experiment.main(["--report-only", "--output", str(tmp_path)]) == 2
+    said = f"error: nothing was run into {tmp_path} yet: run it without --report-only"
+    assert capsys.readouterr().err.strip() == said
+    for words, said in (
+        (["--report-only", "--horizon", "8"], "with --report-only nothing is run: leave --horizon out"),
+        (["--report-only", "--retry-failed"], "leave --retry-failed out"),
+        (["--size", "huge"], "invalid choice: 'huge'"),
+        (["--seeds", "1"], "with --seeds a part is run, which needs an --output of its own"),
+        (["--suite=ett"], "the suite is that of the experiment: --size small or --size full"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            experiment.main(words)
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
+    assert experiment.main(["--jobs", "2", "--slurm", "3"]) == 0
+    assert "--suite benchmarks/paper/suites/in_context_small.yaml" in capsys.readouterr().out
+    for words, said in ((["--jobs", "none"], "--jobs must be a whole number of at least 1"), (["--bogus"], "--bogus")):
+        assert experiment.main(words) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_experiment_is_a_command(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "paper" / "etth1.py"), "--report-only", "--output", "none"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    said = "error: nothing was run into none yet: run it without --report-only\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
+
+
+# what is timed
+
+
+def test_caches_are_compared_with_those_of_standard_attention() -> None:
+    rows = pd.DataFrame(
+        [
+            {"T": T, "arm": arm, "seconds": time, "fastest": 0.95 * time, "slowest": 1.05 * time, "machine": "A CPU"}
+            | dict.fromkeys(("key_bytes", "closed_form"), int(1000 * T * byte))
+            for T in (256, 1024)
+            for arm, time, byte in (("standard", 1.0, 1.0), ("mlr", 1.5, 0.6))
+        ]
+    )
+    report = generation.report(rows, 128)
+    assert [claim.holds for claim in report.claims] == [True, True]
+    assert "T 256: 154 kB, 0.600 of standard attention's, in closed form 154 kB" in report.claims[0].found
+    assert "T 256: 171 characters a second (163 to 180) beside 256 (244 to 269)" in report.claims[1].found
+    assert report.claims[1].text.endswith("writes more slowly than standard attention (A CPU).")
+    assert report.table["keys beside"].tolist() == [1, 0.6, 1, 0.6]
+    assert report.table["time"].tolist() == [1, 1.5, 1, 1.5]
+    assert "of 256: 64; of 1024: 128" in report.legend
+    more = rows.assign(key_bytes=rows["key_bytes"] + 1)
+    assert generation.report(more, 128).claims[0].holds is False, "more than the closed form has"
+
+
+def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(generation, "Timing", lambda seconds: Timing(0, 1, 1))
+    monkeypatch.setattr(generation, "ROUNDS", 2)
+    words = ["--lengths", "8", "4", "--width", "64", "--output", str(tmp_path)]
+    assert generation.main([*words, "--dry-run"]) == 0
+    assert capsys.readouterr().out == "T 4: to be measured\nT 8: to be measured\n"
+    assert not [*tmp_path.iterdir()]
+    assert generation.main([*words, "--report-only"]) == 2
+    assert f"nothing was measured in {tmp_path}: run it without --report-only" in capsys.readouterr().err
+    assert generation.main(words) == 0
+    text = (tmp_path / "report.md").read_text()
+    (tmp_path / "report.md").unlink()
+    assert generation.main([*words, "--report-only"]) == 0
+    assert (tmp_path / "report.md").read_text() == text
+    names, table = [*generation.attentions_of(8)], pd.read_csv(tmp_path / "table.csv")
+    assert table["arm"].tolist() == [*names, "standard, anew", *names]
+    assert table["T"].tolist() == [4] * 5 + [8] * 4
+    assert (table["characters a second"] > 0).all()
+    standard, mlr = (table[table["arm"] == arm]["key bytes"].tolist() for arm in ("standard", "mlr"))
+    assert standard == [4 * 64 * 4 * 6, 8 * 64 * 4 * 6], "six layers of a head of 64 components in float32"
+    assert mlr[1] < standard[1]
+    assert "--lengths 4 8 --width 64`, by the clock:\n- " in text
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    claims = json.loads((tmp_path / "claims.json").read_text())
+    assert claims["title"] == "Writing with caches"
+    assert claims["claims"][0]["holds"] is True
+    # again: nothing is measured; with other settings all is
+    monkeypatch.setattr(generation, "measured", lambda *_, **__: pytest.fail("it was measured again"))
+    assert generation.main(words) == 0
+    assert (tmp_path / "report.md").read_text() == text
+    for other in (["--again"], ["--seconds", "3"]):
+        with pytest.raises(pytest.fail.Exception):
+            generation.main([*words, *other])
+    torch.set_num_threads(threads)
+
+
+def model_of(name: str, T: int = 256) -> generation.CharacterTransformer:
+    torch.manual_seed(0)
+    task, attention = Task("text", T + 1, T, ("text",), "1", 1), generation.attentions_of(T)[name]
+    return generation.CharacterTransformer(task, Output(), d_model=64, num_layers=1, attention=attention).eval()
+
+
+@pytest.mark.parametrize("name", ["mlr", "global_swa"])
+def test_models_come_to_the_same_scores_with_caches(name: str) -> None:
+    generation.check_caches(name, model_of(name))
+
+
+def test_levels_that_keep_other_blocks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MultiLevelPattern.new_cache
+
+    def coarser(pattern: Any, *given: Any) -> Any:
+        cache = made(pattern, *given)
+        assert cache.blocks[1] == (2, 256)
+        cache.blocks = [cache.blocks[0], (1, 256), *cache.blocks[2:]]
+        return cache
+
+    monkeypatch.setattr(MultiLevelPattern, "new_cache", coarser)
+    with pytest.raises(RuntimeError, match=r"mlr comes to other scores .*: from character 1\d\d of 256"):
+        generation.check_caches("mlr", model_of("mlr"))
+
+
+def timed_rows(ratios: dict[str, list[float]]) -> pd.DataFrame:
+    """What rounds of the benchmark of attention came to, by contender the ratio in each."""
+    return pd.DataFrame(
+        [
+            {"machine": "A CPU", "contender": name, "T": T, "causal": causal, "pass": which, "round": number,
+             "median_ms": 2 * ratio, "ratio": ratio + 0.01 * causal, "turns": 5}
+            for name, by_round in {"sdpa": [1.0] * 3, **ratios}.items()
+            for number, ratio in enumerate(by_round, 1)
+            for T in (256, 4096)
+            for causal in (False, True)
+            for which in ("forward", "forward+backward")
+        ]
+    )  # fmt: skip
+
+
+def test_each_path_is_compared_with_the_kernel_of_pytorch() -> None:
+    ratios = {
+        "mlr native": [0.8, 0.9, 0.7],
+        "mlr tiles": [1.3, 1.2, 1.4],
+        "mlr loose": [1.1, 0.9, 1.2],
+        "mlr twice": [1.3, 1.3],
+        "swa native": [0.2] * 3,
+    }
+    report = wall_clock.report(wall_clock.timed(timed_rows(ratios)))
+    assert [claim.holds for claim in report.claims] == [False, True, None, None]
+    said = "by our own kernel takes longer than SDPA (mlr native beside SDPA, A CPU; 1.35 times"
+    assert said in report.claims[0].text
+    assert [claim.is_of_paper for claim in report.claims] == [False, True, True, True]
+    found = "over SDPA, the range of rounds, causal and not: forward: 1.20 to 1.41 (T 256), 1.20 to 1.41 (T 4096); "
+    assert report.claims[1].found.startswith(f"{found}forward+backward:")
+    assert "sdpa" not in set(report.table["contender"])
+    tiles = report.table[report.table["contender"] == "mlr tiles"].iloc[0]
+    assert (tiles["ratio"], tiles["least"], tiles["greatest"], tiles["rounds"]) == (1.3, 1.2, 1.4, 3)
+    assert tiles["causal"] == "no"
+
+
+@pytest.mark.slow
+def test_time_is_measured_by_the_benchmark_of_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--tiny", "--output", str(tmp_path)]
+    monkeypatch.setattr(wall_clock, "ROUNDS", 1)
+    assert wall_clock.main(words) == 0
+    monkeypatch.setattr(wall_clock, "ROUNDS", 2)
+    capsys.readouterr()
+    assert wall_clock.main(words) == 0, "it goes on with the second"
+    assert "1 of 2 rounds are measured" in capsys.readouterr().out
+    table = pd.read_csv(tmp_path / "table.csv")
+    assert set(table["T"]) == {63, 127}
+    assert "mlr native" in set(table["contender"])
+    assert set(table["rounds"]) == {2}
+    assert (tmp_path / "report.md").exists()
