@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
-from tsattn.attention import Attention, build_attention
+from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.attention.patterns import DecodingStep, FullPattern, Pattern
@@ -225,14 +225,6 @@ def test_inputs_are_copied(case: str) -> None:
     torch.testing.assert_close(torch.cat(outputs, 1), expected, rtol=0, atol=1e-10)
 
 
-def test_dropout_acts_on_steps_in_training_only() -> None:
-    attention, x = decoder("mlr", length=T), tokens(T)
-    attention.dropout = 0.5
-    assert torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
-    attention.train()
-    assert not torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
-
-
 def refusals() -> Iterator[tuple[dict[str, Any], str]]:
     every = torch.ones(2, 3, dtype=torch.bool)
     yield {"context": tokens(3)}, "context cannot be given with it"
@@ -255,30 +247,19 @@ def test_arguments_that_no_cache_goes_with() -> None:
         assert cache.length == 0
 
 
-def test_attention_that_sees_later_tokens_cannot_decode() -> None:
+def test_attention_that_sees_later_tokens_or_counts_blocks_from_the_end_cannot_decode() -> None:
     cache = decoder("mlr", length=T).new_cache(2)
-    attention = decoder("mlr", length=T, causal=False)
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: attention.new_cache(2),
-        lambda: attention(tokens(3), cache=cache),
-    )
-    for call in calls:
-        with pytest.raises(UserError, match=r"Attention cannot decode step by step: it needs causal=True$"):
-            call()
-
-
-def test_blocks_counted_from_the_end_cannot_decode() -> None:
-    cache = decoder("mlr", length=T).new_cache(2)
-    attention = build_attention(
-        {"kind": "mlr", "ranks": [2, 2]}, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=T, causal=True
-    )
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: attention.new_cache(2),
-        lambda: attention(tokens(3).float(), cache=cache),
-    )
-    for call in calls:
-        with pytest.raises(UserError, match=r"MLRAttention cannot decode .* align=end, .* needs align=start$"):
-            call()
+    both_ways = decoder("mlr", length=T, causal=False)
+    from_the_end = decoder("mlr", length=T)
+    from_the_end.pattern.align = "end"
+    for attention, message in (
+        (both_ways, r"Attention cannot decode step by step: it needs causal=True$"),
+        (from_the_end, r"MLRAttention cannot decode .* align=end, .* needs align=start$"),
+    ):
+        with pytest.raises(UserError, match=message):
+            attention.new_cache(2)
+        with pytest.raises(UserError, match=message):
+            attention(tokens(3), cache=cache)
 
 
 def test_caches_that_do_not_fit() -> None:

@@ -68,7 +68,7 @@ def test_default_ranks_fill_any_head() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_fit_any_head_and_rotations_any_even_one_above_two(kind: str) -> None:
-    for head_dim in range(1, 33):
+    for head_dim in (*range(1, 13), 24, 31, 32):
         rope = head_dim % 2 == 0 and head_dim > 2
         attention = build_attention({"kind": kind, "head_dim": head_dim}, rope=rope, **SIZES)
         assert attention(torch.randn(1, 3, 32)).shape == (1, 3, 32)
@@ -88,10 +88,7 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
 
 WRONG: list[tuple[object, str]] = [
     ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr, identity"),
-    (
-        "tsattn.attention.NoSuchAttention",
-        "tsattn.attention has no class NoSuchAttention",
-    ),
+    ("tsattn.attention.NoSuchAttention", "tsattn.attention has no class NoSuchAttention"),
     ("torch.nn.Linear", "attention torch.nn.Linear: it must derive from Attention$"),
     ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
     (3, "attention must be one of standard"),
@@ -149,10 +146,7 @@ WRONG: list[tuple[object, str]] = [
     ({"kind": "bilinear_mlr", "ranks": []}, "ranks must be a list of positive whole numbers"),
     ({"kind": "bilinear_mlr", "ranks": 4}, "ranks must be a list of whole numbers or null, not 4"),
     ({"kind": "bilinear_mlr", "blocks": [1, 0]}, "blocks must be a list of positive whole numbers"),
-    (
-        {"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1]},
-        r"blocks \[1\] must have one entry for each",
-    ),
+    ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1]}, r"blocks \[1\] must have one entry for each"),
     ({"kind": "bilinear_mlr", "blocks": [1, 2, 4]}, "3 levels do not share the head size 8 equally"),
     ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1, 3]}, "must each divide d_model 32, and 3 does not"),
     ({"kind": "mlbtc", "levels": {"rank": 4}}, "levels must be a list of mappings or null, not {'rank': 4}"),
@@ -160,10 +154,7 @@ WRONG: list[tuple[object, str]] = [
     ({"kind": "mlbtc", "levels": []}, r"must be a list of at least one level, not \[\]"),
     ({"kind": "mlbtc", "levels": [{"left_blocks": 2}]}, "must be a mapping like {rank: 4}"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "blocks": 2}]}, "has no entry 'blocks'; valid: rank, left_blocks"),
-    (
-        {"kind": "mlbtc", "levels": [{"rank": 0}]},
-        "rank of a level .* must be a positive whole number",
-    ),
+    ({"kind": "mlbtc", "levels": [{"rank": 0}]}, "rank of a level .* must be a positive whole number"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "shuffled": 1}]}, "shuffled .* must be true or false, not 1"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 3}]}, "left_blocks .* must divide d_model 32, and 3"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 2}]}, "as many left as right blocks, not 2 and 1"),

@@ -10,11 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, UNSCORED, build, each_impl
-from tsattn.attention import (
-    Attention,
-    MLBTCAttention,
-    build_attention,
-)
+from tsattn.attention import Attention, MLBTCAttention, build_attention
 from tsattn.attention.patterns import GlobalSlidingWindowPattern, MultiLevelPattern, SlidingWindowPattern
 from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
 
@@ -82,37 +78,6 @@ def test_global_and_window_parts_have_a_softmax_each(case: str, causal: bool) ->
     expected = parts - attention.output.bias if "sum" in case else parts / 2
     for _ in each_impl(attention):
         torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("case", "scaling"),
-    [
-        ("bilinear_mlr", None),
-        ("bilinear_mlr-grouped", "mup"),
-        ("bilinear_mlr-grouped", "head"),
-        ("bilinear_mlr", 1 / 4),
-    ],
-)
-def test_bilinear_mlr_compares_pieces_of_the_features(case: str, scaling: str | float | None) -> None:
-    """`sum_l q_l . k_l` times its factor, `1 / sqrt(p_l r_l)` by default, piece by piece from the parameters."""
-    description = CASES[case] if scaling is None else {**CASES[case], "scaling": scaling}
-    attention = build_attention(description, d_model=D_MODEL, num_heads=NUM_HEADS).double()
-    x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
-    q, k = components(attention, x)
-    projection = attention.projection
-    assert isinstance(projection, BilinearMLRProjection)
-    for head in range(NUM_HEADS):
-        group = head * attention.num_kv_heads // NUM_HEADS
-        scores = torch.zeros(T, T, dtype=torch.float64)
-        for left, right in zip(projection.left, projection.right, strict=True):
-            pieces, size, rank = left.shape[1:]
-            factor = scaling if isinstance(scaling, float) else 1 / math.sqrt(pieces * rank)
-            if scaling == "head":
-                factor = 1 / math.sqrt(q.shape[-1])
-            for piece in range(pieces):
-                part = x[0, :, piece * size : (piece + 1) * size]
-                scores += (part @ left[head, piece]) @ (part @ right[group, piece]).T * factor
-        torch.testing.assert_close(attention.scale * q[head] @ k[head].T, scores, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", BTTProjection.SIDES)

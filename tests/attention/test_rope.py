@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from tests.attention.cases import D_MODEL, build
-from tsattn.attention import (
-    build_attention,
-)
+from tsattn.attention import build_attention
 from tsattn.attention.projections import RotaryEmbedding
 
 T = 13

@@ -7,10 +7,7 @@ import math
 import pytest
 import torch
 
-from tsattn.attention import (
-    BilinearMLRAttention,
-    build_attention,
-)
+from tsattn.attention import BilinearMLRAttention, build_attention
 
 
 def test_both_sides_of_bilinear_mlr_start_at_the_fan_in_of_a_piece() -> None:

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 
 from tsattn.attention import KINDS, attention_class
-from tsattn.backbones import (
-    Backbone,
-    ITransformer,
-    PatchTST,
-    Transformer,
-    build_backbone,
-    complete_backbone,
-)
+from tsattn.backbones import Backbone, ITransformer, PatchTST, Transformer, build_backbone, complete_backbone
 from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -182,10 +175,7 @@ def test_descriptions(task: Task) -> None:
 
 
 MISTAKES: list[tuple[Any, str]] = [
-    (
-        "lstm",
-        "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$",
-    ),
+    ("lstm", "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$"),
     (
         {"kind": "transformer", "layers": 3},
         "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers",

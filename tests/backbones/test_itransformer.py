@@ -102,11 +102,7 @@ def test_one_channel_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "groups",
-    [
-        GROUPS,
-        [["x", "x", "x", "x"], ["even", "odd", "even", "odd"]],
-        ["all", {"even": ["a", "c"], "odd": ["d", "b"]}],
-    ],
+    [GROUPS, [["x", "x", "x", "x"], ["even", "odd", "even", "odd"]], ["all", {"even": ["a", "c"], "odd": ["d", "b"]}]],
 )
 def test_groups_are_the_blocks_of_each_level(groups: list[Any]) -> None:
     backbone = build(toy_task(C=4), attention=MLR, groups=groups)
@@ -156,14 +152,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"groups": []}, r"groups must be a list of levels, coarse to fine, not \[\]"),
     ({"groups": [[0, 0, 1]]}, "level 1 of groups lists 3 groups for 4 channels"),
     ({"groups": ["all", [0, 0, 1, 1.5]]}, "level 2 of groups must hold whole numbers or names of groups, not 1.5"),
-    (
-        {"groups": ["some"]},
-        "level 1 of groups must be a list with a group for each channel, a mapping .*, not 'some",
-    ),
-    (
-        {"groups": [{"x": ["a", "OT"]}]},
-        "level 1 of groups names a channel 'OT' that the data lacks; valid: a, b, c, d",
-    ),
+    ({"groups": ["some"]}, "level 1 of groups must be a list with a group for each channel, a mapping .*, not 'some"),
+    ({"groups": [{"x": ["a", "OT"]}]}, "level 1 of groups names a channel 'OT' that the data lacks; valid: a, b, c, d"),
     ({"groups": [{"x": ["a", "b"], "y": ["c"]}]}, "level 1 of groups has no group for d"),
     ({"groups": [{"x": ["a", "b"], "y": ["b", "c", "d"]}]}, "level 1 of groups puts channel b into 2 groups"),
     ({"groups": [{"x": "abcd"}]}, "level 1 of groups must give a list of channels for group x, not 'abcd'"),
@@ -176,10 +166,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"dropout": 1}, r"dropout must lie in \[0, 1\)"),
     ({"d_model": 0}, "d_model must be at least 1"),
-    (
-        {"calender": True},
-        "itransformer has no argument 'calender' .did you mean calendar..; valid: d_model",
-    ),
+    ({"calender": True}, "itransformer has no argument 'calender' .did you mean calendar..; valid: d_model"),
 ]
 
 

@@ -113,10 +113,7 @@ def test_sizes() -> None:
         ({"kind": "dlinear", "kernel_size": 0}, "kernel_size must be at least 1"),
         ({"kind": "dlinear", "individual": 1}, "individual must be true or false, not 1"),
         ({"kind": "nlinear", "kernel_size": 25}, "backbone nlinear has no argument 'kernel_size'; valid: individual"),
-        (
-            {"kind": "dlinear", "attention": "swa"},
-            "backbone dlinear has no argument 'attention'; valid: kernel_size",
-        ),
+        ({"kind": "dlinear", "attention": "swa"}, "backbone dlinear has no argument 'attention'; valid: kernel_size"),
     ],
 )
 def test_wrong_descriptions_are_refused(description: dict[str, Any], message: str) -> None:

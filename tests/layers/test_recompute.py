@@ -9,11 +9,7 @@ from torch import Tensor
 from tsattn.attention import build_attention
 from tsattn.layers import Encoder
 
-CASES = {
-    "standard": "standard",
-    "mlr": {"kind": "mlr", "ranks": [4, 2, 2]},
-    "swa": {"kind": "swa", "window_size": 5},
-}
+CASES = {"standard": "standard", "mlr": {"kind": "mlr", "ranks": [4, 2, 2]}, "swa": {"kind": "swa", "window_size": 5}}
 
 
 def encoder(case: str) -> Encoder:

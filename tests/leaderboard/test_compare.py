@@ -60,10 +60,7 @@ def test_models_differ_in_one_thing_alone() -> None:
         ({}, "name what differs: either attentions, or one dotted path"),
         ({"vary": {"model.lr": [1, 2]}}, "lr"),
         ({"vary": {"data.context_length": [48, 4000]}}, "4000"),
-        (
-            {"vary": {"data.prediction_length": [4, 8]}},
-            "different horizons: data.prediction_length is 4 and 8",
-        ),
+        ({"vary": {"data.prediction_length": [4, 8]}}, "different horizons: data.prediction_length is 4 and 8"),
         ({"vary": {"data.scaling": ["global", "series"]}}, "different data: data.scaling is 'global' and 'series'"),
         ({"vary": {"seed_everything": [1, 2]}}, "seed_everything is the same for all models"),
         ({"vary": {"trainer.accelerator": ["cpu", "auto"]}}, "two of the models are the same: accelerator=cpu"),

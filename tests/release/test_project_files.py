@@ -30,10 +30,7 @@ def pins(name: str) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("pinned", "hashed", "without"),
-    [
-        ("constraints.txt", "hashed.txt", {"torch"}),
-        ("pandas2-constraints.txt", "pandas2-hashed.txt", set()),
-    ],
+    [("constraints.txt", "hashed.txt", {"torch"}), ("pandas2-constraints.txt", "pandas2-hashed.txt", set())],
 )
 def test_every_pin_has_its_sums(pinned: str, hashed: str, without: set[str]) -> None:
     expected = {name: version for name, version in pins(pinned).items() if name not in without}
