@@ -142,7 +142,7 @@ def test_derivatives_drop_what_the_outputs_drop(shape: tuple[int, ...], dtype: t
 @needs_kernels
 @pytest.mark.parametrize(
     ("dtype", "of_residual", "shape"),
-    [*zip(DTYPES * 2, (*DTYPES, *DTYPES[::-1]), [(7, 41), (41,), (1, 41), (3, 7, 41)])],
+    [*zip(DTYPES * 2, (*DTYPES, *DTYPES[::-1]), [(7, 41), (41,), (1, 41), (3, 7, 41)], strict=True)],
 )
 def test_a_residual_is_added(dtype: torch.dtype, of_residual: torch.dtype, shape: tuple[int, ...]) -> None:
     x = torch.randn(7, 41).to(dtype).requires_grad_()
