@@ -70,8 +70,10 @@ def changed(window: Batch, field: str) -> Batch:
     return replace(window, **{field: value + (7 * 3600 if field == "time" else 1)})
 
 
-@pytest.mark.parametrize(("gaps", "quantiles"), [(False, ()), (True, LEVELS)])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "gaps", "quantiles"),
+    [(model, turn % 2 == 0, (LEVELS, ())[turn // 2]) for turn, model in enumerate(MODELS)],
+)
 def test_everything_known_moves_the_forecast_and_learns(model: str, gaps: bool, quantiles: tuple[float, ...]) -> None:
     backbone = randomised(build(model, FULL, quantiles, calendar=True))
     window = batch(gaps=gaps)
@@ -112,17 +114,14 @@ def test_past_only_covariates_end_with_the_context() -> None:
             build(model, FULL)(longer)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_seed_starts_the_rest_alike_with_covariates_and_without(model: str) -> None:
-    bare, full = build(model, BARE).state_dict(), build(model, FULL, calendar=True).state_dict()
-    assert {name for name in full if name not in bare} == {name for name in full if name.startswith("covariates.")}
-    assert all(torch.equal(full[name], bare[name]) for name in bare)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_beside_a_linear_path_covariates_start_without_effect(model: str) -> None:
-    bare, full = (build(model, task, linear_path="learned") for task in (BARE, FULL))
-    assert torch.equal(full(batch()), bare(batch()))
+def test_a_seed_starts_the_rest_alike_with_covariates_and_without() -> None:
+    """Next to a linear path they start without effect."""
+    for model in MODELS:
+        bare, full = build(model, BARE).state_dict(), build(model, FULL, calendar=True).state_dict()
+        assert {name for name in full if name not in bare} == {name for name in full if name.startswith("covariates.")}
+        assert all(torch.equal(full[name], bare[name]) for name in bare)
+        without, same = (build(model, task, linear_path="learned") for task in (BARE, FULL))
+        assert torch.equal(same(batch()), without(batch()))
 
 
 @pytest.mark.parametrize("model", [model for model in MODELS if model != "itransformer"])  # see test_itransformer
@@ -256,7 +255,7 @@ def test_a_calendar_needs_a_frequency_under_a_year_and_time_stamps() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["patchtst", "itransformer"])
+@pytest.mark.parametrize("model", ["itransformer"])
 def test_covariates_compile_into_one_graph(model: str) -> None:
     torch._dynamo.reset()
     backbone = randomised(build(model, FULL, LEVELS, calendar=True, num_layers=1)).eval()

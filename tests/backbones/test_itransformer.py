@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.backbones.cases import SMALL, randomised
-from tests.toy_windows import LEVELS, one_window, toy_task, toy_windows
-from tsattn.attention import KINDS, build_attention
+from tests.toy_windows import LEVELS, toy_task, toy_windows
+from tsattn.attention import build_attention
 from tsattn.attention.maps import attention_map
-from tsattn.backbones import ITransformer, build_backbone, complete_backbone
+from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
@@ -68,20 +68,17 @@ def test_it_is_what_its_parts_are() -> None:
     torch.testing.assert_close(backbone(windows), norm.restore(torch.stack(rows, 2)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_attention_that_favours_near_tokens_is_refused(kind: str) -> None:
+def test_an_attention_that_favours_near_tokens_is_refused() -> None:
     task = toy_task(C=4)
-    if kind in ("swa", "global_swa", "mlr"):
+    for kind in ("swa", "global_swa", "mlr"):
         for attention in (kind, ["standard", kind]):
             with pytest.raises(
                 UserError, match=f"^attention {kind} favours near tokens, and the channels, .* no order"
             ):
                 build_backbone({"kind": "itransformer", **SMALL, "attention": attention}, task)
-    else:
-        backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": kind}, task)
-        backbone(toy_windows(task, dtype=torch.float32)).square().sum().backward()
-        idle = {name for name, p in backbone.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
-        assert all("key.bias" in name or "key_norm.bias" in name for name in idle), idle
+    backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": "fixed_mixing"}, task)
+    backbone(toy_windows(task, dtype=torch.float32)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
 
 
 def test_a_global_part_alone_favours_none() -> None:
@@ -192,30 +189,6 @@ def test_a_covariate_is_a_token_and_its_place_is_known() -> None:
     torch.testing.assert_close(whole[:, 4:], torch.einsum("blk,dl->bkd", numbers, weight) + which)
     swapped = replace(windows, past_covariates=windows.past_covariates.flip(-1))
     assert not torch.allclose(backbone(swapped), backbone(windows))
-
-
-def test_without_covariates_there_is_nothing_for_them() -> None:
-    backbone = build(toy_task(C=4))
-    assert not any("covariates" in name or "groups" in name for name in backbone.state_dict())
-
-
-def test_its_description_is_complete() -> None:
-    complete = complete_backbone({"kind": "itransformer", "attention": MLR, "groups": GROUPS})
-    assert complete["groups"] == GROUPS
-    assert complete["attention"]["ranks"] == [4, 4]
-    assert isinstance(build_backbone(complete | {"d_model": 16, "num_heads": 2}, toy_task(C=4)), ITransformer)
-
-
-def test_groups_survive_a_build_without_memory() -> None:
-    task = toy_task(C=4)
-    backbone = build(task, attention=MLR, groups=GROUPS)
-    with torch.device("meta"):
-        hollow = build_backbone({"kind": "itransformer", **SMALL, "attention": MLR, "groups": GROUPS}, task)
-    hollow = hollow.double().eval()
-    hollow.load_state_dict(backbone.state_dict(), assign=True)
-    windows = toy_windows(task)
-    assert torch.equal(hollow(windows), backbone(windows))
-    torch.testing.assert_close(hollow(one_window(windows, 2))[0], backbone(windows)[2])
 
 
 def test_blocks_that_are_computed_anew_have_their_groups() -> None:
