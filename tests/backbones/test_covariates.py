@@ -154,59 +154,6 @@ def test_without_covariates_nothing_is_added(model: str) -> None:
     assert torch.equal(backbone(window), norm.restore(fan(raw[..., 0], raw[..., 1:])))
 
 
-def errors_after_training(backbone: Any, known: str) -> tuple[float, float]:
-    """MSE on new windows after 100 steps of training on a target that only something known beside the series tells.
-
-    And the least that can be had without it: that of the mean, as nothing else tells the target.
-    """
-    generator = torch.Generator().manual_seed(2)
-
-    def windows(size: int) -> tuple[Batch, Tensor, InstanceNorm]:
-        past = torch.randn(size, L, 1, generator=generator)
-        norm = InstanceNorm(past)
-        # hours of the year 1970
-        hours = torch.randint(8000, (size, 1), generator=generator) + torch.arange(L + T)
-        price = torch.randn(size, L + T, 1, generator=generator)
-        series = torch.randint(2, (size, 1), generator=generator)
-        targets = {
-            "future_covariates": price[:, L:].abs(),
-            "time": torch.sin(2 * torch.pi * hours[:, L:, None] / 24),
-            "static": (2.0 * series[:, None] - 1).expand(-1, T, -1),
-        }
-        beside: dict[str, Tensor] = {"future_covariates": price, "time": 3600 * hours, "static": series}
-        return Batch(past, **{known: beside[known]}), targets[known], norm  # type: ignore[arg-type]
-
-    optimizer = torch.optim.Adam(backbone.parameters(), lr=1e-2)
-    for _ in range(100):
-        window, target, norm = windows(32)
-        optimizer.zero_grad()
-        (backbone(window) - norm.restore(target)).square().mean().backward()
-        optimizer.step()
-    with torch.no_grad():
-        window, target, norm = windows(500)
-        restored = norm.restore(target)
-        error: Tensor = (backbone(window) - restored).square().mean()
-        least = (norm.restore(target.mean().expand_as(target)) - restored).square().mean()
-    return error.item(), least.item()
-
-
-KNOWN: dict[str, dict[str, Any]] = {
-    "future_covariates": {"future_covariates": ("price",)},
-    "static": {"static": ("shop",), "categories": (("x", "y"),)},
-    "time": {},
-}
-
-
-@pytest.mark.parametrize(
-    ("model", "known"), [("mixed", "future_covariates"), ("patchtst", "static"), ("patchtst", "time")]
-)
-def test_what_only_the_known_tells_is_learnt(model: str, known: str) -> None:
-    task = Task("toy", L, T, ("a",), "h", 24, **KNOWN[known])
-    backbone = build(model, task, calendar=known == "time", num_layers=1).float()
-    error, least_without = errors_after_training(backbone, known)
-    assert error < 0.1 * least_without
-
-
 def test_a_category_tells_two_series_with_one_past_apart() -> None:
     for model in MODELS:
         backbone = build(model, FULL).eval()

@@ -214,28 +214,3 @@ def test_what_reads_series_learns_at_the_plain_rate_under_mup() -> None:
     mup_init_(backbone)
     assert torch.equal(backbone.covariates.which, before)
     assert not backbone.head.flat.weight.any()
-
-
-def test_what_another_channel_tells_is_learnt() -> None:
-    """The horizon of each of two channels is the past of the other: what a model of single channels cannot know."""
-    task = Task("toy", 12, 4, ("a", "b"), "h", 12)
-    generator = torch.Generator().manual_seed(0)
-
-    def windows(size: int) -> tuple[Batch, Tensor]:
-        past = torch.randn(size, 12, 2, generator=generator)
-        norm = InstanceNorm(past)
-        return Batch(past), norm.restore(norm.normalised()[:, -4:].flip(-1))
-
-    errors = {}
-    for attention in ("standard", "identity"):
-        torch.manual_seed(0)
-        backbone = build_backbone({"kind": "itransformer", **SMALL, "dropout": 0.0, "attention": attention}, task)
-        optimizer = torch.optim.Adam(backbone.parameters(), lr=1e-2)
-        for _ in range(120):
-            window, target = windows(64)
-            optimizer.zero_grad()
-            (backbone(window) - target).square().mean().backward()
-            optimizer.step()
-        window, target = windows(500)
-        errors[attention] = (backbone(window) - target).square().mean().item()
-    assert errors["standard"] < 0.3 * errors["identity"]
