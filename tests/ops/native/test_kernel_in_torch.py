@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
-from tsattn.ops import executed_flops, full_attention, multilevel_attention
+from tsattn.ops import executed_flops, full_attention, multilevel_attention, sliding_window_attention
 from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.native.native_attention import (
     _NativeAttention,
@@ -252,3 +252,5 @@ def test_flops_are_those_of_the_pairs() -> None:
     blocks = torch.stack([positions * 0, positions * 2 // T])
     levels = executed_flops(lambda: multilevel_attention(q, q, q, ranks=[12, 4], blocks=blocks, impl="native"))
     assert levels == 2 * pairs * (12 + 4 / 2 + E)
+    near = executed_flops(lambda: sliding_window_attention(q, q, q, window_size=33, impl="native"))
+    assert near < pairs * (r + E) / 2, "a window's work grows with the length"
