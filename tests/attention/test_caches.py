@@ -38,7 +38,7 @@ def test_decoding_equals_the_full_pass(case: str) -> None:
                 assert worst <= tolerance * expected.abs().max()
 
 
-@patterns
+@pytest.mark.parametrize("case", ["swa", "mlr-deep", "mlr-active", "mlr-lengths", "fixed_mixing-grouped"])
 def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str) -> None:
     for length, max_length in [(1, 1), (2, 2), (7, 7), (25, 25), (24, 24), (13, 48), (30, 97)]:
         attention, x = decoder(case, length=max_length), tokens(length)
@@ -47,19 +47,6 @@ def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str) -
             for prompt in sorted({1, 2, length // 2, length} & {*range(1, length + 1)}):
                 schedule = [prompt, *[1] * (length - prompt)]
                 torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("window_size", [1, 16, 39, 10**9])
-def test_rings_of_every_size(window_size: int) -> None:
-    x = tokens(T)
-    for max_length in (None, 10, T):
-        attention = decoder({"kind": "swa", "window_size": window_size}, length=max_length)
-        with torch.no_grad():
-            expected = attention(x)
-            for schedule in SCHEDULES:
-                cache = attention.new_cache(2)
-                torch.testing.assert_close(decode(attention, x, schedule, cache), expected, rtol=0, atol=1e-10)
-                assert key_numbers(cache) <= 2 * D_MODEL * min(window_size, 2 * T)
 
 
 def test_what_follows_a_prompt_may_be_long() -> None:

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 from torch._dynamo.exc import Unsupported
 from torch._subclasses import FakeTensorMode
-from torch.autograd.functional import hessian, jacobian
 from torch.func import functional_call, grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
 
 from tests.attention.cases import D_MODEL, build, each_impl, fast_impls
-from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import Attention
 from tsattn.errors import UserError
 from tsattn.ops import full_attention
@@ -192,24 +190,6 @@ def test_jacobians_of_torch_func(case: str, length: int) -> None:
         leaf = x.clone().requires_grad_()
         (row,) = torch.autograd.grad(attention(leaf)[0, 0, 1], leaf)
         torch.testing.assert_close(jacobian[1], row, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("impl", ["tiles", pytest.param("native", marks=needs_kernels)])
-def test_derivatives_in_the_batches_of_autograd(impl: str) -> None:
-    """`vectorize=True` is another vmap than that of `torch.func`."""
-    attention = build("mlr", length=LENGTHS[0]).eval().float()
-    attention.impl = impl
-    x = tokens(2, LENGTHS[0]).float()
-
-    def compute(sizes: Tensor) -> Tensor:
-        return attention(x * sizes.repeat_interleave(8)[:, None])[:, 0, :2].flatten()
-
-    def total(sizes: Tensor) -> Tensor:
-        return compute(sizes).square().sum()
-
-    for find, of in ((jacobian, compute), (hessian, total)):
-        given = torch.ones(3)
-        torch.testing.assert_close(find(of, given, vectorize=True), find(of, given), rtol=1e-4, atol=1e-5)
 
 
 def test_first_gradients_make_no_graph_of_their_own() -> None:

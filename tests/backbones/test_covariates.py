@@ -107,13 +107,6 @@ def test_a_step_of_the_horizon_acts_on_its_own_forecast_alone(model: str) -> Non
         assert moved.tolist() == [[place == step for place in range(T)]] * 4, field
 
 
-def test_past_only_covariates_end_with_the_context() -> None:
-    longer = replace(batch(), past_covariates=torch.zeros(4, L + T, 2))
-    for model in MODELS:
-        with pytest.raises(UserError, match=r"needs past_covariates rain, wind of shape \(B, 24, 2\)"):
-            build(model, FULL)(longer)
-
-
 def test_a_seed_starts_the_rest_alike_with_covariates_and_without() -> None:
     """Next to a linear path they start without effect."""
     for model in MODELS:
