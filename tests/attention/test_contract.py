@@ -282,10 +282,11 @@ def test_dropout_acts_in_training_only(case: str) -> None:
         assert not torch.equal(attention(x), attention(x))
 
 
-@pytest.mark.parametrize("case", [case for case in PATTERN_CASES if case not in BOUND_TO_LENGTH])
-def test_state_dict_holds_no_positions(case: str) -> None:
+def test_state_dict_holds_no_positions() -> None:
     """Weights trained at one length load at another."""
-    state = build(case, length=12, rope=True).state_dict()
-    longer = build(case, length=96, rope=True, seed=1)
-    longer.load_state_dict(state)
-    assert all(torch.equal(value, state[name]) for name, value in longer.state_dict().items())
+    for case in PATTERN_CASES:
+        if case not in BOUND_TO_LENGTH:
+            state = build(case, length=12, rope=True).state_dict()
+            longer = build(case, length=96, rope=True, seed=1)
+            longer.load_state_dict(state)
+            assert all(torch.equal(value, state[name]) for name, value in longer.state_dict().items()), case
