@@ -1,7 +1,8 @@
 """Change one expression at a time in code that decides numbers, and see whether the tests of its room notice.
 
 `python .ci/mutation.py` writes .ci/mutants.csv; with `--compare` it runs the table's caught mutants, and fails if one
-escapes now. A mutant is found again by its function and text, in whichever file of TARGETS.
+escapes now. Both take parts of file names, such as `evaluation/`: rows of other files stay as they are. A mutant is
+found again by its function and text, in whichever file of TARGETS.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TABLE, EACH = ROOT / ".ci" / "mutants.csv", 25  # mutants of a file
 LOOPS = ["tests/ops/test_against_loops.py", "-k", "reference"]
+BY_PAIR = ["tests/attention/test_meaning.py", LOOPS[0], "-k", "multilevel or windowed or explicit or reference"]
 SCORES = [f"tests/evaluation/test_{name}.py" for name in ("measure", "window_errors", "reductions")]
 SCALES = [f"tests/{name}.py" for name in ("test_scaler", "data/test_scaling", "data/test_series_scales")]
 GOES_ON = ["tests/training/test_lightning.py", "tests/experiments/test_golden.py", "-k", "parts or middle or resumed"]
 TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functions (none: all), tests
     ("tsattn/ops/full.py", "reference", LOOPS),
     ("tsattn/ops/full.py", "mean_over own_values", ["tests/attention/test_unscored.py"]),
-    ("tsattn/ops/masks.py", "", LOOPS),
-    ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", LOOPS),
+    ("tsattn/ops/masks.py", "", BY_PAIR),
+    ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", BY_PAIR),
     ("tsattn/ops/multilevel_plain.py", "reference count_blocks _spread _add_global", LOOPS),
     ("tsattn/data/splits.py", "", ["tests/data/test_splits.py", "tests/data/test_series_splits.py"]),
     ("tsattn/scaler.py", "", SCALES),
@@ -131,30 +133,43 @@ def fails(tests: list[str], mutant: Mutant | None = None) -> bool:
     return os.waitpid(child, 0)[1] != 0
 
 
-def main(compare: bool) -> int:
-    """Write the table, or compare with it."""
+def write(rows: list[dict[str, str]]) -> None:
+    """Write the table, in the order of files and lines."""
+    with TABLE.open("w", encoding="utf-8", newline="") as out:
+        table = csv.DictWriter(out, ["file", "line", "function", "mutation", "caught"], lineterminator="\n")
+        table.writeheader()
+        table.writerows(sorted(rows, key=lambda row: (row["file"], int(row["line"]), row["function"], row["mutation"])))
+
+
+def main(compare: bool, parts: list[str]) -> int:
+    """Write the table, or compare with it, for files whose names have one of the parts; for all without parts."""
     sys.path.insert(0, str(ROOT))
     os.chdir(ROOT)
-    for file in ("tests/conftest.py", *(one for *_, tests in TARGETS for one in tests if one.endswith(".py"))):
-        _imported(file)
-    rows = list(csv.DictReader(TABLE.open(encoding="utf-8"))) if compare else []
+    targets = [one for one in TARGETS if any(part in one[0] for part in parts or [""])]
+    for path in ("tests/conftest.py", *(one for *_, tests in targets for one in tests if one.endswith(".py"))):
+        _imported(path)
+    rows = list(csv.DictReader(TABLE.open(encoding="utf-8"))) if compare or parts else []
     caught = {(row["function"], row["mutation"]) for row in rows if row["caught"] == "yes"}
     found: dict[Mutant, bool] = {}
-    for file, words, tests in TARGETS:
+    for file, words, tests in targets:
         every = list(mutants(file, words))
         sample = random.Random(file + words).sample(every, min(EACH, len(every)))
         assert not fails(tests), f"the tests of {file} fail without a mutation: {tests}"
         for mutant in [one for one in every if one[2:4] in caught] if compare else sorted(sample):
             found[mutant] = fails(tests, mutant)
             print(*mutant[:4], "yes" if found[mutant] else "no", sep="  ", flush=True)
-    if not compare:
-        rows = [[*one[:4], "yes" if is_caught else "no"] for one, is_caught in found.items()]
-        with TABLE.open("w", encoding="utf-8", newline="") as out:
-            csv.writer(out, lineterminator="\n").writerows([["file", "line", "function", "mutation", "caught"], *rows])
-    escaped, there = len(found) - sum(found.values()), {one[2:4] for one in found}
-    print(f"{len(found)} mutants, {escaped} escaped, {len(caught - there)} of the table are no longer in the code")
+        if not compare:  # after each file, so that a run that is ended loses one file at most
+            functions = {one[2] for one in every}
+            rows = [row for row in rows if row["file"] != file or row["function"] not in functions]
+            for one in sorted(sample):
+                values = (one[0], str(one[1]), one[2], one[3], "yes" if found[one] else "no")
+                rows.append(dict(zip(("file", "line", "function", "mutation", "caught"), values, strict=True)))
+            write(rows)
+    escaped = len(found) - sum(found.values())
+    gone = 0 if parts else len(caught - {one[2:4] for one in found})
+    print(f"{len(found)} mutants, {escaped} escaped, {gone} of the table are no longer in the code")
     return int(compare and escaped > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main("--compare" in sys.argv[1:]))
+    sys.exit(main("--compare" in sys.argv[1:], [word for word in sys.argv[1:] if not word.startswith("--")]))

@@ -59,21 +59,16 @@ def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
 
 
-@pytest.mark.parametrize(
-    ("text", "is_path"),
-    [
-        ("in /home/someone/run", True),
-        ("file:'/usr/lib/x.py'", True),
-        ("C:\\Users\\someone", True),
-        ("python3.11/site-packages/x", True),
-        ("MSE / MAE, flops/token, D / (2 r)", False),
-        ("https://arxiv.org/abs/2509.07963", False),
-        ("<b>one</b><td>/two</td>", False),
-        ("runs/co2/latest", False),
-    ],
-)
-def test_paths_of_a_machine_are_told_from_other_text(text: str, is_path: bool) -> None:
-    assert bool(PATH.search(text)) == is_path
+def test_paths_of_a_machine_are_told_from_other_text() -> None:
+    for text in ("in /home/someone/run", "file:'/usr/lib/x.py'", "C:\\Users\\someone", "python3.11/site-packages/x"):
+        assert PATH.search(text), text
+    for text in (
+        "MSE / MAE, flops/token, D / (2 r)",
+        "https://arxiv.org/abs/1",
+        "<b>1</b><td>/2</td>",
+        "runs/co2/latest",
+    ):
+        assert not PATH.search(text), text
 
 
 def read(path: Path) -> Any:

@@ -45,16 +45,15 @@ def my_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     sys.modules.pop("my_package", None)
 
 
-@pytest.mark.parametrize("room", TABLES)
-def test_each_path_of_a_table_imports_and_is_of_its_base(room: str) -> None:
-    table, base, package = TABLES[room]
-    assert table
-    for kind, path in table.items():
-        cls = imported(path)
-        assert issubclass(cls, base), kind
-        assert import_path(cls) == path, "a class has one path"
-        assert getattr(sys.modules[package], cls.__name__) is cls
-    assert len(set(table.values())) == len(table)
+def test_each_path_of_a_table_imports_and_is_of_its_base() -> None:
+    for table, base, package in TABLES.values():
+        assert table
+        for kind, path in table.items():
+            cls = imported(path)
+            assert issubclass(cls, base), kind
+            assert import_path(cls) == path, "a class has one path"
+            assert getattr(sys.modules[package], cls.__name__) is cls
+        assert len(set(table.values())) == len(table)
 
 
 def test_a_kind_has_one_meaning_among_predictors_and_backbones() -> None:
@@ -86,8 +85,7 @@ def test_one_line_of_a_table_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(BACKBONES, "net", "tsattn.backbones.patchtst.PatchTST")
     assert build_predictor({"kind": "net", "d_model": 16}).description["d_model"] == 16
     with pytest.raises(
-        UserError,
-        match=r"unknown predictor .other.; valid: transformer, .*, net, chronos-tiny, ridge, .*, last$",
+        UserError, match=r"unknown predictor .other.; valid: transformer, .*, net, chronos-tiny, ridge, .*, last$"
     ):
         build_predictor("other")
 
@@ -102,17 +100,14 @@ def test_one_line_names_a_data_set_for_yaml_and_command_line(my_package: str, mo
         parser.parse_object({"data": {"class_path": "Tides"}})
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
+def test_what_is_no_import_path_of_a_kind_is_refused() -> None:
+    for path, message in (
         *((path, f"unknown toy {path!r}; valid: mine") for path in ("nowhere", "nowhere.Class", ".")),
         ("tsattn.Nowhere", "toy tsattn.Nowhere: tsattn has no class Nowhere"),
         ("tsattn.errors.UserError", "toy tsattn.errors.UserError: it must derive from Predictor"),
-    ],
-)
-def test_what_is_no_import_path_of_a_kind_is_refused(path: str, message: str) -> None:
-    with pytest.raises(UserError, match=re.escape(message)):
-        class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +132,7 @@ def test_an_error_of_a_module_that_a_kind_lies_in_is_shown(
     assert isinstance(caught.value.__cause__, cause)
 
 
-@pytest.mark.parametrize("line", ["import not_installed", "1 / 0"])
-@pytest.mark.parametrize("key", ["data", "callbacks"])
+@pytest.mark.parametrize(("line", "key"), [("import not_installed", "data"), ("1 / 0", "callbacks")])
 def test_an_error_of_a_module_that_a_class_path_names_is_shown(
     line: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

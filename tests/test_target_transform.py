@@ -71,20 +71,20 @@ def test_without_a_transform_nothing_is_computed() -> None:
     torch.testing.assert_close(Units([[1.0]], [[2.0]], one).restore(scaled), (scaled.double() * 2 + 1).exp())
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ("sqrt", "unknown transform sqrt; valid: log, log1p, box_cox"),
-        (3, "transform must be one of log, log1p, box_cox"),
-        ({"kind": "log", "lambda": 0.5}, "transform log has no argument 'lambda'; valid: none"),
-        ({"kind": "box_cox", "lambda": -0.5}, "must be a number from 0 to 2, not -0.5"),
-        ({"kind": "box_cox", "lambda": True}, "must be a number from 0 to 2, not True"),
-        ({"kind": "box_cox", "power": 1}, "has no argument 'power'; valid: lambda"),
-    ],
-)
-def test_what_is_no_transform_is_refused(given: Any, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        check_transform(given)
+REFUSED: list[tuple[Any, str]] = [
+    ("sqrt", "unknown transform sqrt; valid: log, log1p, box_cox"),
+    (3, "transform must be one of log, log1p, box_cox"),
+    ({"kind": "log", "lambda": 0.5}, "transform log has no argument 'lambda'; valid: none"),
+    ({"kind": "box_cox", "lambda": -0.5}, "must be a number from 0 to 2, not -0.5"),
+    ({"kind": "box_cox", "lambda": True}, "must be a number from 0 to 2, not True"),
+    ({"kind": "box_cox", "power": 1}, "has no argument 'power'; valid: lambda"),
+]
+
+
+def test_what_is_no_transform_is_refused() -> None:
+    for given, message in REFUSED:
+        with pytest.raises(UserError, match=message):
+            check_transform(given)
 
 
 def test_a_description_is_plain_data() -> None:

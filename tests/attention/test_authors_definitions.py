@@ -12,7 +12,6 @@ from torch import Tensor
 from tests.attention.cases import D_MODEL, NUM_HEADS, each_impl
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.cost import closed_form, measured
-from tsattn.attention.projections import BTTProjection
 from tsattn.errors import UserError
 from tsattn.layers.optim import mup_groups
 from tsattn.structured import BTT, block_sizes
@@ -160,10 +159,9 @@ def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_r
     torch.testing.assert_close(attention(x), output(attention, x, logits), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("side", BTTProjection.SIDES)
-def test_costs_and_roles_follow_the_divisor(side: str) -> None:
+def test_costs_and_roles_follow_the_divisor() -> None:
     D, s = 64, 2
-    attention = build({"kind": "btt", "tt_rank": s, "divisor": "above", "side": side}, d_model=D, causal=True)
+    attention = build({"kind": "btt", "tt_rank": s, "divisor": "above"}, d_model=D, causal=True)
     form, count = closed_form(attention, T), measured(attention, T)
     assert form.score_params_per_head == D * s * (4 + 16)
     assert form.score_params == count.score_params == NUM_HEADS * D * s * (4 + 16)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, PATTERN_CASES
+from tests.attention.cases import CASES, D_MODEL
 from tests.attention.decoding import T, decode, decoder, tokens
 from tsattn.attention import Attention
 from tsattn.attention.caches import Cache
@@ -38,6 +38,8 @@ class Sequences:
         self.seen = [torch.zeros(0, D_MODEL, dtype=torch.float64) for _ in range(batch_size)]
 
     def append(self, x: Tensor, mask: Tensor) -> None:
+        if self.cache.length:  # a padded token may hold anything
+            x = x.masked_fill(~mask[..., None], torch.nan)
         out = self.attention(x, attention_mask=None if mask.all() else mask, cache=self.cache)
         for row, real in enumerate(mask):
             self.seen[row] = torch.cat([self.seen[row], x[row, real]])
@@ -56,11 +58,15 @@ def changes(draw: st.DrawFn) -> tuple[str, int, list[tuple[str, int]]]:
 
 
 def test_any_changes_leave_what_the_full_pass_gives() -> None:
-    """Append and reorder, in any order and across the edges of blocks and windows, each row on its own."""
+    """Append and reorder, in any order and across the edges of blocks and windows, each row on its own.
+
+    Rows of a batch differ in length, and padding lies anywhere: as when sequences accept different numbers of the
+    tokens that were proposed.
+    """
     done: Counter[str] = Counter()
 
     @given(changes())
-    @settings(derandomize=True, deadline=None, max_examples=100)
+    @settings(derandomize=True, deadline=None, max_examples=150)
     def run(drawn: tuple[str, int, list[tuple[str, int]]]) -> None:
         done.update(change(*drawn))
 
@@ -73,7 +79,8 @@ def change(case: str, batch_size: int, steps: list[tuple[str, int]]) -> list[str
     done = []
     rows = Sequences(decoder(MORE.get(case, case), length=T, rope=True), batch_size)
     with torch.no_grad():
-        rows.append(tokens(7, batch_size=batch_size), torch.ones(batch_size, 7, dtype=torch.bool))
+        prompts = torch.arange(7) >= torch.arange(batch_size)[:, None] * (1 + 2 * (len(steps) % 3))  # and none
+        rows.append(tokens(7, batch_size=batch_size), prompts if len(steps) % 2 else prompts.flip(1))
         for kind, seed in [*steps, ("append", 0)]:
             generator = torch.Generator().manual_seed(seed)
             size, longest = len(rows.seen), max(map(len, rows.seen))
@@ -91,7 +98,7 @@ def change(case: str, batch_size: int, steps: list[tuple[str, int]]) -> list[str
     return done
 
 
-@pytest.mark.parametrize("case", PATTERN_CASES[::2])
+@pytest.mark.parametrize("case", ["global_swa-sum-grouped", "mlr-deep"])
 def test_beams_are_chosen_copied_and_dropped(case: str) -> None:
     """Gradients pass through that, too."""
     attention, x = decoder(case, length=T, rope=True), tokens(T, batch_size=4).requires_grad_()
@@ -123,7 +130,7 @@ def test_an_order_names_sequences() -> None:
     assert cache.lengths == (4, 4, 4)
 
 
-@pytest.mark.parametrize("case", PATTERN_CASES[1::2])
+@pytest.mark.parametrize("case", ["swa", "btt-query", "mlr-active"])
 def test_copies_go_their_own_way(case: str) -> None:
     """Outside `no_grad` too, where what is held has a history."""
     attention, x, other = decoder(case, length=T), tokens(T), tokens(T, seed=2)

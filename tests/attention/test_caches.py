@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
-from tsattn.attention import Attention, build_attention
+from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.attention.patterns import DecodingStep, FullPattern, Pattern
@@ -38,7 +38,7 @@ def test_decoding_equals_the_full_pass(case: str) -> None:
                 assert worst <= tolerance * expected.abs().max()
 
 
-@patterns
+@pytest.mark.parametrize("case", ["swa", "mlr-deep", "mlr-active", "mlr-lengths", "fixed_mixing-grouped"])
 def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str) -> None:
     for length, max_length in [(1, 1), (2, 2), (7, 7), (25, 25), (24, 24), (13, 48), (30, 97)]:
         attention, x = decoder(case, length=max_length), tokens(length)
@@ -47,19 +47,6 @@ def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str) -
             for prompt in sorted({1, 2, length // 2, length} & {*range(1, length + 1)}):
                 schedule = [prompt, *[1] * (length - prompt)]
                 torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("window_size", [1, 16, 39, 10**9])
-def test_rings_of_every_size(window_size: int) -> None:
-    x = tokens(T)
-    for max_length in (None, 10, T):
-        attention = decoder({"kind": "swa", "window_size": window_size}, length=max_length)
-        with torch.no_grad():
-            expected = attention(x)
-            for schedule in SCHEDULES:
-                cache = attention.new_cache(2)
-                torch.testing.assert_close(decode(attention, x, schedule, cache), expected, rtol=0, atol=1e-10)
-                assert key_numbers(cache) <= 2 * D_MODEL * min(window_size, 2 * T)
 
 
 def test_what_follows_a_prompt_may_be_long() -> None:
@@ -225,14 +212,6 @@ def test_inputs_are_copied(case: str) -> None:
     torch.testing.assert_close(torch.cat(outputs, 1), expected, rtol=0, atol=1e-10)
 
 
-def test_dropout_acts_on_steps_in_training_only() -> None:
-    attention, x = decoder("mlr", length=T), tokens(T)
-    attention.dropout = 0.5
-    assert torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
-    attention.train()
-    assert not torch.equal(decode(attention, x, [1] * T), decode(attention, x, [1] * T))
-
-
 def refusals() -> Iterator[tuple[dict[str, Any], str]]:
     every = torch.ones(2, 3, dtype=torch.bool)
     yield {"context": tokens(3)}, "context cannot be given with it"
@@ -255,30 +234,19 @@ def test_arguments_that_no_cache_goes_with() -> None:
         assert cache.length == 0
 
 
-def test_attention_that_sees_later_tokens_cannot_decode() -> None:
+def test_attention_that_sees_later_tokens_or_counts_blocks_from_the_end_cannot_decode() -> None:
     cache = decoder("mlr", length=T).new_cache(2)
-    attention = decoder("mlr", length=T, causal=False)
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: attention.new_cache(2),
-        lambda: attention(tokens(3), cache=cache),
-    )
-    for call in calls:
-        with pytest.raises(UserError, match=r"Attention cannot decode step by step: it needs causal=True$"):
-            call()
-
-
-def test_blocks_counted_from_the_end_cannot_decode() -> None:
-    cache = decoder("mlr", length=T).new_cache(2)
-    attention = build_attention(
-        {"kind": "mlr", "ranks": [2, 2]}, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=T, causal=True
-    )
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: attention.new_cache(2),
-        lambda: attention(tokens(3).float(), cache=cache),
-    )
-    for call in calls:
-        with pytest.raises(UserError, match=r"MLRAttention cannot decode .* align=end, .* needs align=start$"):
-            call()
+    both_ways = decoder("mlr", length=T, causal=False)
+    from_the_end = decoder("mlr", length=T)
+    from_the_end.pattern.align = "end"
+    for attention, message in (
+        (both_ways, r"Attention cannot decode step by step: it needs causal=True$"),
+        (from_the_end, r"MLRAttention cannot decode .* align=end, .* needs align=start$"),
+    ):
+        with pytest.raises(UserError, match=message):
+            attention.new_cache(2)
+        with pytest.raises(UserError, match=message):
+            attention(tokens(3), cache=cache)
 
 
 def test_caches_that_do_not_fit() -> None:

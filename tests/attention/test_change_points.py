@@ -65,7 +65,7 @@ def cut_by_trying(values: Any, counts: Any, numbers: list[int]) -> list[list[int
     return levels
 
 
-@pytest.mark.parametrize(("length", "channels"), [(1, 3), (2, 1), (7, 3), (29, 1), (29, 3)])
+@pytest.mark.parametrize(("length", "channels"), [(1, 3), (2, 1), (7, 3), (29, 2)])
 def test_each_cut_is_the_best_of_all(length: int, channels: int) -> None:
     generator = np.random.default_rng(length + channels)
     values = generator.normal(size=(3, length, channels)).astype(np.float32) * [0.1, 1, 300][:channels] + 5
@@ -234,11 +234,10 @@ def test_compiled_they_are_the_same() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["transformer", "patchtst"])
-def test_a_backbone_that_finds_them_is_one_graph(kind: str) -> None:
+def test_a_backbone_that_finds_them_is_one_graph() -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
-    description = {"kind": kind, "d_model": 16, "num_heads": 2, "num_layers": 1, "attention": POINTS}
+    description = {"kind": "patchtst", "d_model": 16, "num_heads": 2, "num_layers": 1, "attention": POINTS}
     backbone = build_backbone(description, TASK).eval()
     batch = Batch(torch.randn(3, 48, 2), past_observed=torch.rand(3, 48, 2) > 0.1)
     expected = backbone(batch)

@@ -68,7 +68,7 @@ def test_default_ranks_fill_any_head() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_defaults_fit_any_head_and_rotations_any_even_one_above_two(kind: str) -> None:
-    for head_dim in range(1, 33):
+    for head_dim in (*range(1, 13), 24, 31, 32):
         rope = head_dim % 2 == 0 and head_dim > 2
         attention = build_attention({"kind": kind, "head_dim": head_dim}, rope=rope, **SIZES)
         assert attention(torch.randn(1, 3, 32)).shape == (1, 3, 32)
@@ -88,16 +88,12 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
 
 WRONG: list[tuple[object, str]] = [
     ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr, identity"),
-    (
-        "tsattn.attention.NoSuchAttention",
-        "tsattn.attention has no class NoSuchAttention",
-    ),
+    ("tsattn.attention.NoSuchAttention", "tsattn.attention has no class NoSuchAttention"),
     ("torch.nn.Linear", "attention torch.nn.Linear: it must derive from Attention$"),
     ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
     (3, "attention must be one of standard"),
     ({"kind": "swa", "ranks": [4, 4]}, "attention swa has no argument 'ranks'; valid: window_size"),
     ({"kind": "mlr", "ranks": [4, 3]}, r"ranks \[4, 3\] sum to 7, but must sum to the head size 8"),
-    ({"kind": "mlr", "ranks": "4"}, "ranks must be a list of whole numbers or null, not '4'"),
     ({"kind": "mlr", "ranks": [4, -4, 8]}, "ranks must be a list of positive whole numbers"),
     ({"kind": "mlr", "ranks": 8}, "ranks must be a list of whole numbers or null, not 8"),
     ({"kind": "mlr", "ranks": [4, 4], "blocks": [1, 2, 4]}, "one entry for each of the 2 ranks"),
@@ -106,10 +102,7 @@ WRONG: list[tuple[object, str]] = [
     ({"kind": "mlr", "ranks": [4, 4], "blocks": {"days": [1, 2]}}, "blocks must be a list of numbers"),
     ({"kind": "mlr", "align": "left"}, "align must be start or end"),
     ({"kind": "mlr", "scaling": "rank"}, "scaling must be one of head, level, mup, not 'rank'"),
-    ({"kind": "mlr", "scaling": 2}, "scaling must be .*, not 2"),
     ({"kind": "standard", "scaling": "level"}, "scaling must be head, mup or a number above 0, not 'level'"),
-    ({"kind": "swa", "scaling": -1}, "scaling must be head, mup or a number above 0, not -1"),
-    ({"kind": "btt", "scaling": True}, "scaling must be .*, not True"),
     ({"kind": "global_swa", "scaling": "level"}, "scaling must be one of head, mup, not 'level'"),
     (
         {"kind": "bilinear_mlr", "scaling": "rank"},
@@ -120,7 +113,6 @@ WRONG: list[tuple[object, str]] = [
         "scaling must be level, mup, mup_language, head or a number above 0, not 0",
     ),
     ({"kind": "mlbtc", "scaling": float("inf")}, "scaling must be head, mup or a number above 0, not inf"),
-    ({"kind": "standard", "scaling": None}, "scaling must be .*, not None"),
     (
         {"kind": "standard", "rope_frequencies": "slow"},
         "rope_frequencies must be one of spread, fast_first, slow_first, not 'slow'",
@@ -131,43 +123,28 @@ WRONG: list[tuple[object, str]] = [
         "impl 'sdpa' is unknown here; valid: auto, reference, tiles",
     ),
     ({"kind": "swa", "window_size": 0}, "window_size must be at least 1"),
-    ({"kind": "swa", "window_size": "wide"}, "window_size must be a whole number, not 'wide'"),
     ({"kind": "swa", "window_size": 2.5}, "window_size must be a whole number, not 2.5"),
     ({"kind": "swa", "dropout": True}, "dropout must be a number, not True"),
     ({"kind": "standard", "head_dim": 0}, "head_dim must be at least 1"),
-    ({"kind": "standard", "num_kv_heads": -2}, "num_kv_heads -2 must divide num_heads 4"),
     ({"kind": "btt", "num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
     ({"kind": "btt", "side": "left"}, "side of btt attention must be one of key, query, both"),
     ({"kind": "btt", "tt_rank": 0}, "tt_rank must be at least 1"),
-    ({"kind": "btt", "num_kv_heads": 3, "side": "both"}, "num_kv_heads 3 must divide num_heads 4"),
     ({"kind": "global_swa", "global_rank": 9}, "global_rank must be from 1 to 8, the components of a head, not 9"),
-    ({"kind": "global_swa", "global_rank": 0}, "global_rank must be from 1 to 8"),
     ({"kind": "global_swa", "combine": "max"}, "combine must be one of mean, sum, not 'max'"),
-    ({"kind": "global_swa", "window_size": 0}, "window_size must be at least 1"),
     ({"kind": "global_swa", "impl": "blocks"}, "impl 'blocks' is unknown here; valid: auto, reference, sdpa"),
-    ({"kind": "bilinear_mlr", "ranks": [4, -4]}, "ranks must be a list of positive whole numbers"),
     ({"kind": "bilinear_mlr", "ranks": []}, "ranks must be a list of positive whole numbers"),
-    ({"kind": "bilinear_mlr", "ranks": 4}, "ranks must be a list of whole numbers or null, not 4"),
     ({"kind": "bilinear_mlr", "blocks": [1, 0]}, "blocks must be a list of positive whole numbers"),
-    (
-        {"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1]},
-        r"blocks \[1\] must have one entry for each",
-    ),
+    ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1]}, r"blocks \[1\] must have one entry for each"),
     ({"kind": "bilinear_mlr", "blocks": [1, 2, 4]}, "3 levels do not share the head size 8 equally"),
     ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1, 3]}, "must each divide d_model 32, and 3 does not"),
     ({"kind": "mlbtc", "levels": {"rank": 4}}, "levels must be a list of mappings or null, not {'rank': 4}"),
-    ({"kind": "mlbtc", "levels": [4]}, r"levels must be a list of mappings or null, not \[4\]"),
     ({"kind": "mlbtc", "levels": []}, r"must be a list of at least one level, not \[\]"),
     ({"kind": "mlbtc", "levels": [{"left_blocks": 2}]}, "must be a mapping like {rank: 4}"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "blocks": 2}]}, "has no entry 'blocks'; valid: rank, left_blocks"),
-    (
-        {"kind": "mlbtc", "levels": [{"rank": 0}]},
-        "rank of a level .* must be a positive whole number",
-    ),
+    ({"kind": "mlbtc", "levels": [{"rank": 0}]}, "rank of a level .* must be a positive whole number"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "shuffled": 1}]}, "shuffled .* must be true or false, not 1"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 3}]}, "left_blocks .* must divide d_model 32, and 3"),
     ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 2}]}, "as many left as right blocks, not 2 and 1"),
-    ({"kind": "standard", "num_kv_heads": 3}, "num_kv_heads 3 must divide num_heads 4"),
     ({"kind": "standard", "impl": "magic"}, "impl 'magic' is unknown here; valid: auto, reference, sdpa"),
     ({"kind": "standard", "dropout": 1.5}, r"dropout must lie in \[0, 1\)"),
     ({"kind": "standard", "d_model": 8}, "has no argument 'd_model'"),

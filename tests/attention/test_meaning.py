@@ -12,11 +12,16 @@ from torch import Tensor
 from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, UNSCORED, build, each_impl
 from tsattn.attention import (
     Attention,
+    GlobalSlidingWindowAttention,
     MLBTCAttention,
+    MLRAttention,
+    SlidingWindowAttention,
+    StandardAttention,
     build_attention,
 )
 from tsattn.attention.patterns import GlobalSlidingWindowPattern, MultiLevelPattern, SlidingWindowPattern
 from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
+from tsattn.ops.native.library import why_no_kernels
 
 T = 13
 SCORED = [case for case in CASES if case not in UNSCORED]
@@ -82,37 +87,6 @@ def test_global_and_window_parts_have_a_softmax_each(case: str, causal: bool) ->
     expected = parts - attention.output.bias if "sum" in case else parts / 2
     for _ in each_impl(attention):
         torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("case", "scaling"),
-    [
-        ("bilinear_mlr", None),
-        ("bilinear_mlr-grouped", "mup"),
-        ("bilinear_mlr-grouped", "head"),
-        ("bilinear_mlr", 1 / 4),
-    ],
-)
-def test_bilinear_mlr_compares_pieces_of_the_features(case: str, scaling: str | float | None) -> None:
-    """`sum_l q_l . k_l` times its factor, `1 / sqrt(p_l r_l)` by default, piece by piece from the parameters."""
-    description = CASES[case] if scaling is None else {**CASES[case], "scaling": scaling}
-    attention = build_attention(description, d_model=D_MODEL, num_heads=NUM_HEADS).double()
-    x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
-    q, k = components(attention, x)
-    projection = attention.projection
-    assert isinstance(projection, BilinearMLRProjection)
-    for head in range(NUM_HEADS):
-        group = head * attention.num_kv_heads // NUM_HEADS
-        scores = torch.zeros(T, T, dtype=torch.float64)
-        for left, right in zip(projection.left, projection.right, strict=True):
-            pieces, size, rank = left.shape[1:]
-            factor = scaling if isinstance(scaling, float) else 1 / math.sqrt(pieces * rank)
-            if scaling == "head":
-                factor = 1 / math.sqrt(q.shape[-1])
-            for piece in range(pieces):
-                part = x[0, :, piece * size : (piece + 1) * size]
-                scores += (part @ left[head, piece]) @ (part @ right[group, piece]).T * factor
-        torch.testing.assert_close(attention.scale * q[head] @ k[head].T, scores, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("side", BTTProjection.SIDES)
@@ -311,3 +285,40 @@ def test_scores_are_the_dense_bilinear_form(case: str) -> None:
     assert dense.shape == (heads, D_MODEL, D_MODEL)
     expected = torch.einsum("bnd,hde,bse->bhns", x, dense, other)
     torch.testing.assert_close(q @ k.transpose(-1, -2), expected, rtol=0, atol=1e-11)
+
+
+def copy_into(kind: type[Attention], source: Attention, **arguments: object) -> Attention:
+    attention = kind(D_MODEL, NUM_HEADS, max_length=50, **arguments).double().eval()  # type: ignore[arg-type]
+    attention.load_state_dict(source.state_dict())
+    return attention
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_special_cases_are_standard_attention(causal: bool) -> None:
+    x = torch.randn(2, 50, D_MODEL, dtype=torch.float64)
+    standard = StandardAttention(D_MODEL, NUM_HEADS, causal=causal).double().eval()
+    one_level = copy_into(MLRAttention, standard, ranks=[4], causal=causal)
+    wide_window = copy_into(SlidingWindowAttention, standard, window_size=50, causal=causal)
+    narrow_window = copy_into(SlidingWindowAttention, standard, window_size=49, causal=causal)
+    for impl in ("reference", "sdpa", "auto"):
+        one_level.impl = wide_window.impl = narrow_window.impl = standard.impl = impl
+        torch.testing.assert_close(one_level(x), standard(x), rtol=0, atol=1e-14)
+        torch.testing.assert_close(wide_window(x), standard(x), rtol=0, atol=1e-14)
+        assert not torch.allclose(narrow_window(x), standard(x), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("combine", "impl"), [*zip(("mean", "sum") * 2, GlobalSlidingWindowPattern.impls, strict=True)]
+)
+def test_without_a_window_part_all_is_standard_attention(combine: str, impl: str) -> None:
+    dtype = torch.float32 if impl == "native" else torch.float64
+    if impl == "native" and why_no_kernels() is not None:
+        pytest.skip(f"no native kernels: {why_no_kernels()}")
+    x, context = torch.randn(2, 50, D_MODEL, dtype=dtype), torch.randn(2, 9, D_MODEL, dtype=dtype)
+    for more in ({"causal": True, "rope": True, "num_kv_heads": 2}, {}):
+        standard = StandardAttention(D_MODEL, NUM_HEADS, impl=impl, **more).to(dtype).eval()  # type: ignore[arg-type]
+        same = copy_into(
+            GlobalSlidingWindowAttention, standard, global_rank=4, window_size=2, combine=combine, impl=impl, **more
+        ).to(dtype)
+        assert torch.equal(same(x), standard(x))
+    assert torch.equal(same(x, context), standard(x, context))

@@ -40,42 +40,6 @@ def alone(attention: Attention, prompt: Tensor, mask: Tensor, rest: Tensor) -> t
     return at_prompt, torch.stack(after)
 
 
-@pytest.mark.parametrize(("case", "padding"), [*zip(PATTERN_CASES, [*masks()] * 4, strict=False)])
-def test_every_row_is_decoded_as_if_it_were_alone(case: str, padding: str) -> None:
-    attention, mask = decoder(case, length=T, rope=True), masks()[padding]
-    x = tokens(T, batch_size=len(REAL))
-    prompt, rest = x[:, :PROMPT], x[:, PROMPT:]
-    with torch.no_grad():
-        expected = alone(attention, prompt, mask, rest)
-        for schedule in ([1] * 26, [3, 9, 1, 7, 6]):
-            cache = attention.new_cache(len(REAL))
-            at_prompt = attention(prompt, attention_mask=mask, cache=cache) * mask[..., None]
-            assert cache.lengths == REAL
-            assert cache.length == 14
-            torch.testing.assert_close(at_prompt, expected[0], rtol=0, atol=1e-10)
-            torch.testing.assert_close(decode(attention, rest, schedule, cache), expected[1], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("case", PATTERN_CASES[::2])
-def test_a_mask_may_come_with_every_call(case: str) -> None:
-    """As when sequences accept different numbers of the tokens that were proposed; a padded token may hold anything."""
-    attention = decoder(case, length=T, rope=True)
-    x = tokens(T, batch_size=3)
-    real = torch.rand(3, T, generator=torch.Generator().manual_seed(3)) < 0.6
-    real[:, 30] = False
-    given = x.masked_fill(~real[..., None], torch.nan)
-    with torch.no_grad():
-        expected = torch.zeros_like(x)
-        for row in range(3):
-            expected[row, real[row]] = attention(x[row, real[row]][None])[0]
-        cache = attention.new_cache(3)
-        for part in torch.split(torch.arange(T), [1, 4, 1, 12, *[1] * 15, 7]):
-            out = attention(given[:, part] if cache.length else x[:, part], attention_mask=real[:, part], cache=cache)
-            here = real[:, part]
-            torch.testing.assert_close(out[here], expected[:, part][here], rtol=0, atol=1e-10)
-    assert cache.lengths == tuple(real.sum(1).tolist())
-
-
 @pytest.mark.parametrize("case", PATTERN_CASES[1::2])
 def test_gradients_of_unequal_prompts_are_those_of_each_alone(case: str) -> None:
     attention, mask = decoder(case, length=T, rope=True), masks()["left"]

@@ -122,7 +122,7 @@ def test_a_table_has_so_many_places() -> None:
 
 
 def test_dropout_acts_on_decoding_in_training_only() -> None:
-    for case in UNSCORED:
+    for case in (*UNSCORED, "standard"):
         attention = build_attention(
             {**CASES[case], "dropout": 0.5, **({"align": "start"} if "fixed" in case else {})},
             d_model=16,

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 
 from tsattn.attention import KINDS, attention_class
-from tsattn.backbones import (
-    Backbone,
-    ITransformer,
-    PatchTST,
-    Transformer,
-    build_backbone,
-    complete_backbone,
-)
+from tsattn.backbones import Backbone, ITransformer, PatchTST, Transformer, build_backbone, complete_backbone
 from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
 from tsattn.batch import Batch
 from tsattn.errors import UserError
@@ -53,14 +46,15 @@ class Flat(Backbone):
         return torch.full((len(batch), self.T, batch.past.shape[-1]), self.level)
 
 
-PLACES = [
+# where tokens stand: channels and positions of a transformer, positions of patches
+PLACES: list[tuple[str, dict[str, Any]]] = [
     ("transformer", {"channels": channels, "positions": positions})
     for channels, positions in itertools.product(Transformer.CHANNELS, TokenEmbedding.POSITIONS)
-] + [("patchtst", {"patch_len": 5, "positions": positions}) for positions in TokenEmbedding.POSITIONS]
-# every attention at each backbone, every place of tokens at an attention
-PAIRS = [(kind, *PLACES[turn % 6]) for turn, kind in enumerate(KINDS)]
-PAIRS += [(kind, *PLACES[6 + turn % 3]) for turn, kind in enumerate(KINDS)]
-PAIRS += [("mlr", *place) for place in PLACES]
+]
+PLACES += [("patchtst", {"patch_len": 5, "positions": positions}) for positions in TokenEmbedding.POSITIONS]
+# every attention at each backbone, and every place with one that goes by places
+PAIRS = [(kind, *PLACES[6 * at + turn % (6 - 3 * at)]) for at in (0, 1) for turn, kind in enumerate(KINDS)]
+PAIRS += [("mlr", *place) for place in PLACES if ("mlr", *place) not in PAIRS]
 
 
 @pytest.mark.parametrize(("attention", "kind", "more"), PAIRS, ids=lambda one: one if isinstance(one, str) else "")
@@ -182,10 +176,7 @@ def test_descriptions(task: Task) -> None:
 
 
 MISTAKES: list[tuple[Any, str]] = [
-    (
-        "lstm",
-        "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$",
-    ),
+    ("lstm", "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$"),
     (
         {"kind": "transformer", "layers": 3},
         "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers",

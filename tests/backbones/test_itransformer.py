@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.backbones.cases import SMALL, randomised
-from tests.toy_windows import LEVELS, one_window, toy_task, toy_windows
-from tsattn.attention import KINDS, build_attention
+from tests.toy_windows import LEVELS, toy_task, toy_windows
+from tsattn.attention import build_attention
 from tsattn.attention.maps import attention_map
-from tsattn.backbones import ITransformer, build_backbone, complete_backbone
+from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
@@ -68,20 +68,17 @@ def test_it_is_what_its_parts_are() -> None:
     torch.testing.assert_close(backbone(windows), norm.restore(torch.stack(rows, 2)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_attention_that_favours_near_tokens_is_refused(kind: str) -> None:
+def test_an_attention_that_favours_near_tokens_is_refused() -> None:
     task = toy_task(C=4)
-    if kind in ("swa", "global_swa", "mlr"):
+    for kind in ("swa", "global_swa", "mlr"):
         for attention in (kind, ["standard", kind]):
             with pytest.raises(
                 UserError, match=f"^attention {kind} favours near tokens, and the channels, .* no order"
             ):
                 build_backbone({"kind": "itransformer", **SMALL, "attention": attention}, task)
-    else:
-        backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": kind}, task)
-        backbone(toy_windows(task, dtype=torch.float32)).square().sum().backward()
-        idle = {name for name, p in backbone.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0}
-        assert all("key.bias" in name or "key_norm.bias" in name for name in idle), idle
+    backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": "fixed_mixing"}, task)
+    backbone(toy_windows(task, dtype=torch.float32)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
 
 
 def test_a_global_part_alone_favours_none() -> None:
@@ -102,11 +99,7 @@ def test_one_channel_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "groups",
-    [
-        GROUPS,
-        [["x", "x", "x", "x"], ["even", "odd", "even", "odd"]],
-        ["all", {"even": ["a", "c"], "odd": ["d", "b"]}],
-    ],
+    [GROUPS, [["x", "x", "x", "x"], ["even", "odd", "even", "odd"]], ["all", {"even": ["a", "c"], "odd": ["d", "b"]}]],
 )
 def test_groups_are_the_blocks_of_each_level(groups: list[Any]) -> None:
     backbone = build(toy_task(C=4), attention=MLR, groups=groups)
@@ -156,14 +149,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"groups": []}, r"groups must be a list of levels, coarse to fine, not \[\]"),
     ({"groups": [[0, 0, 1]]}, "level 1 of groups lists 3 groups for 4 channels"),
     ({"groups": ["all", [0, 0, 1, 1.5]]}, "level 2 of groups must hold whole numbers or names of groups, not 1.5"),
-    (
-        {"groups": ["some"]},
-        "level 1 of groups must be a list with a group for each channel, a mapping .*, not 'some",
-    ),
-    (
-        {"groups": [{"x": ["a", "OT"]}]},
-        "level 1 of groups names a channel 'OT' that the data lacks; valid: a, b, c, d",
-    ),
+    ({"groups": ["some"]}, "level 1 of groups must be a list with a group for each channel, a mapping .*, not 'some"),
+    ({"groups": [{"x": ["a", "OT"]}]}, "level 1 of groups names a channel 'OT' that the data lacks; valid: a, b, c, d"),
     ({"groups": [{"x": ["a", "b"], "y": ["c"]}]}, "level 1 of groups has no group for d"),
     ({"groups": [{"x": ["a", "b"], "y": ["b", "c", "d"]}]}, "level 1 of groups puts channel b into 2 groups"),
     ({"groups": [{"x": "abcd"}]}, "level 1 of groups must give a list of channels for group x, not 'abcd'"),
@@ -176,10 +163,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     ({"dropout": 1}, r"dropout must lie in \[0, 1\)"),
     ({"d_model": 0}, "d_model must be at least 1"),
-    (
-        {"calender": True},
-        "itransformer has no argument 'calender' .did you mean calendar..; valid: d_model",
-    ),
+    ({"calender": True}, "itransformer has no argument 'calender' .did you mean calendar..; valid: d_model"),
 ]
 
 
@@ -207,30 +191,6 @@ def test_a_covariate_is_a_token_and_its_place_is_known() -> None:
     assert not torch.allclose(backbone(swapped), backbone(windows))
 
 
-def test_without_covariates_there_is_nothing_for_them() -> None:
-    backbone = build(toy_task(C=4))
-    assert not any("covariates" in name or "groups" in name for name in backbone.state_dict())
-
-
-def test_its_description_is_complete() -> None:
-    complete = complete_backbone({"kind": "itransformer", "attention": MLR, "groups": GROUPS})
-    assert complete["groups"] == GROUPS
-    assert complete["attention"]["ranks"] == [4, 4]
-    assert isinstance(build_backbone(complete | {"d_model": 16, "num_heads": 2}, toy_task(C=4)), ITransformer)
-
-
-def test_groups_survive_a_build_without_memory() -> None:
-    task = toy_task(C=4)
-    backbone = build(task, attention=MLR, groups=GROUPS)
-    with torch.device("meta"):
-        hollow = build_backbone({"kind": "itransformer", **SMALL, "attention": MLR, "groups": GROUPS}, task)
-    hollow = hollow.double().eval()
-    hollow.load_state_dict(backbone.state_dict(), assign=True)
-    windows = toy_windows(task)
-    assert torch.equal(hollow(windows), backbone(windows))
-    torch.testing.assert_close(hollow(one_window(windows, 2))[0], backbone(windows)[2])
-
-
 def test_blocks_that_are_computed_anew_have_their_groups() -> None:
     task = toy_task(C=4, covariates=True)
     backbone = build(task, attention=[MLR, "standard"], groups=GROUPS).train()
@@ -254,28 +214,3 @@ def test_what_reads_series_learns_at_the_plain_rate_under_mup() -> None:
     mup_init_(backbone)
     assert torch.equal(backbone.covariates.which, before)
     assert not backbone.head.flat.weight.any()
-
-
-def test_what_another_channel_tells_is_learnt() -> None:
-    """The horizon of each of two channels is the past of the other: what a model of single channels cannot know."""
-    task = Task("toy", 12, 4, ("a", "b"), "h", 12)
-    generator = torch.Generator().manual_seed(0)
-
-    def windows(size: int) -> tuple[Batch, Tensor]:
-        past = torch.randn(size, 12, 2, generator=generator)
-        norm = InstanceNorm(past)
-        return Batch(past), norm.restore(norm.normalised()[:, -4:].flip(-1))
-
-    errors = {}
-    for attention in ("standard", "identity"):
-        torch.manual_seed(0)
-        backbone = build_backbone({"kind": "itransformer", **SMALL, "dropout": 0.0, "attention": attention}, task)
-        optimizer = torch.optim.Adam(backbone.parameters(), lr=1e-2)
-        for _ in range(120):
-            window, target = windows(64)
-            optimizer.zero_grad()
-            (backbone(window) - target).square().mean().backward()
-            optimizer.step()
-        window, target = windows(500)
-        errors[attention] = (backbone(window) - target).square().mean().item()
-    assert errors["standard"] < 0.3 * errors["identity"]

@@ -69,9 +69,8 @@ def test_seasonal_errors_are_of_the_series_of_each_window() -> None:
     assert unknown["mase"] != unknown["mase"]
 
 
-@pytest.mark.parametrize(
-    ("batches", "options", "message"),
-    [
+def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
+    refused: list[tuple[list[Batch], dict[str, Any], str]] = [
         ([], {}, "there are no windows to measure"),
         ([windows(target_observed=torch.zeros(2, 4, 1, dtype=torch.bool))], {}, "there is no observed value to score"),
         ([windows(target=None)], {}, "windows beyond the end of the data have no target to measure against"),
@@ -80,14 +79,11 @@ def test_seasonal_errors_are_of_the_series_of_each_window() -> None:
         ([windows()], {"levels": (0.1, 0.9)}, "quantiles must include 0.5"),
         ([windows()], {"seasonal_errors": torch.ones(2, 1)}, "seasonal_errors must be (1, 1), a row a series, not"),
         ([windows(target=torch.ones(2, 5, 1))], {}, "a forecast of shape (2, 4, 1) does not fit targets of shape"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    batches: list[Batch], options: dict[str, Any], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=re.escape(message)):
-        measure(zero, batches, **{**ONE, **options}, path=tmp_path / "errors.parquet")
-    assert not list(tmp_path.iterdir())
+    ]
+    for batches, options, message in refused:
+        with pytest.raises(UserError, match=re.escape(message)):
+            measure(zero, batches, **{**ONE, **options}, path=tmp_path / "errors.parquet")
+        assert not list(tmp_path.iterdir())
 
 
 def test_seasonal_errors_are_those_of_the_seasonal_naive_forecast_on_the_first_rows() -> None:

@@ -154,20 +154,12 @@ def test_every_sum_has_its_name() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("shape", "levels"),
-    [
-        ((4, 3, 1), ()),
-        ((4, 3, 2, 3), ()),
-        ((4, 3, 2, 2), (0.1, 0.5, 0.9)),
-        ((4, 3, 1, 3), (0.1, 0.5, 0.9)),
-        ((3, 2), ()),
-    ],
-)
-def test_shapes_that_would_broadcast_are_refused(shape: tuple[int, ...], levels: tuple[float, ...]) -> None:
-    units = torch.zeros(1, 1, 2), torch.ones(1, 1, 2)
-    with pytest.raises(UserError, match=r"does not fit targets of shape \(4, 3, 2\) and \d quantiles"):
-        window_errors(torch.zeros(shape), torch.zeros(4, 3, 2), None, units, levels)
+def test_shapes_that_would_broadcast_are_refused() -> None:
+    units, three = (torch.zeros(1, 1, 2), torch.ones(1, 1, 2)), (0.1, 0.5, 0.9)
+    points, quantiles = [(4, 3, 1), (4, 3, 2, 3), (3, 2)], [(4, 3, 2, 2), (4, 3, 1, 3)]
+    for shape, levels in (*((one, ()) for one in points), *((one, three) for one in quantiles)):
+        with pytest.raises(UserError, match=r"does not fit targets of shape \(4, 3, 2\) and \d quantiles"):
+            window_errors(torch.zeros(shape), torch.zeros(4, 3, 2), None, units, levels)
 
 
 def test_the_quantile_loss_is_twice_the_pinball_loss() -> None:

@@ -13,7 +13,7 @@ from tsattn.layers import EncoderBlock
 
 LENGTHS = (96, 97, 336)
 # projections by structured matrices, and every pattern that is compiled in a way of its own
-FEW = ("swa", "btt-both-grouped", "mlbtc-grouped", "mlr-deep", "mlr-active")
+FEW = ("swa", "mlbtc-grouped", "mlr-deep", "mlr-active")
 
 
 def value_and_gradients(run: object, block: EncoderBlock, x: Tensor) -> list[Tensor]:

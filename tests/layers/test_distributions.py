@@ -123,22 +123,6 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     torch.testing.assert_close(again, loss(level, raw))  # what is not observed counts nothing
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_quantiles_cover_as_many_as_they_say(name: str) -> None:
-    batch = batch_of()
-    family, parameters = made(name, batch)
-    draws = of_scipy(name, parameters[None]).rvs((4000, B, T, C), random_state=np.random.default_rng(0))
-    quantiles = family.quantiles(parameters, torch.tensor(LEVELS, dtype=torch.float64), batch)
-    bounds = original(quantiles.movedim(-1, 0)).movedim(0, -1) if family.are_counts else quantiles
-    for number, level in enumerate(LEVELS):
-        bound = bounds[..., number].numpy() + 1e-6
-        below, strictly = (draws <= bound).mean(), (draws < bound - 1).mean()
-        if family.are_counts:
-            assert strictly - 0.01 < level < below + 0.01
-        else:
-            assert below == pytest.approx(level, abs=0.01)
-
-
 @pytest.mark.parametrize("name", ["normal", "student_t"])
 def test_a_distribution_moves_with_its_window(name: str) -> None:
     batch = batch_of()

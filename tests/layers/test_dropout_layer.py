@@ -30,6 +30,11 @@ def test_it_is_a_dropout_of_torch() -> None:
         assert torch.equal(*results)
     layer.p = 0.0
     assert layer(x) is x
+    task = Task("none", 32, 8, ("one",), "h", 24)
+    for kind in ("patchtst", "transformer"):
+        model = build_backbone({"kind": kind, "d_model": 8, "num_heads": 2, "num_layers": 1, "calendar": True}, task)
+        layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+        assert [type(one) for one in layers] == [Dropout] * 4
 
 
 def test_it_drops_in_training_alone() -> None:
@@ -58,12 +63,3 @@ def test_a_block_drops_both_branches_and_the_hidden_numbers() -> None:
     values, shares = torch.unique(added.round(), return_counts=True)
     assert values.tolist() == [0, 2, 4]
     torch.testing.assert_close(shares / added.numel(), torch.tensor([0.25, 0.5, 0.25]), atol=0.03, rtol=0)
-
-
-@pytest.mark.parametrize("kind", ["patchtst", "transformer"])
-def test_every_dropout_of_a_backbone_is_this_one(kind: str) -> None:
-    task = Task("none", 32, 8, ("one",), "h", 24)
-    model = build_backbone({"kind": kind, "d_model": 8, "num_heads": 2, "num_layers": 1, "calendar": True}, task)
-    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
-    assert len(layers) == 4
-    assert {type(layer) for layer in layers} == {Dropout}

@@ -43,13 +43,7 @@ def tried(content: str, script: str, folder: Path, size: tuple[int, int] = DESK,
     }});</script></body>"""
     file = folder / "page.html"
     file.write_text(frame)
-    words = [
-        *FLAGS,
-        *flags,
-        f"--user-data-dir={folder / 'profile'}",
-        "--window-size=1400,1000",
-        "--dump-dom",
-    ]
+    words = [*FLAGS, *flags, f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--dump-dom"]
     done = subprocess.run(
         [str(CHROMIUM), *words, file.as_uri()], capture_output=True, text=True, timeout=120, check=True
     )

@@ -60,11 +60,7 @@ def row(
 
 
 def rows(
-    dataset: str,
-    horizon: int,
-    shifts: Mapping[str, float] | None = None,
-    seeds: Iterable[int] = (1, 2),
-    **changed: Any,
+    dataset: str, horizon: int, shifts: Mapping[str, float] | None = None, seeds: Iterable[int] = (1, 2), **changed: Any
 ) -> list[dict[str, Any]]:
     """A ridge 4 % above, naive forecasts far above, and PatchTST with each attention.
 

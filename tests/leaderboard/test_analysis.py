@@ -143,12 +143,12 @@ def test_questions_posed_before_the_runs_are_corrected_for_each_other() -> None:
 
 def test_the_correction_can_leave_open_what_an_interval_decides() -> None:
     ask = {"arms": [MLR], "against": STANDARD}
-    texts = suite(questions=[{"ask": f"{number}", **ask} for number in range(400)])
+    texts = suite(questions=[{"ask": f"{number}", **ask} for number in range(5)])
     records = Records.of(board(shifts={"standard": 0.0, "mlr": -0.8}).table.to_pylist(), texts)
     answer = Analysis(records).answers[0]
     assert answer.estimate is not None
     assert answer.estimate.verdict() == "better"
-    assert answer.estimate.p_value > 0.05 / 400
+    assert answer.estimate.p_value > 0.05 / 5
     assert answer.verdict == "undecided"
 
 

@@ -51,27 +51,24 @@ def test_models_differ_in_one_thing_alone() -> None:
     assert rates.models == ("learning_rate=0.01", "learning_rate=0.1")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"attention": ["mlr"]}, "model.backbone.attention needs at least two values"),
-        ({"attention": ["mlr", {"kind": "mlr", "ranks": [2, 2]}]}, "two of the models are the same"),
-        ({"attention": ["mlr", "mrl"]}, "unknown attention 'mrl'"),
-        ({}, "name what differs: either attentions, or one dotted path"),
-        ({"vary": {"model.lr": [1, 2]}}, "lr"),
-        ({"vary": {"data.context_length": [48, 4000]}}, "4000"),
-        (
-            {"vary": {"data.prediction_length": [4, 8]}},
-            "different horizons: data.prediction_length is 4 and 8",
-        ),
-        ({"vary": {"data.scaling": ["global", "series"]}}, "different data: data.scaling is 'global' and 'series'"),
-        ({"vary": {"seed_everything": [1, 2]}}, "seed_everything is the same for all models"),
-        ({"vary": {"trainer.accelerator": ["cpu", "auto"]}}, "two of the models are the same: accelerator=cpu"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Plan.of(TOY, **arguments)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"attention": ["mlr"]}, "model.backbone.attention needs at least two values"),
+    ({"attention": ["mlr", {"kind": "mlr", "ranks": [2, 2]}]}, "two of the models are the same"),
+    ({"attention": ["mlr", "mrl"]}, "unknown attention 'mrl'"),
+    ({}, "name what differs: either attentions, or one dotted path"),
+    ({"vary": {"model.lr": [1, 2]}}, "lr"),
+    ({"vary": {"data.context_length": [48, 4000]}}, "4000"),
+    ({"vary": {"data.prediction_length": [4, 8]}}, "different horizons: data.prediction_length is 4 and 8"),
+    ({"vary": {"data.scaling": ["global", "series"]}}, "different data: data.scaling is 'global' and 'series'"),
+    ({"vary": {"seed_everything": [1, 2]}}, "seed_everything is the same for all models"),
+    ({"vary": {"trainer.accelerator": ["cpu", "auto"]}}, "two of the models are the same: accelerator=cpu"),
+]
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    for arguments, message in REFUSED:
+        with pytest.raises(UserError, match=message):
+            Plan.of(TOY, **arguments)
 
 
 @pytest.mark.slow

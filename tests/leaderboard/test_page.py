@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.leaderboard.browser import CHROMIUM, DESK, PHONE, tried
-from tests.leaderboard.html_page import Page as HtmlPage
 from tests.leaderboard.invented import board, row, rows
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import Analysis
@@ -80,13 +80,37 @@ def test_no_table_is_wider_than_seven_columns_and_nothing_is_said_twice(folder: 
     assert text.count("<details") == text.count("</details>") > 4
 
 
+class Tags(HTMLParser):
+    """The elements of a page, which are nested as they must be."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._open: list[str] = []
+        self.feed(content)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), f"an attribute twice in {tag}"
+        self.found.append(tag)
+        if tag not in ("meta", "link", "br", "img", "input", "hr"):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+
 def test_a_page_is_one_file_that_asks_for_nothing(folder: Path) -> None:
     content = (folder / HTML).read_text()
-    root = HtmlPage(content).root
-    assert [node.tag for node in root.everything() if node.tag in ("script", "link", "img")] == []
+    tags = Tags(content).found
+    assert not {"script", "link", "img"} & {*tags}
     assert not re.search(r"https?://(?!www\.w3\.org)[^<]*\"", content)
     assert "alert(1)" in content, "escaped"
-    assert len(root.all("svg")) == 1
+    assert tags.count("svg") == 1
 
 
 def test_cells_cannot_break_a_table() -> None:

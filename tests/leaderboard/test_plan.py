@@ -21,13 +21,18 @@ def plan(folder: Path, **changed: Any) -> list[Entry]:
     return Planner().plan(suite(folder, **changed))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
+    """The plan of the suite as it is, with rolling origins."""
+    return plan(tmp_path_factory.mktemp("suite"), origins=2)
+
+
 def find(made: list[Entry], **labels: Any) -> Entry:
     (found,) = [entry for entry in made if labels.items() <= entry.labels.items()]
     return found
 
 
-def test_the_entries_of_a_suite(tmp_path: Path) -> None:
-    made = plan(tmp_path)
+def test_the_entries_of_a_suite(made: list[Entry]) -> None:
     assert len(made) == 16
     assert Counter(entry.predictor for entry in made) == {
         **{"ridge": 2, "patchtst": 7, "patchtst+ridge": 6, "patchtst x2": 1}
@@ -45,10 +50,12 @@ def test_the_entries_of_a_suite(tmp_path: Path) -> None:
     assert one.experiment.model["backbone"]["attention"]["ranks"] == [2, 2]
     assert one.experiment.model["learning_rate"] == 0.02  # that of the data set, not of the suite
     assert find(made, predictor="ridge", horizon=8).seed is None
+    # origins are those of the first seed and horizon
+    assert {(entry.horizon, entry.seed) for entry in made if entry.origins} == {(8, None), (8, 1)}
+    assert all(entry.origins in (0, 2) for entry in made)
 
 
-def test_members_are_entries(tmp_path: Path) -> None:
-    made = plan(tmp_path)
+def test_members_are_entries(made: list[Entry]) -> None:
     network = find(made, predictor="patchtst", attention="mlr", horizon=8, seed=2)
     mixture = find(made, predictor="patchtst+ridge", attention="mlr", horizon=8, seed=2)
     assert mixture.members == (network.key,)
@@ -78,17 +85,18 @@ def test_members_may_differ_in_their_options(tmp_path: Path) -> None:
     assert "cannot be made of other and patchtst: they differ in data.init_args.batch_size" in refused.reason
 
 
-def test_the_order_of_worth(tmp_path: Path) -> None:
-    entries = plan(tmp_path)
-    assert [(entry.seed or 1, entry.horizon) for entry in entries] == [(1, 8)] * 7 + [(1, 4)] * 5 + [(2, 8)] * 4
+def test_the_order_of_worth_and_origins_change_no_experiment(made: list[Entry], tmp_path: Path) -> None:
+    assert [(entry.seed or 1, entry.horizon) for entry in made] == [(1, 8)] * 7 + [(1, 4)] * 5 + [(2, 8)] * 4
     order = ["horizon", "attention", "predictor", "seed", "dataset"]
     entries = plan(tmp_path, order=order)
+    keys, others = ({tuple(one.labels.values()): one.key for one in some} for some in (made, entries))
+    assert keys == others
     assert [entry.horizon for entry in entries] == [8] * 11 + [4] * 5
     assert [entry.attention for entry in entries if entry.horizon == 4] == ["", *["standard"] * 2, *["mlr"] * 2]
 
 
-def test_what_does_not_apply_and_what_cannot_be(tmp_path: Path) -> None:
-    refused = find(plan(tmp_path), attention="calendar")
+def test_what_does_not_apply_and_what_cannot_be(made: list[Entry], tmp_path: Path) -> None:
+    refused = find(made, attention="calendar")
     assert refused.reason == "ranks [1, 1] sum to 2, but must sum to the head size 4"
     long = plan(tmp_path, horizons=[8, 4, 4000], seeds=1)
     assert all("4000" in entry.reason for entry in long if entry.horizon == 4000)
@@ -128,11 +136,3 @@ def test_values_that_were_chosen_replace_those_of_the_arm(tmp_path: Path) -> Non
     assert rates == {"standard": 0.02, "mlr": 0.005}
     mix = find(made, predictor="patchtst+ridge", attention="mlr", horizon=8, seed=1)
     assert mix.members == (find(made, predictor="patchtst", attention="mlr", horizon=8, seed=1).key,)
-
-
-def test_origins_are_those_of_the_first_seed_and_horizon(tmp_path: Path) -> None:
-    made = plan(tmp_path, origins=2)
-    assert {(entry.horizon, entry.seed) for entry in made if entry.origins} == {(8, None), (8, 1)}
-    assert all(entry.origins in (0, 2) for entry in made)
-    with_none = {(entry.predictor, entry.attention, entry.horizon, entry.seed): entry.key for entry in plan(tmp_path)}
-    assert all(with_none[entry.predictor, entry.attention, entry.horizon, entry.seed] == entry.key for entry in made)

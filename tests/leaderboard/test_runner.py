@@ -109,10 +109,19 @@ def test_records_of_data_that_are_not_at_hand_are_kept(done: Bench, tmp_path: Pa
     assert made.records().frame["dataset"].value_counts().to_dict() == {"gone": 15, "co2": 15}
 
 
-def test_what_has_changed_is_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_has_changed_is_run_again_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = bench(tmp_path, **few())
     assert made.run() == 0
-    before = made.records().frame.set_index("predictor")["key"]
+    before, results = made.records().frame.set_index("predictor")["key"], made.records().frame[RESULTS]
+    # what was measured but not recorded, as it was killed between the two, is not trained again
+    checkpoint = made.runs / "runs" / before["patchtst"][:24] / "checkpoints" / "best.ckpt"
+    changed = checkpoint.stat().st_mtime_ns
+    (made.runs / "records" / f"{before['patchtst']}.parquet").unlink()
+    (made.out / "records.parquet").unlink()
+    assert made.run() == 0
+    assert checkpoint.stat().st_mtime_ns == changed
+    pd.testing.assert_frame_equal(made.records().frame[RESULTS], results)
+    begun = len(made.begun())
     content = few()
     content["predictors"]["patchtst"]["by_data"]["co2"]["model.learning_rate"] = 0.005
     made.write(**content)
@@ -122,11 +131,17 @@ def test_what_has_changed_is_run_again(tmp_path: Path, capsys: pytest.CaptureFix
     assert {name: after[name] == before[name] for name in after.index} == {
         **{"ridge": True, "patchtst": False, "patchtst+ridge": False}
     }
-    assert len(made.begun()) == 5
+    assert len(made.begun()) == begun + 2
     made.write(**few())
     assert made.run() == 0  # the earlier runs are still in the working folder
-    assert len(made.begun()) == 5
+    assert len(made.begun()) == begun + 2
     assert made.records().frame.set_index("predictor")["key"].equals(before)
+    made.write(**few(), origins=2)  # more rolling origins alone are added
+    for _ in range(2):
+        assert made.run() == 0
+        assert [len(one) for one in made.records().table["origin_mse"].to_pylist()] == [2, 2, 2]
+        pd.testing.assert_frame_equal(made.records().frame[RESULTS], results)
+        assert len(made.begun()) == begun + 5
 
 
 def test_failures_are_recorded_and_the_others_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,45 +241,13 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     assert made.records().frame["status"].tolist() == ["done"] * 3
 
 
-def test_what_was_measured_but_not_recorded_is_not_trained_again(done: Bench, tmp_path: Path) -> None:
-    made = bench(tmp_path, **few())
-    assert made.run() == 0
-    key = made.records().frame.set_index("predictor").loc["patchtst", "key"]
-    checkpoint = made.runs / "runs" / key[:24] / "checkpoints" / "best.ckpt"
-    changed = checkpoint.stat().st_mtime_ns
-    before = made.records().frame[RESULTS]
-    (made.runs / "records" / f"{key}.parquet").unlink()  # killed between the two
-    (made.out / "records.parquet").unlink()
-    assert made.run() == 0
-    assert checkpoint.stat().st_mtime_ns == changed
-    pd.testing.assert_frame_equal(made.records().frame[RESULTS], before)
-
-
-def test_files_of_others_next_to_the_records_stay(tmp_path: Path) -> None:
+def test_two_working_folders_write_one_table(tmp_path: Path) -> None:
     made = bench(tmp_path, **few())
     made.out.mkdir()
-    for name in ("table.csv.partial", "records.parquet.7.partial"):
+    for name in ("table.csv.partial", "records.parquet.7.partial"):  # the first one is somebody's own
         (made.out / name).touch()
     assert made.run("--predictor", "ridge") == 0
     assert [path.name for path in made.out.glob("*.partial")] == ["table.csv.partial"]
-
-
-def test_more_rolling_origins_alone_are_added(done: Bench, tmp_path: Path) -> None:
-    made = bench(tmp_path, **few())
-    assert made.run() == 0
-    before = made.records().frame[RESULTS]
-    made.write(**few(), origins=2)
-    assert made.run() == 0
-    assert [len(one) for one in made.records().table["origin_mse"].to_pylist()] == [2, 2, 2]
-    pd.testing.assert_frame_equal(made.records().frame[RESULTS], before)
-    assert len(made.begun()) == 6
-    assert made.run() == 0
-    assert len(made.begun()) == 6
-
-
-def test_two_working_folders_write_one_table(tmp_path: Path) -> None:
-    made = bench(tmp_path, **few())
-    assert made.run("--predictor", "ridge") == 0
     other = ["--folder", str(tmp_path / "other"), "--predictor", "patchtst"]
     assert made.run(*other) == 0
     assert made.records().frame["predictor"].tolist() == ["patchtst", "ridge"]

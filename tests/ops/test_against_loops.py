@@ -166,7 +166,7 @@ def off(found: Tensor, expected: Tensor) -> float:
 def test_padding_shared_positions_and_biases(kind: str, impl: str) -> None:
     dtype = torch.float32 if impl in ("native", "triton", "flex") else torch.float64
     compared = 0
-    for seed in range(9 if impl == "triton" else 30):  # it is interpreted
+    for seed in range(6 if impl == "triton" else 30):  # it is interpreted
         pairs, tensors, grad_out = drawn(seed, kind)
         given = [t.to(dtype).requires_grad_() for t in tensors]
         try:
@@ -190,7 +190,7 @@ def test_infinities_do_not_become_numbers(kind: str, impl: str) -> None:
 
     The kernels of PyTorch, which the other implementations use, give zero for both.
     """
-    for seed in range(9 if impl == "triton" else 30):
+    for seed in range(6 if impl == "triton" else 30):
         pairs, tensors, grad_out = drawn(seed, kind)
         tensors = [t.float() for t in tensors]
         tensors[min(seed % 3, 1)][0, 0, seed % 5, seed % 4] = (-1) ** seed * torch.inf
@@ -205,8 +205,9 @@ def test_infinities_do_not_become_numbers(kind: str, impl: str) -> None:
         assert off(found, expected) < 1e-5, (seed, pairs)
 
 
-@pytest.mark.parametrize(("length", "narrow"), [(7, "q"), (8, "k"), (8, "v")])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "length", "narrow"), [("full", 7, "q"), ("levels", 8, "k"), ("window", 8, "v"), ("full", 8, "v")]
+)
 def test_types_that_differ(kind: str, length: int, narrow: str) -> None:
     """The widest computes and that of v comes out, below and above the length from which `auto` takes the kernel."""
     every = torch.ones(length, dtype=torch.bool)

@@ -78,7 +78,7 @@ def test_any_number_of_threads_drops_the_same() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("p", [0.05, 0.5, 0.999])
+@pytest.mark.parametrize("p", [0.05, 0.999])
 def test_as_many_are_dropped_as_should_be(p: float) -> None:
     count = 2**22
     kept = int(mask(11, count, p).sum())
@@ -96,9 +96,8 @@ def independent(one: Tensor, other: Tensor) -> float:
 
 
 @needs_kernels
-@pytest.mark.parametrize("p", [0.1, 0.5])
-def test_what_is_dropped_here_says_nothing_of_what_is_dropped_there(p: float) -> None:
-    count = 2**22
+def test_what_is_dropped_here_says_nothing_of_what_is_dropped_there() -> None:
+    count, p = 2**21, 0.5
     kept = mask(5, count, p)
     apart = {
         distance: independent(kept[:-distance], kept[distance:]) for distance in (1, 2, 3, 8, 16, 32, 33, 64, 4096)
@@ -109,13 +108,6 @@ def test_what_is_dropped_here_says_nothing_of_what_is_dropped_there(p: float) ->
     calls = {seed: independent(kept, mask(seed, count, p)) for seed in seeds}
     probabilities = [*apart.values(), *calls.values()]
     assert min(probabilities) > 1e-3 / len(probabilities), (apart, calls)
-
-
-@needs_kernels
-def test_runs_of_eight_are_as_frequent_as_chance_has_them() -> None:
-    kept = mask(9, 2**23, 0.5).view(-1, 8).long()
-    patterns = torch.bincount((kept * 2 ** torch.arange(8)).sum(1), minlength=256)
-    assert stats.chisquare(patterns.numpy()).pvalue > 1e-3
 
 
 def test_a_test_of_independence_sees_a_poor_generator() -> None:
@@ -148,30 +140,23 @@ def test_derivatives_drop_what_the_outputs_drop(shape: tuple[int, ...], dtype: t
 
 
 @needs_kernels
-@pytest.mark.parametrize(("dtype", "of_residual"), [*product(DTYPES, DTYPES)])
-def test_a_residual_is_added(dtype: torch.dtype, of_residual: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "of_residual", "shape"),
+    [*zip(DTYPES * 2, (*DTYPES, *DTYPES[::-1]), [(7, 41), (41,), (1, 41), (3, 7, 41)], strict=True)],
+)
+def test_a_residual_is_added(dtype: torch.dtype, of_residual: torch.dtype, shape: tuple[int, ...]) -> None:
     x = torch.randn(7, 41).to(dtype).requires_grad_()
-    residual = torch.randn(7, 41).to(of_residual).requires_grad_()
+    residual = torch.randn(shape).to(of_residual).requires_grad_()
     torch.manual_seed(1)
     out = dropout(x, 0.3, residual=residual)
     torch.manual_seed(1)
     expected = residual + dropout(x, 0.3)
     assert out.dtype == expected.dtype
     torch.testing.assert_close(out, expected, rtol=1e-6 if out.dtype == torch.float32 else 1e-2, atol=1e-2)
-    grad = torch.randn(7, 41).to(out.dtype)
+    grad = torch.randn(out.shape).to(out.dtype)
     for found, wanted in zip(*(torch.autograd.grad(t, (x, residual), grad) for t in (out, expected)), strict=True):
         assert found.dtype == wanted.dtype
         torch.testing.assert_close(found, wanted)
-
-
-@needs_kernels
-def test_a_residual_of_another_shape_is_spread() -> None:
-    for shape in ((41,), (1, 41), (3, 7, 41)):
-        x, residual = torch.randn(7, 41), torch.randn(shape)
-        torch.manual_seed(1)
-        out = dropout(x, 0.3, residual=residual)
-        torch.manual_seed(1)
-        assert torch.equal(out, residual + dropout(x, 0.3))
 
 
 @needs_kernels

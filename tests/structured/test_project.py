@@ -123,11 +123,7 @@ def test_the_alternation_ends_at_a_stationary_point(levels: list[LevelShape]) ->
 
 @pytest.mark.parametrize(
     ("shape", "levels"),
-    [
-        ((48, 48), MLR.shapes((2, 1, 1))[::-1]),
-        ((12, 24), MLR.shapes((1, 2, 1), (1, 2, 6))),
-        ((36, 36), BLOCKS_AND_BTT),
-    ],
+    [((48, 48), MLR.shapes((2, 1, 1))[::-1]), ((12, 24), MLR.shapes((1, 2, 1), (1, 2, 6))), ((36, 36), BLOCKS_AND_BTT)],
 )
 def test_no_step_of_the_alternation_raises_the_error(shape: tuple[int, int], levels: list[LevelShape]) -> None:
     dense = normal(3, *shape)

@@ -44,13 +44,6 @@ def test_compilers_are_found_by_name_and_each_once(tmp_path: Path, monkeypatch: 
     assert [one.command for one in compilers()] == [(str(folder / "c++"),), (str(folder / "g++"),)]
 
 
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
-def test_c_alone_is_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_compiler(tmp_path, monkeypatch)
-    program(tmp_path / "no_programs" / "gcc", "echo gcc")
-    assert compilers() == []
-
-
 @needs_compiler
 def test_an_error_of_the_compiler_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_compiler, "SOURCE", tmp_path)

@@ -96,9 +96,9 @@ def blocks_at(positions: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("T", "case", "causal"),
     [
-        *((T, "nothing", T % 2 == 0) for T in (1, 2, 7, 63, 100)),
+        *((T, "nothing", T % 2 == 0) for T in (1, 2, 7, 63)),
         *((33, case, turn % 2 == 0) for turn, case in enumerate(SAID)),
-        *((100, case, turn % 2 == 1) for turn, case in enumerate(SAID[1:5])),
+        *((100, case, turn % 2 == 1) for turn, case in enumerate(SAID[1:4:2])),
     ],
 )
 def test_levels(T: int, case: str, causal: bool) -> None:
@@ -112,9 +112,9 @@ def test_levels(T: int, case: str, causal: bool) -> None:
 @pytest.mark.parametrize(
     ("T", "case", "window_size"),
     [
-        *((T, "nothing", 3) for T in (1, 7, 100)),
+        *((T, "nothing", 3) for T in (1, 7)),
         *((63, "nothing", window_size) for window_size in (1, 50, 1000)),
-        *((63, case, 3) for case in SAID),
+        *((63, case, 3) for case in SAID[::2]),
         *((100, case, 50) for case in SAID[1::2]),
     ],
 )
@@ -189,9 +189,7 @@ def test_what_is_not_a_number_stays_seen() -> None:
     assert out[1, [0, 1, 3]].isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("width", "value_width"), [(1, 1), (5, 3), (16, 16), (65, 1), (130, 65), (1, 65), (16, 3), (5, 65)]
-)
+@pytest.mark.parametrize(("width", "value_width"), [(1, 65), (5, 3), (16, 16), (65, 1), (130, 65)])
 def test_sizes_of_heads(width: int, value_width: int) -> None:
     torch.manual_seed(0)
     compare(full_attention, tensors(45, 2, width=width, value_width=value_width), {"causal": True})

@@ -130,19 +130,6 @@ def test_a_cache_that_is_not_trusted_is_named_where_there_is_no_compiler(
     assert str(found.why_none).endswith(", and there is no C++ compiler: mend its permissions, or install a compiler")
 
 
-def test_a_wrong_cxx_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("CXX", "nothing-of-that-name")
-    empty_cache(tmp_path, monkeypatch)
-    assert load_kernels() is None
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-        "native kernels: CXX=nothing-of-that-name is not a C++ compiler that runs here; the plain paths are taken"
-    )
-
-
 def test_off_gives_none_and_looks_for_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,13 +278,6 @@ os._exit(code)
 def test_a_child_that_was_forked_meanwhile_looks_for_itself(copying: CopyingCompiler) -> None:
     code = FORKED.format(pause=3600)
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
-
-
-def test_building_anew_says_why_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty_cache(tmp_path, monkeypatch)
-    without_compiler(tmp_path, monkeypatch)
-    with pytest.raises(UserError, match=r"the kernels cannot be built: there is no C\+\+ compiler$"):
-        build_library()
 
 
 def test_building_anew_compiles_though_they_are_there(copying: CopyingCompiler) -> None:

@@ -67,14 +67,6 @@ def test_two_processes_compile_once(copying: CopyingCompiler) -> None:
     assert copying.runs() == 1
 
 
-def test_it_is_compiled_anew_when_that_is_asked_for(copying: CopyingCompiler) -> None:
-    cache, (compiler,) = LibraryCache(cache_folder()), compilers()
-    path = cache.build(ONE, compiler)
-    assert cache.build(ONE, compiler, again=True) == path
-    assert copying.runs() == 2
-    assert cache.find(ONE, compiler) == path
-
-
 @pytest.mark.parametrize("content", [b"", b"garbage", None], ids=["empty", "garbage", "cut short"])
 def test_a_file_that_is_not_what_it_was_is_compiled_anew(content: bytes | None, copying: CopyingCompiler) -> None:
     path = find_library("auto").path
