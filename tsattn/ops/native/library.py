@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from filelock import FileLock, Timeout
 
 from tsattn.errors import UserError, one_of
@@ -129,14 +128,13 @@ def load_kernels() -> ctypes.CDLL | None:
     return _kept().library
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # a graph cannot look for files
 def why_no_kernels() -> str | None:
-    """One clause, for messages, on why `load_kernels` gives None; None where it does not.
-
-    Raises:
-        UserError: as `load_kernels` does.
-    """
+    """One clause, for messages, on why `load_kernels` gives None; None where it does not. It raises the same errors."""
     return _kept().why_none
+
+
+# as `torch.compiler.assume_constant_result` does, which imports the compiler: a graph cannot look for files
+why_no_kernels._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def set_in_use() -> str:
