@@ -226,7 +226,7 @@ class TokenRows:
             raise RuntimeError("nothing has been put here")
         return self._data[:, :, :count]
 
-    @torch._disable_dynamo  # growing storage would be compiled at every size; this imports the compiler when called
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # else growing storage is compiled at every size
     def put(self, rows: Tensor, new: NewTokens) -> None:
         """Write the rows `(B, heads, n, width)` of new tokens, and leave out padded ones.
 

@@ -16,10 +16,8 @@ from tsattn.errors import UserError
 if TYPE_CHECKING:
     from tsattn.predictors.base import Predictor
 
-__all__ = [
-    *("PREDICTORS", "PRETRAINED", "Predictor", "build_predictor", "complete_predictor", "named_predictor"),
-    *("predictor_arguments", "predictor_kinds"),
-]
+__all__ = ["PREDICTORS", "PRETRAINED", "Predictor", "build_predictor", "complete_predictor", "named_predictor"]
+__all__ += ["predictor_arguments", "predictor_kinds"]
 
 PREDICTORS = {
     "ridge": "tsattn.predictors.ridge.Ridge",
