@@ -374,7 +374,8 @@ def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None
             f"a model of class {type(model).__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and "
             "Chronos-2 can"
         )
-    model.__class__ = _adapted_class(type(model))  # type: ignore[arg-type]
+    plain: Any = type(model)
+    model.__class__ = _adapted_class(plain)
     model.token_layout = layout
 
 
