@@ -160,7 +160,7 @@ class TileSizes:
 
 
 # {kernel: (sizes, sizes where a width is above 64 components)}: the fastest on an H200, at 2,048 or 16,384 tokens, of
-# those that `benchmarks/attention.py --device cuda --parts tiles` times; `parts` are chosen by what the compiler spills.
+# those that `benchmarks/attention.py --device cuda --parts tiles` times; `parts` by what the compiler spills.
 # float32 is multiplied exactly, outside the matrix unit: smaller tiles.
 _HALF = {
     "forward": (TileSizes(64, 64, 4, 3, 128, 2), TileSizes(128, 64, 8, 2, 128, 2)),
