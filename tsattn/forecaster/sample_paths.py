@@ -14,6 +14,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -25,7 +26,6 @@ from tsattn.batch import Batch
 from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
-from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
 from tsattn.layers import OutputDistribution, distribution
 from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
@@ -33,7 +33,10 @@ from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output
-from tsattn.training import Execution
+from tsattn.training.execution import Execution
+
+if TYPE_CHECKING:
+    from tsattn.experiments import Result
 
 __all__ = ["PathSampler", "StepCopula"]
 

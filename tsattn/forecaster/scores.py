@@ -27,7 +27,7 @@ from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Output, Task
-from tsattn.training import Execution
+from tsattn.training.execution import Execution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

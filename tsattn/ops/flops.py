@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.ops.native.native_attention import FLOP_FORMULAS
 
@@ -59,6 +58,8 @@ def executed_flops(run: Callable[[], Any]) -> int:
     Returns:
         Flops, a multiply-add being 2. The kernels for CUDA are not seen.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # which imports Triton
+
     with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         run()
     return int(counter.get_total_flops())

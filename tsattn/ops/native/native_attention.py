@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from tsattn.ops.modes import as_if_alone, is_readable, is_vmapped, needs_plain_gradients, plain_gradients
 from tsattn.ops.native.chunking import chunk_sizes, key_parts
@@ -151,7 +152,9 @@ class _NativeAttention(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        return forward_operator(q, k, v, bias, [*intervals], *scoring, seed)
+        # PyTorch imports its compiler to call an operator that no mode watches
+        compute: Any = forward_operator if _get_current_dispatch_mode() else forward_operator._init_fn
+        return compute(q, k, v, bias, [*intervals], *scoring, seed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
