@@ -14,7 +14,7 @@ import pytest
 
 from tsattn import Forecaster
 from tsattn.errors import UserError
-from tsattn.forecaster.fev_tasks import fev_forecaster, forecast_fev_task
+from docs.examples.fev_tasks import fev_forecaster, forecast_fev_task
 
 fev: Any = pytest.importorskip("fev", reason="fev is not installed, so its tasks are not forecast")
 

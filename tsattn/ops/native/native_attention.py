@@ -152,8 +152,8 @@ class _NativeAttention(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        # PyTorch imports its compiler to call an operator that no mode watches
-        compute: Any = forward_operator if _get_current_dispatch_mode() else forward_operator._init_fn
+        watched = _get_current_dispatch_mode() or torch._C._len_torch_function_stack()
+        compute: Any = forward_operator if watched else forward_operator._init_fn  # an operator imports the compiler
         return compute(q, k, v, bias, [*intervals], *scoring, seed)
 
     @staticmethod
