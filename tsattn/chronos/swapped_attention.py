@@ -340,6 +340,9 @@ class _Adapted:
 
     token_layout: TokenLayout  # shared with the swapped attentions
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _unfilled, (type(self).__mro__[2],), self.__dict__  # pickle does not find a class that is made here
+
     def get_input_embeddings(self) -> Any:
         return self.shared  # type: ignore[attr-defined]  # of special tokens; peft asks for them
 
@@ -359,6 +362,11 @@ class _Adapted:
 @functools.cache
 def _adapted_class(plain: Any) -> type[Any]:
     return type(f"Adapted{plain.__name__}", (_Adapted, plain), {})
+
+
+def _unfilled(plain: Any) -> Any:
+    cls: Any = _adapted_class(plain)
+    return cls.__new__(cls)
 
 
 def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None:

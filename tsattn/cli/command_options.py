@@ -22,7 +22,8 @@ run
   f      --run DIR          folder of the new run (default: runs/DATA/MODEL/TIME)
    vtpa  --run DIR          folder of a finished run, which has all that is needed
    vtpa  --config NAME      configuration, instead of a run; needs --ckpt_path
-  fvtpa  --ckpt_path FILE   checkpoint to use instead of the best one of the run
+   vtpa  --ckpt_path FILE   checkpoint to use instead of the best one of the run
+  f      --ckpt_path FILE   resume from this checkpoint
   f      --start DIR        start from the weights of this run
   f      --resume DIR       resume this run
   f      --refit            refit on all rows at the end; predict uses that model
@@ -170,7 +171,10 @@ class Option(NamedTuple):
                 raise UserError(f"{self.name} must be a whole number, not {text}")
             return int(text)
         if self.value == "PERCENT":
-            level = yaml.safe_load(text)
+            try:
+                level = yaml.safe_load(text)
+            except yaml.YAMLError:
+                level = None
             levels = level if isinstance(level, list) else [level]
             if any(isinstance(one, bool) or not isinstance(one, int | float) for one in levels):
                 raise UserError(f'{self.name} must be a number, or a list, such as "[80, 95]", not {text}')

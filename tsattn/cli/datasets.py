@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("names", metavar="NAME", nargs="*", help=f"any of {one_of(CARDS)} (default: all)")
         elif action in OPTIONS:
             add_table_words(sub, action)
-        # left out, it leaves what was given before the action
-        sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
+        if action not in OPTIONS:  # left out, it leaves what was given before the action
+            sub.add_argument("--root", metavar="DIR", default=argparse.SUPPRESS, help=_ROOT)
     return parser
 
 

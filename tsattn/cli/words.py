@@ -35,7 +35,7 @@ Pair = tuple[str, str | None]  # a flag and its value
 _FLAGS = ("--overwrite", "--refit", "--detail", "--print_config")  # which have no value
 _ONE_PATH = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 _BACKBONE = "--model.backbone"
-_TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow")
+_TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
 # of the data, what a trained model knows already
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
@@ -99,6 +99,8 @@ class Words:
         values = [(name, value) for name, value in typed if name in self._own]
         self.options = _parsed(self._own, values)
         self.pairs = [pair for pair in typed if pair[0] not in self._own]
+        if command == "fit":
+            self._take_table()
         wants_help = any(name.endswith(".help") for name, _ in typed)
         if command == "fit" and not typed:
             raise UserError(
@@ -127,6 +129,21 @@ class Words:
                 raise UserError(f"{name} is given {len(given)} times, as {one_of(given)}; give it once")
         if self.command == "fit" and ("--resume", None) in pairs:
             raise self._not_to_resume()
+
+    def _take_table(self) -> None:
+        """Put the path of a table behind all configurations, whose data it replaces, and before options of the data."""
+        tables = [name for name, value in self.pairs if value is None and not name.startswith("-") and _is_table(name)]
+        paths = [f"--data.path {value}" for name, value in self.pairs if name == "--data.path"]
+        if len(tables) + len(paths) > 1 and tables:
+            raise UserError(f"fit reads one table, and is given {one_of([*tables, *paths])}; give one")
+        if not tables:
+            return
+        others = [pair for pair in self.pairs if pair[0] not in tables]
+        last = max((at for at, (name, _) in enumerate(others, 1) if name in ("-c", "--config")), default=0)
+        moved = [pair for pair in others[:last] if pair[0].startswith("--data.")]
+        first = [pair for pair in others[:last] if pair not in moved]
+        table: list[Pair] = [("--data", _class_of(tables[0])), ("--data.path", tables[0])]
+        self.pairs = [*first, *table, *moved, *others[last:]]
 
     def _with_place(self, pair: Pair) -> Pair:
         """Find a configuration by its name."""
@@ -177,6 +194,9 @@ class Words:
         names = [f"--trainer.{name}" for name in LIMITS]
         self.limits = {name.removeprefix("--trainer."): value for name, value in self.pairs if name in names}
         others = {name for name in self._own if getattr(self.options, name[2:]) not in (None, False)}
+        for name, value in self.limits.items():
+            if value is None:
+                raise UserError(f"--trainer.{name} needs a value")
         if any(name not in names for name, _ in self.pairs) or not others <= {"--resume", "--refit", "--detail"}:
             raise self._not_to_resume()
         run = RunFolder(self.options.resume)
@@ -228,8 +248,6 @@ class Words:
         for name, value in pairs:
             if name == "--print_config":
                 prints = True
-            elif not name.startswith("-") and self.command == "fit" and _is_table(name):
-                words += ["--data", _class_of(name), "--data.path", name]
             else:
                 words += [name] if value is None else [name, value]
         parts = parsed_words(words, f"tsattn {self.command}", ("--attention", *self._own))
@@ -286,7 +304,7 @@ def _parsed(own: dict[str, Option], pairs: list[Pair]) -> Namespace:
 
 
 def _is_table(word: str) -> bool:
-    return word.endswith(_TABLES) or Path(word).is_dir()
+    return word.lower().endswith(_TABLES) or Path(word).is_dir()
 
 
 def _class_of(path: str) -> str:
@@ -307,7 +325,8 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
     found: dict[str, Any] = {}
     left, named = [], set()
     for name, value in pairs:
-        path = name.replace("--attention", f"{_BACKBONE}.attention").removeprefix("--")
+        is_attention = f"{name}.".startswith("--attention.")
+        path = (f"{_BACKBONE}.{name.removeprefix('--')}" if is_attention else name).removeprefix("--")
         if not f"{path}.".startswith(f"{_BACKBONE}.".removeprefix("--")):
             left.append((name, value))
             continue

@@ -78,7 +78,7 @@ class DataOptions(WindowOptions, TextFormat, TableOptions):
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
             empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
-            given.
+            given; for `Forecaster` see its `val_rows`.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
         val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
             trains on all rows.

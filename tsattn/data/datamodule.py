@@ -57,7 +57,7 @@ class Source(ABC):
         return FrameSource(path)
 
 
-@dataclass
+@dataclass(eq=False)
 class FrameSource(Source):
     """A frame or file of one's own, or a folder that a table was converted to.
 

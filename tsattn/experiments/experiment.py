@@ -97,7 +97,7 @@ class Experiment:
             UserError: for a value that is not valid.
         """
         whole = plain(parts)
-        seed = whole["seed_everything"]
+        seed = False if whole["seed_everything"] is None else whole["seed_everything"]
         if not isinstance(seed, bool) and not 0 <= seed < 2**32:  # what numpy takes
             raise UserError(f"--seed_everything must be from 0 to {2**32 - 1}, or true or false, not {seed}")
         whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])

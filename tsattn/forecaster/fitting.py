@@ -164,7 +164,8 @@ def _hooks(
         callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k)]
     elif training.save_top_k != 1:
         if folder is None:
-            raise UserError("save_top_k needs a folder for the checkpoints: give checkpoints=, or fit(..., folder=)")
+            folders = "training={'checkpoints': ...}, or fit(..., folder=)"
+            raise UserError(f"save_top_k needs a folder for the checkpoints: give {folders}")
         kept = BestCheckpoint(folder / "checkpoints", metric, training.save_top_k, keeps_last=False)
         callbacks = [*callbacks, kept]
     return Hooks(callbacks=callbacks, loggers=loggers, bar=bar, checkpoint=start.checkpoint, start=start.warm)

@@ -33,7 +33,7 @@ from tsattn.evaluation.error_table import check_by
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.forecast_files import check_output, write_content
 from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, last_window, plain_forecast, scenarios_of
-from tsattn.forecaster.options import ForecasterOptions, TrainingOptions
+from tsattn.forecaster.options import ForecasterOptions, TrainingOptions, where_it_went
 from tsattn.forecaster.sample_paths import PathSampler, StepCopula
 from tsattn.forecaster.scores import UnseenWindows, residual_figure, score_panel
 from tsattn.predictors import Predictor
@@ -111,7 +111,7 @@ class Forecaster:
             validation, and no rows are for testing. 0 alone trains on all rows.
         test_rows: last rows of each series, for testing; they are never trained on.
         data: all other options of `tsattn.data.DataOptions`, or a dictionary of them: splits by share or date, weights,
-            text of files, batch sizes. ``eval_batch_size`` is 256 by default.
+            text of files, batch sizes. ``eval_batch_size`` is 256 by default in a dictionary; an object keeps its own.
 
     Args: Training
         max_steps: optimizer steps. By default about 20 epochs, between 400 and 1000 steps, with early stopping.
@@ -198,7 +198,7 @@ class Forecaster:
     def set_params(self, **arguments: Any) -> Forecaster:
         """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
         for name in arguments.keys() - self._given.keys():
-            hint, valid = did_you_mean(name, self._given), one_of(self._given)
+            hint, valid = where_it_went(name) or did_you_mean(name, self._given), one_of(self._given)
             raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
         self.__dict__ = vars(type(self)(**{**self._given, **arguments}))
         return self

@@ -29,7 +29,7 @@ from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, list
 if TYPE_CHECKING:  # what forecasts without a fit needs no Lightning
     from tsattn.experiments import Experiment
 
-__all__ = ["MODEL", "ForecasterOptions", "TrainingOptions", "nested"]
+__all__ = ["MODEL", "ForecasterOptions", "TrainingOptions", "nested", "where_it_went"]
 
 AUTO = "auto"
 MODEL = (
@@ -264,9 +264,12 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if part is not None and not isinstance(part, cls | Mapping):
         raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
     known, named = _defaults(cls), _named(cls, part)
+    if isinstance(part, cls):  # an object has its own defaults, which give way to arguments alone
+        literal = {key: getattr(part, key) for key in known}
+        named |= {key: value for key, value in literal.items() if _plain(given.get(key)) in (None, _plain(known[key]))}
     for key in named:
         if key not in known:
-            hint = did_you_mean(key, known)
+            hint = " (it is an argument of its own)" if key in given else did_you_mean(key, known)
             raise UserError(f"{name} has no option {shown(repr(key))}{hint}; valid are {one_of(known)}")
         if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
             raise UserError(f"{key} is given twice: as an argument and in {name}")
@@ -274,6 +277,11 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     options |= {key: value for key, value in given.items() if key in known} | named
     values = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
     return {key: str(value) if isinstance(value, date) else value for key, value in values.items()}
+
+
+def where_it_went(name: str) -> str:
+    """Return a hint that an argument is an option of a group, or nothing."""
+    return next((f" (give {key}={{{name!r}: ...}})" for key, cls in _GROUPS.items() if name in _defaults(cls)), "")
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:

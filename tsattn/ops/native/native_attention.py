@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from tsattn.ops.modes import as_if_alone, is_readable, is_vmapped, needs_plain_gradients, plain_gradients
 from tsattn.ops.native.chunking import chunk_sizes, key_parts
@@ -152,7 +151,7 @@ class _NativeAttention(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        watched = _get_current_dispatch_mode() or torch._C._len_torch_function_stack()
+        watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
         compute: Any = forward_operator if watched else forward_operator._init_fn  # an operator imports the compiler
         return compute(q, k, v, bias, [*intervals], *scoring, seed)
 
