@@ -148,7 +148,8 @@ class PathSampler:
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         share = (places - known[number - 1]) / (known[number] - known[number - 1])
-        return low + share * (high - low)
+        values: Tensor = low + share * (high - low)
+        return values
 
     def _scores(self, batch: Batch, goal: Tensor, uniform: Tensor) -> Tensor:
         """Return normal scores `(B, T, C)` of targets in their forecasts; `uniform` chooses among equal levels."""
