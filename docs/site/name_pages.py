@@ -25,7 +25,6 @@ _MODULES = {
     "tsattn.batch": ["Batch"],
     "tsattn.data.continued": [],
     "tsattn.errors": ["UserError"],
-    "tsattn.forecaster.fev_tasks": [],
     "tsattn.leaderboard.analysis": ["Analysis", "Answer", "Pair"],
     "tsattn.leaderboard.compare": ["Comparison", "compare"],
     "tsattn.leaderboard.figure": ["Mark", "forest"],

@@ -9,7 +9,8 @@ Where things are, in the order of the way:
 - from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
   future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
 - from a panel to a batch: `splits.py`, `scaling.py`, `windows.py`, `batch_order.py`;
-- around that, the one `LightningDataModule` of `datamodule.py`, and thin ones over it that name a source and a rule:
+- around that, `data_options.py`, what you may say of data of your own, without Lightning; the `LightningDataModule` of
+  `datamodule.py`, and thin ones over it that name a source and a rule:
   `own_data.py` (your frame, file, panel or table larger than memory), `public/` (the public data sets, with their cards
   and files), `pretraining.py` (series that are generated and mixed).
 
@@ -25,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
-    from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source, WindowOptions
+    from tsattn.data.data_options import DataOptions, WindowOptions
+    from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source
     from tsattn.data.frequency import future_index, season_length
-    from tsattn.data.own_data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PanelDataModule
+    from tsattn.data.own_data import CSVDataModule, FrameDataModule, MappedDataModule, PanelDataModule
     from tsattn.data.panel import Panel
     from tsattn.data.pretraining import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
@@ -48,9 +50,10 @@ DATA_MODULES = {
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
-    "datamodule": ("ForecastDataModule", "FrameSource", "Source", "WindowOptions"),
+    "data_options": ("DataOptions", "WindowOptions"),
+    "datamodule": ("ForecastDataModule", "FrameSource", "Source"),
     "frequency": ("future_index", "season_length"),
-    "own_data": ("DataOptions", "FrameDataModule", "PanelDataModule"),
+    "own_data": ("FrameDataModule", "PanelDataModule"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),
     "reader": ("TableReader", "panel_from_frame"),

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,24 +18,20 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.checks import whole_number
 from tsattn.data.batch_order import HOST, WindowLoaders, spread
-from tsattn.data.category_columns import aligned_categories
-from tsattn.data.frequency import season_length
-from tsattn.data.matching import match_task, warn_of_unknown_zone, with_training_categories
+from tsattn.data.data_options import WindowOptions
+from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
 from tsattn.data.splits import PART_WORDS, ByCount, Recut, Split, SplitRule, all_origins
-from tsattn.data.stamps import kept_zone
-from tsattn.data.table_options import check_choices
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler, check_transform
+from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = ["ForecastDataModule", "FrameSource", "Source", "WindowOptions"]
+__all__ = ["ForecastDataModule", "FrameSource", "Source"]
 
 logger = logging.getLogger("tsattn")
 
@@ -88,52 +84,6 @@ class FrameSource(Source):
     @override
     def at(self, path: Path) -> FrameSource:
         return FrameSource(path, self.reader.unweighted(), self.future)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowOptions:
-    """Windows, batches and scales of a data set.
-
-    Attributes:
-        context_length: past steps that a model sees, L.
-        prediction_length: steps that it forecasts, T.
-        batch_size: windows in a training batch.
-        eval_batch_size: windows in a validation or test batch.
-        num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
-        resident_gb: on a CUDA device scaled series of at most so many GB lie in its memory, and windows are cut there;
-            larger ones are cut on the host and sent in the background. With `num_workers` they always are.
-        scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
-            that small ones count as much as large ones.
-        val_windows: validation windows that are scored at each validation of a training: ``all``, a number of them, or
-            ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
-            since the last one. Fewer than all are spread over all series and their time, the same ones each time.
-            Outside of a training, and for testing, all windows are scored.
-        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` or
-            ``box_cox``, whose lambda the training rows decide, or ``{kind: box_cox, lambda: 0.5}``; None for none.
-            Forecasts come back exactly, quantile by quantile, and scores stay those of the values themselves.
-
-    Raises:
-        UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
-    """
-
-    context_length: int = 336
-    prediction_length: int = 96
-    batch_size: int = 32
-    eval_batch_size: int = 128
-    num_workers: int = 0
-    resident_gb: float = 8.0
-    scaling: str = "global"
-    val_windows: int | Literal["auto", "all"] = "auto"
-    transform: str | dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-            whole_number(size, getattr(self, size))
-        whole_number("num_workers", self.num_workers, least=0)
-        if not self.resident_gb >= 0:
-            raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
-        check_choices(self.scaling, self.val_windows)
-        object.__setattr__(self, "transform", check_transform(self.transform))
 
 
 class ForecastDataModule(LightningDataModule):
@@ -216,7 +166,10 @@ class ForecastDataModule(LightningDataModule):
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
-            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling, self.transform)
+            self.task, self.scaler = (
+                new_task(panel, self.name, self.context_length, self.prediction_length),
+                fit_scaler(panel, splits, self.scaling, self.transform),
+            )
         else:
             for size in ("context_length", "prediction_length"):
                 mine, trained = getattr(self, size), getattr(self.task, size)
@@ -382,23 +335,6 @@ class ForecastDataModule(LightningDataModule):
     def _process(self) -> tuple[int, int]:
         """The number of this process, and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-
-    def _new_task(self, panel: Panel) -> Task:
-        covariates = (*panel.past_names, *panel.future_names)
-        return Task(
-            data=self.name,
-            context_length=self.context_length,
-            prediction_length=self.prediction_length,
-            channels=panel.channels,
-            frequency=panel.frequency,
-            season_length=season_length(panel.frequency),
-            past_covariates=panel.past_names,
-            future_covariates=panel.future_names,
-            static=panel.static_names,
-            categories=panel.static_categories,
-            covariate_categories=aligned_categories(covariates, panel.covariate_categories),
-            time_zone=kept_zone(panel.time),
-        )
 
     def _check_windows(self, splits: list[Split]) -> None:
         """Refuse lengths for which a part has no window, before anything is computed; log which series are short."""

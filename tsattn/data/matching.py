@@ -11,21 +11,40 @@ from dataclasses import replace
 
 import numpy as np
 
-from tsattn.data.category_columns import MOST, UNSEEN, Categories, in_categories, recoded
-from tsattn.data.frequency import Times
+from tsattn.data.category_columns import MOST, UNSEEN, Categories, aligned_categories, in_categories, recoded
+from tsattn.data.frequency import Times, season_length
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
-from tsattn.data.stamps import in_zone_of, no_times_of, time_zone
+from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_zone
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
 __all__ = [
-    *("in_static_categories", "in_zone_of_model", "match_task", "warn_of_unknown_zone", "with_categories"),
+    *("in_static_categories", "in_zone_of_model", "match_task", "new_task", "warn_of_unknown_zone", "with_categories"),
     "with_training_categories",
 ]
 
 logger = logging.getLogger("tsattn")
+
+
+def new_task(panel: Panel, name: str, context_length: int, prediction_length: int) -> Task:
+    """Return the task of forecasting the series of a panel, which has this name."""
+    covariates = (*panel.past_names, *panel.future_names)
+    return Task(
+        data=name,
+        context_length=context_length,
+        prediction_length=prediction_length,
+        channels=panel.channels,
+        frequency=panel.frequency,
+        season_length=season_length(panel.frequency),
+        past_covariates=panel.past_names,
+        future_covariates=panel.future_names,
+        static=panel.static_names,
+        categories=panel.static_categories,
+        covariate_categories=aligned_categories(covariates, panel.covariate_categories),
+        time_zone=kept_zone(panel.time),
+    )
 
 
 def match_task(panel: Panel, task: Task, source: str) -> Panel:

@@ -2,79 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from typing_extensions import override
 
 from tsattn.data.continued import with_future
-from tsattn.data.datamodule import ForecastDataModule, FrameSource, WindowOptions
+from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
+from tsattn.data.datamodule import ForecastDataModule, FrameSource
 from tsattn.data.mapped import is_panel_folder
 from tsattn.data.panel import Panel
-from tsattn.data.reader import TableReader
-from tsattn.data.scaling import fit_scaler
-from tsattn.data.splits import ByCount, LastTenth, Split, SplitRule, asked_rule
-from tsattn.data.table_options import TableOptions, TextFormat
+from tsattn.data.splits import ByCount, LastTenth
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler
 from tsattn.task import Task
 
-__all__ = ["CSVDataModule", "DataOptions", "FrameDataModule", "MappedDataModule", "PanelDataModule"]
-
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-
-
-@dataclass(frozen=True)
-class DataOptions(WindowOptions, TextFormat, TableOptions):
-    """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
-
-    What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
-
-    Attributes:
-        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
-            empty.
-        train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
-            given; for `Forecaster` see its `val_rows`.
-        val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
-            trains on all rows.
-        test_rows: rows of each series for testing, the last ones.
-        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
-        test_from: the first time stamp for testing.
-        weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
-            leaves them out, as if they were missing; they still count in contexts, scales and every score.
-        series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
-        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
-            whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
-        scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
-            large ones; ``global``, all by one a channel.
-
-    Raises:
-        UserError: for two ways to split, or half of one, and what text cannot be written in.
-    """
-
-    id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
-    target: str | list[str] | None = None
-    frequency: Any = None
-    text: TextFormat = field(default=TextFormat(), init=False, repr=False)  # its fields are options
-    strict: bool = False
-    train_fraction: float | None = None
-    val_fraction: float | None = None
-    val_rows: int | None = None
-    test_rows: int | None = None
-    val_from: str | None = None
-    test_from: str | None = None
-    series_weights: dict[str, float] | None = None
-    row_weights: list[list[Any]] | None = None
-    scaling: str = "series"
-    reader: TableReader = field(init=False, repr=False)
-    rule: SplitRule = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        WindowOptions.__post_init__(self)
-        object.__setattr__(self, "reader", TableReader.of(vars(self), strict=self.strict))
-        object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in _SPLIT}))
+__all__ = ["CSVDataModule", "FrameDataModule", "MappedDataModule", "PanelDataModule"]
 
 
 class FrameDataModule(ForecastDataModule):
@@ -180,7 +123,7 @@ class PanelDataModule(FrameDataModule):
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
         self.source = _Given(None, self.source.reader)
-        if all(options.get(name) is None for name in _SPLIT):
+        if all(options.get(name) is None for name in SPLIT):
             self.rule = LastTenth(self.context_length, self.prediction_length)
 
     def give(self, panel: Panel) -> None:
@@ -189,13 +132,6 @@ class PanelDataModule(FrameDataModule):
         if isinstance(self.rule, LastTenth):
             parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
             self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
-
-    def describe(self) -> tuple[Task, Scaler]:
-        """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
-        panel = self.panel
-        assert panel is not None
-        whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
-        return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
 
 
 class _Given(FrameSource):

@@ -11,19 +11,19 @@ from typing import Any
 from tsattn.backbones.task_network import load_checkpoint, read_content
 from tsattn.checks import folder_path, positive_number, whole_number
 from tsattn.data import Panel, PanelDataModule
+from tsattn.data.data_options import SPLIT
 from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.experiments.calibrating import CalibratedRun
 from tsattn.experiments.warm_start import WarmStart
-from tsattn.forecaster.options import SPLIT, ForecasterOptions
-from tsattn.predictors import build_predictor
+from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
 
-__all__ = ["CONTEXTS", "Start", "built_for", "fine_tuning", "fitted_aside", "run_on"]
+__all__ = ["CONTEXTS", "Start", "fine_tuning", "fitted_aside", "run_on"]
 
 CONTEXTS = (24, 48, 96, 192, 336, 512)
 """Context lengths that are tried. A ridge takes seconds; a network that starts from it gains where the ridge does."""
@@ -97,15 +97,7 @@ def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool =
     aside = replace(options, data=replace(options.data, **no_split), training=training)
     if options.predictor.needs_fit or calibrates:
         return run_on(aside, panel, copies=True).fitted
-    return built_for(aside.experiment, panel)
-
-
-def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
-    """Return a predictor that needs no fit for these series, which may be short."""
-    task, scaler = _data(experiment, panel).describe()
-    predictor = build_predictor(experiment.model["backbone"])
-    predictor.build(task, experiment.output)
-    return FittedPredictor(predictor.eval(), scaler)
+    return aside.built_for(panel)
 
 
 def fine_tuning(options: ForecasterOptions, max_steps: int | None, learning_rate: float | None) -> ForecasterOptions:
