@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
+from tsattn.experiments.dotted import with_values
 from tsattn.experiments.experiment import Experiment
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors import Predictor, build_predictor
@@ -22,16 +24,22 @@ __all__ = ["earlier_fits", "member_experiments"]
 _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training")
 
 
-def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
-    """The experiments that fit the members of an ensemble alone, bit for bit as in it, by their names.
+def member_experiments(
+    experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
+) -> dict[str, Experiment]:
+    """Return the experiments that fit the members of an ensemble alone, bit for bit as in it, by their names.
 
     There is none of what is not trained, which costs little, none where no seed is given, and none of a single
     predictor.
+
+    Args:
+        experiment: of the ensemble.
+        parse: completes a description.
     """
     ensemble = build_predictor(experiment.model["backbone"])
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
         return {}
-    found = {}
+    found: dict[str, Experiment] = {}
     for number, member in enumerate(ensemble.described):
         if not member.is_trained:
             continue
@@ -40,14 +48,14 @@ def member_experiments(experiment: Experiment) -> dict[str, Experiment]:
         if experiment.model["calibrate"] is True:  # which changes no weight
             values["model.calibrate"] = False
         if "context_length" in options:
-            values["data.context_length"] = options.pop("context_length")
+            values["data.init_args.context_length"] = options.pop("context_length")
         if "max_steps" in options:
             values |= {"trainer.max_epochs": None, "trainer.max_time": None}
             values["trainer.max_steps"] = options.pop("max_steps")
         values |= {f"model.{name}": value for name, value in options.items()}
-        for seed in range(ensemble.seeds):
-            alone = experiment.with_values({**values, "seed_everything": experiment.seed + seed})
-            found[member_name(number, seed)] = alone
+        seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
+        alone = parse(with_values(experiment.to_dict(), {**values, "seed_everything": seeds[-1]}))  # the largest
+        found |= {member_name(number, place): replace(alone, seed=seed) for place, seed in enumerate(seeds)}
     return found
 
 
