@@ -262,9 +262,7 @@ def test_a_wrong_cell_of_a_packed_file_is_named_by_its_line(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"t\.csv\.gz, line 7: two in column x is not a number"):
         Forecaster("persistence", data={"comment": "#", "skip_rows": 1}).predict(tmp_path / "t.csv.gz")
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode())[:-9])
-    with pytest.raises(
-        UserError, match=r"gz cannot be read as a regular CSV table: Compressed file ended before"
-    ):
+    with pytest.raises(UserError, match=r"gz cannot be read as a regular CSV table: Compressed file ended before"):
         Forecaster("persistence", data={"comment": "#", "skip_rows": 1}).predict(tmp_path / "t.csv.gz")
 
 

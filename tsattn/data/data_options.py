@@ -123,4 +123,5 @@ class DataOptions(WindowOptions, TextFormat, TableOptions):
         """Return the task of a panel, which may be short, and the scale of all its rows, for what is not trained."""
         whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
         task = new_task(panel, name, self.context_length, self.prediction_length)
-        return task, fit_scaler(panel, whole, self.scaling, self.transform)
+        transform: Any = self.transform  # a mapping, once it was checked
+        return task, fit_scaler(panel, whole, self.scaling, transform)
