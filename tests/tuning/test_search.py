@@ -12,8 +12,7 @@ from optuna.distributions import FloatDistribution
 
 from tests.tuning.cases import SEARCH
 from tsattn.errors import UserError
-from tsattn.experiments.configs import find_config
-from tsattn.experiments.dotted import complete, get_at, paths, with_values
+from tsattn.experiments.configs import complete, find_config, get_at, paths, with_values
 from tsattn.tuning import Search, read_search
 
 CONFIG: dict[str, Any] = {

@@ -13,8 +13,7 @@ from tsattn.checks import folder_path, positive_number, whole_number
 from tsattn.data import Panel, PanelDataModule
 from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment, Hooks, Result, run
-from tsattn.experiments.calibrating import CalibratedRun
-from tsattn.experiments.warm_start import WarmStart
+from tsattn.experiments.running import CalibratedRun, WarmStart
 from tsattn.forecaster.options import SPLIT, ForecasterOptions
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor

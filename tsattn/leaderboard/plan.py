@@ -10,10 +10,9 @@ from typing import Any
 from tsattn.attention import complete_attention
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import BACKBONE, get_at, paths, with_values
-from tsattn.experiments.experiment import fingerprint
-from tsattn.experiments.members import member_experiments
-from tsattn.experiments.schema import user_errors
+from tsattn.experiments.configs import BACKBONE, get_at, paths, with_values
+from tsattn.experiments.experiment import fingerprint, user_errors
+from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
 from tsattn.predictors.ensemble import TRAINING_OPTIONS, member_name
