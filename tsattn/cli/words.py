@@ -91,18 +91,11 @@ def parse_command(command: str, words: list[str]) -> tuple[Experiment, Namespace
 class Words:
     """Words after a command, taken apart; nothing heavy is imported before `experiment`.
 
-    Args:
-        command: its name.
-        words: after it.
-
     Attributes:
         typed: the whole command.
         options: those of the command.
         pairs: those of the experiment, with their values.
         limits: of the Trainer, that a resumed run is given.
-
-    Raises:
-        UserError: if a configuration or run folder is not there, or a flag would do nothing.
     """
 
     def __init__(self, command: str, words: list[str]) -> None:
@@ -195,11 +188,7 @@ class Words:
         self.pairs = [("--config", str(run.config)), *self.pairs]
 
     def check_trained(self, predictor: str) -> None:
-        """Refuse options of a training that were typed for a predictor that is not trained; those of a file may stay.
-
-        Raises:
-            UserError: naming the option, and those that do something.
-        """
+        """Refuse typed options of a training for a predictor that is not trained; those of a file may stay."""
         trainer = (*_TRAINER, *_REFUSED, "fast_dev_run")
         for name, _ in self.pairs:
             root, option = _parts(name)
@@ -208,12 +197,7 @@ class Words:
                 raise UserError(f"{name} would do nothing: {predictor} is not trained; valid are {one_of(valid)}")
 
     def experiment(self) -> Experiment:
-        """Parse the experiment.
-
-        Raises:
-            UserError: for a word that is not valid; the message lists what is.
-            SystemExit: if the words ask to print the configuration.
-        """
+        """Parse the experiment; a SystemExit ends the command where the words ask to print the configuration."""
         from tsattn.experiments.configs import with_values
         from tsattn.experiments.experiment import Experiment, parsed_words, plain
 
@@ -284,9 +268,6 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
     """Take what is said of backbone and attention, by dotted paths, from the other flags.
 
     Arguments may stand before the kind that they are of; naming a kind once more starts afresh.
-
-    Raises:
-        UserError: for a flag without a value, or one that reaches into a value.
     """
     found: dict[str, Any] = {}
     left, named = [], set()

@@ -139,14 +139,11 @@ def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
 
 
 def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a configuration with other values at some paths.
+    """Copy a configuration with other values at some paths, whose way must not lead through a value without parts.
 
     Another ``kind`` starts its description afresh, as on the command line, so that no argument of the old kind stays;
     the kind that is there already changes nothing. Short paths come first, and kinds before their arguments, whatever
     the order of `values`.
-
-    Raises:
-        UserError: if a path leads through a value that has no parts.
     """
     changed = copy.deepcopy(dict(config))
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
@@ -192,13 +189,9 @@ def _place(at: Any, name: str, path: str) -> Any:
 
 
 def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str] = (), prog: str = "tsattn") -> str:
-    """The parser's message as one sentence that names the argument and says what is valid.
+    """A parser's message as one sentence that names the argument and says what is valid, of its options.
 
-    Args:
-        message: of the parser.
-        options: of the parser, ``--data.root`` and so on.
-        data_sets: the names of the DataModules that ``--data`` takes.
-        prog: the command as it is typed, ``tsattn fit``.
+    The data sets are the names of the DataModules that ``--data`` takes, `prog` is the command as it is typed.
     """
     hidden = ("--help", "--print_config", "--print_shtab")
     # with a plus at its end an option adds to a list

@@ -357,13 +357,7 @@ def parsed(content: Mapping[str, Any]) -> Namespace:
 
 
 def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespace:
-    """Parse the options of an experiment on a command line.
-
-    Args:
-        words: those options.
-        prog: the command, for messages.
-        more: its other options, for messages.
-    """
+    """Parse the options of an experiment on a command line; messages name its command and its other options."""
     parser = experiment_parser()
     with _LOCK, user_errors():
         parser.prog, parser.more = prog, more

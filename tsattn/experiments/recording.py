@@ -72,23 +72,14 @@ class Result:
 
 @dataclass
 class Recording:
-    """A run that writes into a folder.
+    """A run that writes into a folder."""
 
-    Attributes:
-        folder: of the run; a new one may get another name once it is made.
-        experiment: what is run.
-        command: that asked for it.
-        say: takes lines about the folder.
-        goes_on: whether the folder is that of a resumed run.
-        notes: that a new folder gets, for those who resume the run.
-    """
-
-    folder: RunFolder
+    folder: RunFolder  # a new one may get another name once it is made
     experiment: Experiment
     command: list[str]
     say: Callable[[str], None]
-    goes_on: bool
-    notes: dict[str, Any]
+    goes_on: bool  # whether the folder is that of a resumed run
+    notes: dict[str, Any]  # that a new folder gets, for those who resume the run
     _is_open: bool = field(default=False, init=False)
 
     def check_data(self, data: ForecastDataModule) -> None:
@@ -105,13 +96,7 @@ class Recording:
     def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
         """Open the folder for the training of a member, or of the whole (empty), and return its part.
 
-        Args:
-            member: of an ensemble.
-            device: what is computed on.
-            steps: of the whole training; None where they are not known.
-
-        Raises:
-            UserError: if it cannot be made or written, or a resumed run is beyond its end already.
+        Steps are those of the whole training, None where they are not known.
         """
         last = self.folder.of_member(member).last
         step = int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
@@ -161,12 +146,7 @@ class Recording:
     def held(self, can_resume: bool) -> Iterator[None]:
         """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it.
 
-        Args:
-            can_resume: whether the data are in files, so that the command line finds them again.
-
-        Raises:
-            UserError: if the folder was removed meanwhile.
-            KeyboardInterrupt: if it is interrupted once there is a folder, saying how to resume.
+        An interruption says how to resume: the command line can where the data are in files.
         """
         try:
             yield

@@ -133,11 +133,7 @@ class RunFolder:
     # from its beginning to its end
 
     def create(self) -> RunFolder:
-        """Make the folder, for this process alone, and return the one that was made.
-
-        Raises:
-            UserError: if it exists already, or cannot be made.
-        """
+        """Make the folder, for this process alone, and return the one that was made, which must be a new one."""
         run = self
         for number in itertools.count(2):
             try:
@@ -165,11 +161,7 @@ class RunFolder:
         self.path.mkdir()  # whoever makes it has it
 
     def hold(self) -> None:
-        """Keep other processes from training here, until `release` or the end of this process, however it ends.
-
-        Raises:
-            UserError: if another one does.
-        """
+        """Keep other processes from training here, until `release` or the end of this process, however it ends."""
         lock = FileLock(self.path / ".lock")
         try:
             lock.acquire(timeout=0)

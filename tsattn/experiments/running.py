@@ -214,30 +214,16 @@ def resume(
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A run before anything is read or computed.
+    """A run before anything is read or computed."""
 
-    Attributes:
-        experiment: in the precision that is trained in.
-        options: of the Trainer.
-        for_refit: the options, with callbacks that were not used yet.
-        data: not set up yet, unless the caller has done so.
-        predictor: not built yet.
-        seed: drawn where none is named, so that members of an ensemble differ in theirs.
-        recording: the files; None writes none.
-        hooks: with the checkpoint that is resumed.
-        goes_on: whether a run is resumed.
-        test: whether to read the test part.
-        refit: whether to refit on all rows.
-    """
-
-    experiment: Experiment
+    experiment: Experiment  # in the precision that is trained in
     options: TrainerOptions
-    for_refit: TrainerOptions
-    data: ForecastDataModule
-    predictor: Predictor
-    seed: int
+    for_refit: TrainerOptions  # with callbacks that were not used yet
+    data: ForecastDataModule  # not set up, unless the caller has done so
+    predictor: Predictor  # not built
+    seed: int  # drawn where none is named, so that members of an ensemble differ in theirs
     recording: Recording | None
-    hooks: Hooks
+    hooks: Hooks  # with the checkpoint that is resumed
     goes_on: bool
     test: bool
     refit: bool
