@@ -147,7 +147,7 @@ def _info(card: Card, root: Path) -> str:
 
 
 def _wrapped(start: str, text: str) -> str:
-    whole = {"break_long_words": False, "break_on_hyphens": False}
+    whole: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
     return textwrap.fill(text, 100, initial_indent=start, subsequent_indent=" " * len(start), **whole)
 
 

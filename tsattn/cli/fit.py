@@ -48,7 +48,8 @@ def _result(words: Words) -> Result:
     predictor = build_predictor(experiment.model["backbone"])
     if not predictor.is_trained:
         words.check_trained(predictor.name)
-    checkpoint, start = None if options.ckpt_path is None else Path(options.ckpt_path), None
+    checkpoint = None if options.ckpt_path is None else Path(options.ckpt_path)
+    start: WarmStart | None = None
     if options.start is not None:
         for name in ("refit", "ckpt_path"):
             if getattr(options, name):

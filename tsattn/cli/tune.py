@@ -54,7 +54,7 @@ def run(words: list[str]) -> int:
     file = find_config(options.search, "search space", _SEARCHES)
     configs = [value for name, value in as_pairs(rest) if name in ("-c", "--config") and value is not None]
     # the same for the same command, which resumes its study
-    folder = Path(options.study or Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, file])))
+    folder = Path(options.study or Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(file)])))
     shown = [without_password(word) for word in words]
     hint = ""
     if shown != words:

@@ -232,7 +232,9 @@ class _Prepared:
 def _run(run: _Prepared) -> Result:
     """Fit, evaluate, record."""
     can_resume = not isinstance(run.data, PanelDataModule)
-    held = run.recording.held(can_resume) if run.recording is not None else contextlib.nullcontext()
+    held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if run.recording is not None:
+        held = run.recording.held(can_resume)
     with user_errors(), held:
         result, training, parts = _fit(run)
         if not is_first_process() or run.options.arguments["fast_dev_run"]:
