@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tsattn import Forecaster, diagnose
-from tsattn.cli.table_words import OPTIONS
+from tsattn.cli.datasets import OPTIONS
 from tsattn.data import DataOptions, TableReader
 from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.errors import UserError

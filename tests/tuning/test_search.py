@@ -16,8 +16,7 @@ from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.configs import config_names, find_config
-from tsattn.experiments.dotted import complete, get_at, paths, with_values
+from tsattn.experiments.configs import complete, config_names, find_config, get_at, paths, with_values
 from tsattn.tuning import HeldData, Search, check_search, comparable, read_search
 
 CONFIG: dict[str, Any] = {

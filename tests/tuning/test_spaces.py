@@ -16,7 +16,7 @@ from tsattn.cli import main
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import with_values
+from tsattn.experiments.configs import with_values
 
 NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
 

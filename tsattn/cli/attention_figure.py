@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
 
 from tsattn.batch import Batch
-from tsattn.cli.output import say
-from tsattn.cli.words import Words, numbers, session
+from tsattn.cli.words import Words, say, session
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, is_whole_number, number_of
 from tsattn.experiments import RunFolder
@@ -33,7 +33,7 @@ def run(words: Words) -> int:
         default = RunFolder(options.run).path / "attention.png" if options.run else "attention.png"
         output = Path(options.output or default)
         check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=words.input_files(experiment))
-        chosen = {name: numbers(f"--{name}", getattr(options, name)) for name in ("layer", "head", "level")}
+        chosen = {name: _numbers(name, getattr(options, name)) for name in ("layer", "head", "level")}
         if options.part not in _STAGES:
             raise UserError(f"--part must be test or val, not {options.part}")
         if options.window is not None and (options.input or options.series):
@@ -76,3 +76,12 @@ def _attention_frame(layers: list[AttentionLayer]) -> pd.DataFrame:
     frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
     mixed = [name for name in ("query", "key") if frame[name].dtype == object]
     return frame.astype(dict.fromkeys(mixed, str))
+
+
+def _numbers(name: str, given: str | None) -> str | list[int] | None:
+    """A word such as ``all`` as it is, and ``0,2`` as numbers."""
+    if given is None or given.isalpha():
+        return given
+    if not re.fullmatch(r"\d+(,\d+)*", given.replace(" ", "").strip("[]")):
+        raise UserError(f"--{name} must be all, or numbers as 0,2, not {given}")
+    return [int(number) for number in given.strip("[]").split(",")]

@@ -14,8 +14,7 @@ from tsattn.data import Panel, PanelDataModule
 from tsattn.data.data_options import SPLIT
 from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment, Hooks, Result, run
-from tsattn.experiments.calibrating import CalibratedRun
-from tsattn.experiments.warm_start import WarmStart
+from tsattn.experiments.running import CalibratedRun, WarmStart
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import least, validation_errors

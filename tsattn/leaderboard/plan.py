@@ -11,10 +11,9 @@ from tsattn.attention import complete_attention
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import BACKBONE, get_at, paths, with_values
-from tsattn.experiments.experiment import fingerprint
-from tsattn.experiments.members import member_experiments
-from tsattn.experiments.schema import user_errors
+from tsattn.experiments.configs import BACKBONE, get_at, paths, with_values
+from tsattn.experiments.experiment import fingerprint, user_errors
+from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
 from tsattn.predictors.ensemble import TRAINING_OPTIONS, member_name
@@ -252,18 +251,10 @@ def mixed(
     parts: Mapping[str, Experiment],
     parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of,
 ) -> Experiment:
-    """The ensemble of some experiments, whose trained members are these experiments, bit for bit.
+    """Return the ensemble of some experiments, by their names in the mix, whose trained members are these, bit for bit.
 
-    What the ensemble does not say of a member is as in the first trained one.
-
-    Args:
-        name: of the mix, for messages.
-        mix: its members and their weights.
-        parts: the experiments, by the names in the mix.
-        parse: completes a description.
-
-    Raises:
-        UserError: if two trained ones differ in what the members of an ensemble share.
+    What the ensemble does not say of a member is as in the first trained one. `parse` completes a description. A
+    `UserError` says in what two trained ones differ that members share.
     """
     trained = [part for part in mix.of if _is_trained(parts[part])]
     first = (trained or mix.of)[0]
