@@ -216,7 +216,6 @@ class Planner:
         return replace(parsed, data=data, seed=seed)
 
     def _once(self, text: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once; a refusal is remembered, too."""
         if text not in self._made:
             try:
                 with user_errors():
@@ -278,7 +277,6 @@ def mixed(
 
 
 def _has_slot(arm: Arm) -> bool:
-    """Whether a predictor takes the attentions of the suite."""
     if arm.mix is not None or not arm.has_attentions:
         return False
     kind, _, _ = named_predictor(arm.backbone)
