@@ -7,10 +7,11 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from jsonargparse import ArgumentParser
 
 from tsattn import Forecaster, diagnose
 from tsattn.cli.datasets import OPTIONS
-from tsattn.data import DataOptions, TableReader
+from tsattn.data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PublicDataModule, TableReader
 from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.errors import UserError
 
@@ -45,3 +46,10 @@ def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
     }
     with pytest.raises(UserError, match="max_filled must be from 0 to 1"):
         TableOptions(max_filled=True)
+
+
+@pytest.mark.parametrize("kind", [CSVDataModule, MappedDataModule, FrameDataModule, PublicDataModule])
+def test_the_command_line_knows_every_type(kind: type[Any]) -> None:
+    parser = ArgumentParser()
+    parser.add_class_arguments(kind, "data")
+    assert not [one.dest for one in parser._actions if "Unvalidated" in str(getattr(one, "_typehint", ""))]

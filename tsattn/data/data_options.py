@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: F401  # the command line resolves the types of inherited fields here
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
