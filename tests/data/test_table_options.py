@@ -53,3 +53,8 @@ def test_the_command_line_knows_every_type(kind: type[Any]) -> None:
     parser = ArgumentParser()
     parser.add_class_arguments(kind, "data")
     assert not [one.dest for one in parser._actions if "Unvalidated" in str(getattr(one, "_typehint", ""))]
+
+
+def test_no_name_is_no_column_of_ids() -> None:
+    with pytest.raises(UserError, match=r"id_column must name a column, not \[\]"):
+        Columns(id_column=[])
