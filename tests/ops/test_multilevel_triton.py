@@ -247,3 +247,17 @@ def test_memory_on_the_gpu_is_linear() -> None:
     before = torch.cuda.memory_allocated()
     multilevel_attention_triton(q, k, v, ranks=EIGHT, query_blocks=ids, key_blocks=ids).sum().backward()
     assert torch.cuda.max_memory_allocated() - before < 0.05 * 8 * T * T * 2
+
+
+@needs_triton
+@pytest.mark.parametrize(
+    ("first", "causal", "counts"), [(0, False, (1, 2, 4)), (16, True, (1, 4, 4)), (0, True, (1, 2, 8))]
+)
+def test_boundaries_at_multiples_of_sixteen(
+    first: int, causal: bool, counts: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regular = RegularBlocks(first, 75, numbers=counts, max_length=128)
+    places = torch.arange(first, first + 75)
+    blocks = make_blocks(counts, places[None], 128)
+    case = Case(75, ranks=(8, 6, 4), counts=counts, causal=causal, heads=2, groups=1, tiles=(32, 64))
+    check_case(case, monkeypatch, query_blocks=blocks, key_blocks=blocks, regular=regular)

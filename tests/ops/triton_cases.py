@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tsattn.ops import multilevel_triton
+from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.multilevel_plain import multilevel_attention_reference
 from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
 
@@ -66,6 +67,7 @@ def check_case(
     key_mask: Tensor | None = None,
     global_queries: Tensor | None = None,
     global_keys: Tensor | None = None,
+    regular: RegularBlocks | None = None,
     tensors: tuple[Tensor, Tensor, Tensor] | None = None,
     tolerance: float | None = None,
 ) -> tuple[Tensor, ...]:
@@ -114,6 +116,7 @@ def check_case(
         global_queries=None if global_queries is None else global_queries.to(DEVICE),
         global_keys=None if global_keys is None else global_keys.to(DEVICE),
         scale=case.scale,
+        regular=regular,
     )
     expected = multilevel_attention_reference(
         exact[0],

@@ -102,10 +102,12 @@ def multilevel_attention_triton(
             None if key_positions is None else _unit_stride(key_positions),
             None if key_mask is None else _unit_stride(key_mask).view(torch.uint8),
             global_queries is not None or global_keys is not None,
+            () if regular is None else _lengths(regular),
         )
     q, k, v = _unit_stride(q), _unit_stride(k), _unit_stride(v)
     if tracing:
-        traced: Tensor = _operator(q, k, v, *problem.tensors, list(levels), causal, scale, problem.has_global)[0]
+        facts = (causal, scale, problem.has_global, list(problem.lengths))
+        traced: Tensor = _operator(q, k, v, *problem.tensors, list(levels), *facts)[0]
         return traced
     with torch.cuda.device_of(q):
         out: Tensor = _MultilevelAttention.apply(q, k, v, problem)
@@ -160,14 +162,14 @@ class TileSizes:
 
 
 # {kernel: (sizes, sizes where a width is above 64 components)}: the fastest on an H200, at 2,048 or 16,384 tokens, of
-# those that `benchmarks/attention.py --device cuda --parts tiles` times; `parts` by what the compiler spills.
-# float32 is multiplied exactly, outside the matrix unit: smaller tiles.
+# those that `benchmarks/attention.py --device cuda --parts tiles` times. float32 is multiplied exactly, outside the
+# matrix unit: smaller tiles.
 _HALF = {
-    "forward": (TileSizes(64, 64, 4, 3, 128, 2), TileSizes(128, 64, 8, 2, 128, 2)),
-    "queries": (TileSizes(64, 64, 4, 2, 128, 2), TileSizes(128, 64, 8, 1, parts=2)),
-    "keys": (TileSizes(64, 64, 4, 2, 168, 2), TileSizes(64, 64, 4, 1, parts=2)),
+    "forward": (TileSizes(64, 64, 4, 3, 128, 4), TileSizes(64, 64, 4, 3, parts=4)),
+    "queries": (TileSizes(64, 64, 4, 3, 168, 4), TileSizes(64, 64, 4, 2, parts=4)),
+    "keys": (TileSizes(64, 64, 4, 3, parts=4), TileSizes(64, 64, 4, 2, parts=2)),
 }
-_LONG = TileSizes(128, 128, 8, 2, 128, 4)  # forward, at most 64 components, from LONG tokens on
+_LONG = (TileSizes(64, 128, 4, 2, 168, 8), TileSizes(128, 64, 8, 2, 128, 4))  # forward, from LONG tokens on
 _SINGLE = (TileSizes(64, 32, 8, 2), TileSizes(32, 32, 8, 2))
 LONG = 8192
 
@@ -176,7 +178,7 @@ def tile_sizes(kernel: str, dtype: torch.dtype, tokens: int, width: int) -> Tile
     """The sizes for ``forward``, ``queries`` (dQ) or ``keys`` (dK and dV) of heads of at most `width` components."""
     if dtype == torch.float32:
         return _SINGLE[width > 64]
-    return _LONG if kernel == "forward" and width <= 64 and tokens >= LONG else _HALF[kernel][width > 64]
+    return (_LONG if kernel == "forward" and tokens >= LONG else _HALF[kernel])[width > 64]
 
 
 @lru_cache(maxsize=256)
@@ -203,6 +205,7 @@ def chunk_widths(ranks: tuple[int, ...]) -> tuple[int, ...]:
 class Problem:
     """The arguments of every kernel besides q, k and v; ids are blocks, or `EVERYWHERE` in int64.
 
+    The blocks of the first levels nest and begin at multiples of `lengths` tokens.
     `plans` holds the walks that were planned already, by sizes of tiles and by whose tiles are owned.
     """
 
@@ -215,6 +218,7 @@ class Problem:
     key_positions: Tensor | None
     key_mask: Tensor | None
     has_global: bool = False
+    lengths: tuple[int, ...] = ()
     plans: dict[tuple[int, int, bool], WalkPlan] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -238,6 +242,7 @@ class Problem:
         """The compile-time arguments of the three attention kernels."""
         widths = chunk_widths(self.ranks)
         starts, ends = (0, *accumulate(widths)), self.bounds[1:-1]
+        part = sizes.walked // sizes.parts
         return {
             "BOUNDS": self.bounds,
             "LEVELS": len(self.ranks),
@@ -258,6 +263,7 @@ class Problem:
             "PACKING": PACK,
             "STAGES": sizes.stages,
             "PARTS": sizes.parts,
+            "WHOLE": sum(length % part == 0 for length in self.lengths),
             "num_warps": sizes.warps,
             "num_stages": sizes.stages,
             "maxnreg": sizes.registers,
@@ -301,7 +307,18 @@ def _regular_problem(
     """The problem of a sequence with itself; a kept one has the plans that earlier calls made."""
     places = torch.arange(regular.first, regular.first + regular.length, device=device)
     ids = torch.stack([floor_divide(places * number, span) for number, span in regular.levels])[:, None].int()
-    return Problem(ranks, causal, scale, ids, ids, None, None, None)
+    return Problem(ranks, causal, scale, ids, ids, None, None, None, False, _lengths(regular))
+
+
+def _lengths(regular: RegularBlocks) -> tuple[int, ...]:
+    """Tokens of the blocks of the first levels: as long as each divides the one before, and the first position."""
+    lengths: list[int] = []
+    for number, span in regular.levels:
+        length, rest = divmod(span, number)
+        if rest or regular.first % length or (lengths and lengths[-1] % length):
+            break
+        lengths.append(length)
+    return tuple(lengths)
 
 
 @dataclass(frozen=True)
@@ -430,12 +447,11 @@ class _MultilevelAttention(torch.autograd.Function):
 def _operator(
     q: Tensor, k: Tensor, v: Tensor, query_ids: Tensor, key_ids: Tensor, query_positions: Tensor | None,
     key_positions: Tensor | None, key_mask: Tensor | None, ranks: list[int], causal: bool, scale: float,
-    has_global: bool,
+    has_global: bool, lengths: list[int],
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The kernels as one node of a compiled graph."""
-    problem = Problem(
-        tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask, has_global
-    )
+    tensors = query_ids, key_ids, query_positions, key_positions, key_mask
+    problem = Problem(tuple(ranks), causal, scale, *tensors, has_global, tuple(lengths))
     with torch.cuda.device_of(q):
         return _forward(q, k, v, problem)
 
@@ -444,11 +460,10 @@ def _operator(
 def _operator_backward(
     grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, query_ids: Tensor, key_ids: Tensor,
     query_positions: Tensor | None, key_positions: Tensor | None, key_mask: Tensor | None, ranks: list[int],
-    causal: bool, scale: float, has_global: bool,
+    causal: bool, scale: float, has_global: bool, lengths: list[int],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    problem = Problem(
-        tuple(ranks), causal, scale, query_ids, key_ids, query_positions, key_positions, key_mask, has_global
-    )
+    tensors = query_ids, key_ids, query_positions, key_positions, key_mask
+    problem = Problem(tuple(ranks), causal, scale, *tensors, has_global, tuple(lengths))
     with torch.cuda.device_of(q):
         return _backward(grad_out, q, k, v, out, lse, problem)
 
@@ -470,7 +485,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 def _backward_of_operator(ctx: Any, grad_out: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     q, k, v, *problem, out, lse = ctx.saved_tensors
-    return (*_operator_backward(grad_out, q, k, v, out, lse, *problem, *ctx.given), *[None] * 9)
+    return (*_operator_backward(grad_out, q, k, v, out, lse, *problem, *ctx.given), *[None] * 10)
 
 
 _operator.register_autograd(_backward_of_operator, setup_context=_save)

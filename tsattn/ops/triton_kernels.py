@@ -17,11 +17,13 @@ from tsattn.ops.triton_tiles import (
     add_mixed_gradients,
     add_mixed_scores,
     allowed_keys,
+    awaited,
     dot,
     jit,
     load_chunk,
     load_chunks,
     scores,
+    shared_components,
     store_chunk,
     store_chunks,
     tl,
@@ -41,7 +43,7 @@ def forward_kernel(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
-    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Output and log-sum-exp (to base 2; +inf without any key) of a tile of queries of one head."""
     program = tl.program_id(0)
@@ -59,26 +61,22 @@ def forward_kernel(
     lse += (batch * H + head) * N
     line = batch * plan_batch + tile
     order += line * walked_tiles
-    mixes += line * walked_tiles
     starts += line * (CHUNKS + 2)
-    query_ids += batch * query_ids_batch
-    key_ids += batch * key_ids_batch
-    query_positions += batch * query_positions_batch
-    key_positions += batch * key_positions_batch
-    key_mask += batch * key_mask_batch
     acc = tl.zeros((OWN, VALUES), tl.float32)
     total = tl.zeros((OWN,), tl.float32)
     top = tl.full((OWN,), -1.0e38, tl.float32)
     seen = tl.zeros((OWN,), tl.int32)
     for group in tl.static_range(CHUNKS + 1):
         acc, total, top, seen = _forward_walk(
-            acc, total, top, seen, q, q_row, left, k, v, k_row, v_row, order, mixes,
-            tl.load(starts + group), tl.load(starts + group + 1), rows, query_ids, key_ids, query_ids_level,
-            key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
+            acc, total, top, seen, q, q_row, left, k, v, k_row, v_row, order, mixes + line * walked_tiles,
+            tl.load(starts + group), tl.load(starts + group + 1), rows, query_ids + batch * query_ids_batch,
+            key_ids + batch * key_ids_batch, query_ids_level, key_ids_level,
+            query_positions + batch * query_positions_batch, key_positions + batch * key_positions_batch,
+            key_mask + batch * key_mask_batch, N, S, factor,
             group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN,
             WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
             HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, HAS_GLOBAL, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
-            1 if group < CHUNKS else PARTS,
+            1 if group < CHUNKS else PARTS, WHOLE,
         )  # fmt: skip
     # a row that sees keys, all of them with logits of -inf, is not a number: only one without keys is zero
     total = tl.where(total > 0, total, tl.where(seen > 0, float("nan"), 1.0))
@@ -94,7 +92,7 @@ def _forward_walk(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
-    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Running softmax over the key tiles of one group."""
     mixed: tl.constexpr = GROUP == CHUNKS
@@ -109,24 +107,30 @@ def _forward_walk(
         entry = tl.load(order + step // PARTS)
         limit = entry % PACKING
         start = ((entry // PACKING) * PARTS + step % PARTS) * WALKED
+        limits = limit
+        if mixed and WHOLE > 0:
+            limits = shared_components(
+                limit, query_ids, query_ids_level, rows, N, key_ids, key_ids_level, start, S, BOUNDS, WHOLE, OWN
+            )  # fmt: skip
         keys = tl.arange(0, WALKED)
         key_base = k + start.to(tl.int64) * k_row
         value_base = v + start.to(tl.int64) * v_row
         k0, k1, k2, k3 = load_chunks(key_base, keys, k_row, S - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed, "")
-        s = scores(q0, q1, q2, q3, k0, k1, k2, k3, limit, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION)
+        s = scores(
+            q0, q1, q2, q3, k0, k1, k2, k3, limit, limits, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION
+        )
         if mixed:
             key_rows = start + keys
-            mix = tl.load(mixes + step // PARTS)
             s = add_mixed_scores(
-                s, q0, q1, q2, q3, k0, k1, k2, k3, mix,
+                s, q0, q1, q2, q3, k0, k1, k2, k3, tl.load(mixes + step // PARTS),
                 query_ids, query_ids_level, rows, N, key_ids, key_ids_level, key_rows, S,
-                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
+                BOUNDS, WHOLE, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
             allowed, query_place, key_place = allowed_keys(
                 rows, key_rows, query_positions, key_positions, key_mask, N, S,
                 CAUSAL, HAS_MASK, HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS,
             )  # fmt: skip
-            pairs = allowed[None, :] & (rows < N)[:, None]
+            pairs = allowed[None, :]
             if CAUSAL:
                 pairs = pairs & (key_place[None, :] <= query_place[:, None])
             s = tl.where(pairs, s, float("-inf"))
@@ -138,7 +142,7 @@ def _forward_walk(
         total = total * shrink + tl.sum(p, 1)
         top = higher
         values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed, "")
-        acc = dot(p.to(values.dtype), values, acc * shrink[:, None], PRECISION)
+        acc = awaited(dot(p.to(values.dtype), values, acc * shrink[:, None], PRECISION), PRECISION)
     return acc, total, top, seen
 
 
@@ -154,7 +158,7 @@ def queries_kernel(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
-    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradient of a tile of queries of one head, and `delta = rowsum(grad_out * out)`, which `keys_kernel` reads."""
     program = tl.program_id(0)
@@ -175,13 +179,7 @@ def queries_kernel(
     delta += (batch * H + head) * N
     line = batch * plan_batch + tile
     order += line * walked_tiles
-    mixes += line * walked_tiles
     starts += line * (CHUNKS + 2)
-    query_ids += batch * query_ids_batch
-    key_ids += batch * key_ids_batch
-    query_positions += batch * query_positions_batch
-    key_positions += batch * key_positions_batch
-    key_mask += batch * key_mask_batch
     do = load_chunk(grad_out, inner, grad_out_row, left, 0, VALUES, E, True, "")
     o = load_chunk(out, inner, out_row, left, 0, VALUES, E, True, "")
     row_delta = tl.sum(do.to(tl.float32) * o.to(tl.float32), 1)
@@ -190,13 +188,15 @@ def queries_kernel(
     g0, g1, g2, g3 = zero_chunks(OWN, CHUNKS, W0, W1, W2, W3)
     for group in tl.static_range(CHUNKS + 1):
         g0, g1, g2, g3 = _queries_walk(
-            g0, g1, g2, g3, q, q_row, grad_out, grad_out_row, left, row_lse, row_delta, k, v, k_row, v_row,
-            order, mixes, tl.load(starts + group), tl.load(starts + group + 1), rows, query_ids, key_ids,
-            query_ids_level, key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
+            g0, g1, g2, g3, q, q_row, grad_out, grad_out_row, left, row_lse, row_delta, k, v, k_row, v_row, order,
+            mixes + line * walked_tiles, tl.load(starts + group), tl.load(starts + group + 1), rows,
+            query_ids + batch * query_ids_batch, key_ids + batch * key_ids_batch, query_ids_level, key_ids_level,
+            query_positions + batch * query_positions_batch, key_positions + batch * key_positions_batch,
+            key_mask + batch * key_mask_batch, N, S, factor,
             group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN,
             WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
             HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, HAS_GLOBAL, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
-            1 if group < CHUNKS else PARTS,
+            1 if group < CHUNKS else PARTS, WHOLE,
         )  # fmt: skip
     store_chunks(grad_q, g0, g1, g2, g3, scale, inner, grad_q_row, left, CHUNKS, W0, W1, W2, W3, R)
 
@@ -210,7 +210,7 @@ def _queries_walk(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
-    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradient of a tile of queries (without the scale) from the key tiles of one group."""
     mixed: tl.constexpr = GROUP == CHUNKS
@@ -224,20 +224,27 @@ def _queries_walk(
         entry = tl.load(order + step // PARTS)
         limit = entry % PACKING
         start = ((entry // PACKING) * PARTS + step % PARTS) * WALKED
+        limits = limit
+        if mixed and WHOLE > 0:
+            limits = shared_components(
+                limit, query_ids, query_ids_level, rows, N, key_ids, key_ids_level, start, S, BOUNDS, WHOLE, OWN
+            )  # fmt: skip
         keys = tl.arange(0, WALKED)
         key_rows = start + keys
         key_base = k + start.to(tl.int64) * k_row
         value_base = v + start.to(tl.int64) * v_row
         k0, k1, k2, k3 = load_chunks(key_base, keys, k_row, S - start, GROUP, CHUNKS, W0, W1, W2, W3, R, mixed, "")
         values = load_chunk(value_base, keys, v_row, S - start, 0, VALUES, E, mixed, "")
-        s = scores(q0, q1, q2, q3, k0, k1, k2, k3, limit, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION)
+        s = scores(
+            q0, q1, q2, q3, k0, k1, k2, k3, limit, limits, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION
+        )
         mix = 0
         if mixed:
             mix = tl.load(mixes + step // PARTS)
             s = add_mixed_scores(
                 s, q0, q1, q2, q3, k0, k1, k2, k3, mix,
                 query_ids, query_ids_level, rows, N, key_ids, key_ids_level, key_rows, S,
-                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
+                BOUNDS, WHOLE, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
         p = tl.exp2(s * factor - lse[:, None])
         if mixed:
@@ -251,13 +258,13 @@ def _queries_walk(
         dp = dot(do, tl.trans(values), tl.zeros((OWN, WALKED), tl.float32), PRECISION)
         ds = (p * (dp - delta[:, None])).to(k0.dtype)
         g0, g1, g2, g3 = add_gradients(
-            g0, g1, g2, g3, ds, k0, k1, k2, k3, limit, GROUP, CHUNKS, CUTS, W0, W1, W2, W3, PRECISION
+            g0, g1, g2, g3, ds, k0, k1, k2, k3, limit, limits, GROUP, CHUNKS, CUTS, W0, W1, W2, W3, PRECISION
         )
         if mixed:
             g0, g1, g2, g3 = add_mixed_gradients(
                 g0, g1, g2, g3, ds, k0, k1, k2, k3, mix,
                 query_ids, query_ids_level, rows, N, key_ids, key_ids_level, key_rows, S,
-                BOUNDS, LEVELS, CHUNKS, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
+                BOUNDS, WHOLE, LEVELS, CHUNKS, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
     return g0, g1, g2, g3
 
@@ -275,7 +282,7 @@ def keys_kernel(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
-    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of keys and values of one key head, summed over the query heads that share it."""
     program = tl.program_id(0)
@@ -294,13 +301,7 @@ def keys_kernel(
     grad_out += batch * grad_out_batch
     line = batch * plan_batch + tile
     order += line * walked_tiles
-    mixes += line * walked_tiles
     starts += line * (CHUNKS + 2)
-    query_ids += batch * query_ids_batch
-    key_ids += batch * key_ids_batch
-    query_positions += batch * query_positions_batch
-    key_positions += batch * key_positions_batch
-    key_mask += batch * key_mask_batch
     g0, g1, g2, g3 = zero_chunks(OWN, CHUNKS, W0, W1, W2, W3)
     gv = tl.zeros((OWN, VALUES), tl.float32)
     for member in range(shared):
@@ -309,17 +310,19 @@ def keys_kernel(
             g0, g1, g2, g3, gv = _keys_walk(
                 g0, g1, g2, g3, gv, k, v, k_row, v_row, left, q + query_head * q_head,
                 grad_out + query_head * grad_out_head, lse + (batch * H + query_head) * N,
-                delta + (batch * H + query_head) * N, q_row, grad_out_row, order, mixes,
-                tl.load(starts + group), tl.load(starts + group + 1), key_rows, query_ids, key_ids, query_ids_level,
-                key_ids_level, query_positions, key_positions, key_mask, N, S, factor,
+                delta + (batch * H + query_head) * N, q_row, grad_out_row, order, mixes + line * walked_tiles,
+                tl.load(starts + group), tl.load(starts + group + 1), key_rows, query_ids + batch * query_ids_batch,
+                key_ids + batch * key_ids_batch, query_ids_level, key_ids_level,
+                query_positions + batch * query_positions_batch, key_positions + batch * key_positions_batch,
+                key_mask + batch * key_mask_batch, N, S, factor,
                 group, BOUNDS, LEVELS, CHUNKS, CUTS, W0, W1, W2, W3, R, E, VALUES, OWN,
-            WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
+                WALKED if group < CHUNKS else WALKED // PARTS, CAUSAL, HAS_MASK,
                 HAS_QUERY_POSITIONS, HAS_KEY_POSITIONS, HAS_GLOBAL, PRECISION, PACKING, STAGES if group < CHUNKS else 1,
-            1 if group < CHUNKS else PARTS,
+                1 if group < CHUNKS else PARTS, WHOLE,
             )  # fmt: skip
     if HAS_MASK:
         # tiles of queries are walked without a mask even where this tile holds masked keys: their rows end here
-        real = tl.load(key_mask + key_rows, mask=key_rows < S, other=0) != 0
+        real = tl.load(key_mask + batch * key_mask_batch + key_rows, mask=key_rows < S, other=0) != 0
         gv = tl.where(real[:, None], gv, 0.0)
         g0 = tl.where(real[:, None], g0, 0.0)
         g1 = tl.where(real[:, None], g1, 0.0)
@@ -338,7 +341,7 @@ def _keys_walk(
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, R: tl.constexpr, E: tl.constexpr,
     VALUES: tl.constexpr, OWN: tl.constexpr, WALKED: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr,
     HAS_QUERY_POSITIONS: tl.constexpr, HAS_KEY_POSITIONS: tl.constexpr, HAS_GLOBAL: tl.constexpr,
-    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr,
+    PRECISION: tl.constexpr, PACKING: tl.constexpr, STAGES: tl.constexpr, PARTS: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a tile of keys (without the scale) and values from the query tiles of one group and one head.
 
@@ -355,6 +358,11 @@ def _keys_walk(
         entry = tl.load(order + step // PARTS)
         limit = entry % PACKING
         start = ((entry // PACKING) * PARTS + step % PARTS) * WALKED
+        limits = limit
+        if mixed and WHOLE > 0:
+            limits = shared_components(
+                limit, key_ids, key_ids_level, key_rows, S, query_ids, query_ids_level, start, N, BOUNDS, WHOLE, OWN
+            )  # fmt: skip
         queries = tl.arange(0, WALKED)
         rows = start + queries
         query_base = q + start.to(tl.int64) * q_row
@@ -368,14 +376,16 @@ def _keys_walk(
         else:
             row_lse = tl.load(lse + rows)
             row_delta = tl.load(delta + rows)
-        s = scores(k0, k1, k2, k3, q0, q1, q2, q3, limit, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION)
+        s = scores(
+            k0, k1, k2, k3, q0, q1, q2, q3, limit, limits, GROUP, CHUNKS, CUTS, OWN, WALKED, W0, W1, W2, W3, PRECISION
+        )
         mix = 0
         if mixed:
             mix = tl.load(mixes + step // PARTS)
             s = add_mixed_scores(
                 s, k0, k1, k2, k3, q0, q1, q2, q3, mix,
                 key_ids, key_ids_level, key_rows, S, query_ids, query_ids_level, rows, N,
-                BOUNDS, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
+                BOUNDS, WHOLE, LEVELS, CHUNKS, OWN, WALKED, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
         p = tl.exp2(s * factor - row_lse[None, :])
         if mixed:
@@ -390,12 +400,12 @@ def _keys_walk(
         dp = dot(values, tl.trans(do), tl.zeros((OWN, WALKED), tl.float32), PRECISION)
         ds = (p * (dp - row_delta[None, :])).to(q0.dtype)
         g0, g1, g2, g3 = add_gradients(
-            g0, g1, g2, g3, ds, q0, q1, q2, q3, limit, GROUP, CHUNKS, CUTS, W0, W1, W2, W3, PRECISION
+            g0, g1, g2, g3, ds, q0, q1, q2, q3, limit, limits, GROUP, CHUNKS, CUTS, W0, W1, W2, W3, PRECISION
         )
         if mixed:
             g0, g1, g2, g3 = add_mixed_gradients(
                 g0, g1, g2, g3, ds, q0, q1, q2, q3, mix,
                 key_ids, key_ids_level, key_rows, S, query_ids, query_ids_level, rows, N,
-                BOUNDS, LEVELS, CHUNKS, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
+                BOUNDS, WHOLE, LEVELS, CHUNKS, W0, W1, W2, W3, HAS_GLOBAL, PRECISION,
             )  # fmt: skip
     return g0, g1, g2, g3, grad_v

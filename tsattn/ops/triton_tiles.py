@@ -21,6 +21,7 @@ __all__ = [
     "add_mixed_gradients",
     "add_mixed_scores",
     "allowed_keys",
+    "awaited",
     "dot",
     "is_interpreted",
     "jit",
@@ -29,6 +30,7 @@ __all__ = [
     "plan_kernel",
     "ranges_kernel",
     "scores",
+    "shared_components",
     "store_chunk",
     "store_chunks",
     "tl",
@@ -138,46 +140,62 @@ def dot(a, b, s, PRECISION: tl.constexpr):
 
 
 @jit
+def awaited(x, PRECISION: tl.constexpr):
+    """x, which costs no instruction: a product left to run into the next step makes the compiler wait for each part."""
+    if PRECISION == "tf32":
+        x = tl.inline_asm_elementwise("", "=f,0", [x], dtype=tl.float32, is_pure=True, pack=1)
+    return x
+
+
+@jit
 def scores(
-    a0, a1, a2, a3, b0, b1, b2, b3, limit, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    a0, a1, a2, a3, b0, b1, b2, b3, limit, limits, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     A: tl.constexpr, B: tl.constexpr, W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`(A, B)` products of the first `limit` components.
+    """`(A, B)` products of the first `limits` components of each row, which are `limit` at least.
 
     Tiles of a group below CHUNKS end in its own chunk, so only this one is cut, and only if a level ends inside it;
     tiles of group CHUNKS may end anywhere.
     """
     s = tl.zeros((A, B), tl.float32)
-    last: tl.constexpr = GROUP if GROUP < CHUNKS else CHUNKS - 1
-    mixed: tl.constexpr = GROUP == CHUNKS
-    if mixed or (last == 0 and (CUTS & 1) != 0):
-        a0 = _keep(a0, 0, limit, 0, W0)
-    s = dot(a0, tl.trans(b0), s, PRECISION)
-    if last >= 1:
-        if mixed or (last == 1 and (CUTS & 2) != 0):
-            a1 = _keep(a1, 0, limit, W0, W1)
-        s = dot(a1, tl.trans(b1), s, PRECISION)
-    if last >= 2:
-        if mixed or (last == 2 and (CUTS & 4) != 0):
-            a2 = _keep(a2, 0, limit, W0 + W1, W2)
-        s = dot(a2, tl.trans(b2), s, PRECISION)
-    if last >= 3:
-        if mixed or (last == 3 and (CUTS & 8) != 0):
-            a3 = _keep(a3, 0, limit, W0 + W1 + W2, W3)
-        s = dot(a3, tl.trans(b3), s, PRECISION)
+    s = _chunk_scores(s, a0, b0, limit, limits, 0, GROUP, CHUNKS, CUTS, 0, W0, PRECISION)
+    if CHUNKS >= 2 and GROUP >= 1:
+        s = _chunk_scores(s, a1, b1, limit, limits, 1, GROUP, CHUNKS, CUTS, W0, W1, PRECISION)
+    if CHUNKS >= 3 and GROUP >= 2:
+        s = _chunk_scores(s, a2, b2, limit, limits, 2, GROUP, CHUNKS, CUTS, W0 + W1, W2, PRECISION)
+    if CHUNKS >= 4 and GROUP >= 3:
+        s = _chunk_scores(s, a3, b3, limit, limits, 3, GROUP, CHUNKS, CUTS, W0 + W1 + W2, W3, PRECISION)
+    return s
+
+
+@jit
+def _chunk_scores(
+    s, a, b, limit, limits, CHUNK: tl.constexpr, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    if GROUP == CHUNKS:
+        if limit >= START + W:
+            s = dot(a, tl.trans(b), s, PRECISION)
+        else:
+            s = dot(_keep(a, 0, limits, START, W), tl.trans(b), s, PRECISION)
+    elif GROUP == CHUNK and ((CUTS >> CHUNK) & 1) != 0:
+        s = dot(_keep(a, 0, limit, START, W), tl.trans(b), s, PRECISION)
+    else:
+        s = dot(a, tl.trans(b), s, PRECISION)
     return s
 
 
 @jit
 def add_mixed_scores(
     s, a0, a1, a2, a3, b0, b1, b2, b3, mix, a_ids, a_level, a_rows, a_count, b_ids, b_level, b_rows, b_count,
-    BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+    BOUNDS: tl.constexpr, WHOLE: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr, A: tl.constexpr,
+    B: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, HAS_GLOBAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`s` and, of every level in `mix`, the scores of those pairs that share its block."""
-    for level in tl.static_range(LEVELS):
+    """`s` and, of every level from WHOLE on in `mix`, the scores of those pairs that share its block."""
+    for level in tl.static_range(WHOLE, LEVELS):
         if ((mix >> level) & 1) != 0:
             own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
             ids = tl.load(b_ids + level * b_level + b_rows, mask=b_rows < b_count, other=0)
@@ -194,30 +212,44 @@ def add_mixed_scores(
 
 
 @jit
+def shared_components(
+    limit, own_ids, own_level, own_rows, own_count, ids, level_stride, start, count, BOUNDS: tl.constexpr,
+    WHOLE: tl.constexpr, OWN: tl.constexpr,
+):  # fmt: skip
+    """`(OWN, 1)`: how many components, at least `limit`, each row shares with the token `start` by the first levels."""
+    shared = tl.zeros((OWN,), tl.int32) + limit
+    for level in tl.static_range(WHOLE):
+        own = tl.load(own_ids + level * own_level + own_rows, mask=own_rows < own_count, other=-1)
+        block = tl.load(ids + level * level_stride + tl.minimum(start, count - 1))
+        shared = tl.where(own == block, tl.maximum(shared, BOUNDS[level + 1]), shared)
+    return shared[:, None]
+
+
+@jit
 def add_gradients(
-    g0, g1, g2, g3, ds, b0, b1, b2, b3, limit, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    g0, g1, g2, g3, ds, b0, b1, b2, b3, limit, limits, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the chunks and what `scores` adds to them; `ds` is the gradient of the scores."""
-    g0 = _chunk_gradient(g0, ds, b0, limit, 0, GROUP, CHUNKS, CUTS, 0, W0, PRECISION)
+    g0 = _chunk_gradient(g0, ds, b0, limit, limits, 0, GROUP, CHUNKS, CUTS, 0, W0, PRECISION)
     if CHUNKS >= 2 and GROUP >= 1:
-        g1 = _chunk_gradient(g1, ds, b1, limit, 1, GROUP, CHUNKS, CUTS, W0, W1, PRECISION)
+        g1 = _chunk_gradient(g1, ds, b1, limit, limits, 1, GROUP, CHUNKS, CUTS, W0, W1, PRECISION)
     if CHUNKS >= 3 and GROUP >= 2:
-        g2 = _chunk_gradient(g2, ds, b2, limit, 2, GROUP, CHUNKS, CUTS, W0 + W1, W2, PRECISION)
+        g2 = _chunk_gradient(g2, ds, b2, limit, limits, 2, GROUP, CHUNKS, CUTS, W0 + W1, W2, PRECISION)
     if CHUNKS >= 4 and GROUP >= 3:
-        g3 = _chunk_gradient(g3, ds, b3, limit, 3, GROUP, CHUNKS, CUTS, W0 + W1 + W2, W3, PRECISION)
+        g3 = _chunk_gradient(g3, ds, b3, limit, limits, 3, GROUP, CHUNKS, CUTS, W0 + W1 + W2, W3, PRECISION)
     return g0, g1, g2, g3
 
 
 @jit
 def add_mixed_gradients(
     g0, g1, g2, g3, ds, b0, b1, b2, b3, mix, a_ids, a_level, a_rows, a_count, b_ids, b_level, b_rows, b_count,
-    BOUNDS: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr,
+    BOUNDS: tl.constexpr, WHOLE: tl.constexpr, LEVELS: tl.constexpr, CHUNKS: tl.constexpr,
     W0: tl.constexpr, W1: tl.constexpr, W2: tl.constexpr, W3: tl.constexpr, HAS_GLOBAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradients of the chunks and what `add_mixed_scores` adds to them."""
-    for level in tl.static_range(LEVELS):
+    for level in tl.static_range(WHOLE, LEVELS):
         if ((mix >> level) & 1) != 0:
             own = tl.load(a_ids + level * a_level + a_rows, mask=a_rows < a_count, other=0)
             ids = tl.load(b_ids + level * b_level + b_rows, mask=b_rows < b_count, other=0)
@@ -289,12 +321,19 @@ def _level_gradient(
 
 @jit
 def _chunk_gradient(
-    grad, ds, b, limit, CHUNK: tl.constexpr, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
+    grad, ds, b, limit, limits, CHUNK: tl.constexpr, GROUP: tl.constexpr, CHUNKS: tl.constexpr, CUTS: tl.constexpr,
     START: tl.constexpr, W: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`ds b` added to the first `limit` components of the gradient of a chunk, as `scores` used them."""
-    if GROUP == CHUNKS or (GROUP == CHUNK and ((CUTS >> CHUNK) & 1) != 0):
+    """`ds b` added to the components of the gradient of a chunk that `scores` used."""
+    if GROUP == CHUNKS:
+        if limit >= START + W:
+            grad = dot(ds, b, grad, PRECISION)
+        else:
+            grad += _keep(dot(ds, b, tl.zeros_like(grad), PRECISION), 0, limits, START, W)
+    elif GROUP == CHUNK and ((CUTS >> CHUNK) & 1) != 0:
         grad += _keep(dot(ds, b, tl.zeros_like(grad), PRECISION), 0, limit, START, W)
+    elif GROUP == CHUNK:
+        grad = awaited(dot(ds, b, grad, PRECISION), PRECISION)
     else:
         grad = dot(ds, b, grad, PRECISION)
     return grad
