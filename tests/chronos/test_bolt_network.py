@@ -13,7 +13,7 @@ from tsattn.attention import KINDS
 from tsattn.backbones import build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.chronos.bolt.bolt_file import bolt_config
-from tsattn.chronos.bolt.bolt_network import ChronosBolt, DistanceBias, WindowScale
+from tsattn.chronos.bolt.bolt_network import ChronosBolt, WindowScale
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
 
@@ -73,7 +73,7 @@ def test_gradients_are_those_of_chronos_forecasting() -> None:
         assert is_idle == (not part.grad.any()), name
 
 
-@pytest.mark.parametrize(("length", "stride"), [(3, 5), (16, 7), (17, 12), (60, 5), (64, 16), (60, 16)])
+@pytest.mark.parametrize(("length", "stride"), [(3, 5), (16, 7), (60, 5), (60, 16)])
 def test_the_last_patch_ends_at_the_last_step_whatever_the_stride(length: int, stride: int) -> None:
     backbone = build_backbone({"kind": "chronos_bolt", "stride": stride}, Task("toy", length, 3, ("a",), "h", 24))
     assert isinstance(backbone, ChronosBolt)
@@ -84,12 +84,6 @@ def test_the_last_patch_ends_at_the_last_step_whatever_the_stride(length: int, s
     assert patches[0, :, -1].tolist() == [length - 1 + int(end) for end in ends]
     assert {*patches[seen].tolist()} == {*map(float, range(length))}, "every step is in a patch"
     assert seen.any(-1).all(), "and no patch is empty"
-
-
-def test_other_strides_are_not_exchanged() -> None:
-    description = complete_backbone({"kind": "chronos_bolt", "stride": 12})
-    with pytest.raises(UserError, match="where the stride divides patch_len 16, not 12"):
-        bolt_config(description, 64, 4, (0.5,))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,24 +129,15 @@ def test_sizes_out_of_range_are_refused() -> None:
     ):
         with pytest.raises(UserError, match=message):
             build_backbone({"kind": "chronos_bolt", **wrong}, task)
+    with pytest.raises(UserError, match="where the stride divides patch_len 16, not 12"):
+        bolt_config(complete_backbone({"kind": "chronos_bolt", "stride": 12}), 64, 4, (0.5,))
 
 
-@pytest.mark.parametrize("both_ways", [True, False])
-def test_buckets_are_those_of_t5(both_ways: bool) -> None:
-    from transformers.models.t5.modeling_t5 import T5Attention
-
-    bias = DistanceBias(2, 12, 40, both_ways=both_ways)
-    ahead = torch.arange(-90, 91)
-    expected = T5Attention._relative_position_bucket(ahead, bidirectional=both_ways, num_buckets=12, max_distance=40)
-    assert torch.equal(bias.buckets(ahead), expected)
-
-
-@pytest.mark.parametrize("arcsinh", [False, True])
-def test_the_scale_of_a_window_is_that_of_chronos(arcsinh: bool) -> None:
+def test_the_scale_of_a_window_is_that_of_chronos() -> None:
     series, observed = contexts(17)
-    norm = chronos_bolt.InstanceNorm(use_arcsinh=arcsinh)
+    norm = chronos_bolt.InstanceNorm(use_arcsinh=True)
     expected, known = norm(series)
-    scale = WindowScale(series.nan_to_num(), observed, arcsinh=arcsinh)
+    scale = WindowScale(series.nan_to_num(), observed, arcsinh=True)
     torch.testing.assert_close(scale.normalised()[observed], expected[observed])
     forecast = torch.randn(5, 3)
     torch.testing.assert_close(scale.restore(forecast), norm.inverse(forecast, known))

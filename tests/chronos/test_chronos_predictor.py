@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +60,7 @@ def windows(series: list[Tensor], length: int) -> Batch:
     return Batch(past.nan_to_num(-7.0), past_observed=~past.isnan())
 
 
-@pytest.mark.parametrize(("horizon", "levels"), [(4, LEVELS), (7, (0.1, 0.5, 0.9)), (20, (0.15, 0.5, 0.88))])
+@pytest.mark.parametrize(("horizon", "levels"), [(4, LEVELS), (20, (0.15, 0.5, 0.88))])
 @pytest.mark.filterwarnings("ignore:We recommend keeping prediction length")
 def test_forecasts_are_those_of_the_pipeline(tmp_path: Path, horizon: int, levels: tuple[float, ...]) -> None:
     pipeline, weights = of_theirs(tmp_path)
@@ -86,12 +84,11 @@ def test_many_series_at_once_are_what_each_is_alone(monkeypatch: pytest.MonkeyPa
     torch.testing.assert_close(predictor(batch), whole, rtol=1e-4, atol=1e-4)
 
 
-def test_paths_have_the_quantiles_of_torch_without_its_limit() -> None:
+def test_paths_have_the_quantiles_of_torch() -> None:
     paths = torch.randn(3, 81, 5)
     levels = [*LEVELS]
     expected = torch.quantile(paths, torch.tensor(levels), dim=1).transpose(0, 1)
     torch.testing.assert_close(quantiles_of_paths(paths, levels), expected)
-    assert abs(quantiles_of_paths(torch.randn(1, 2**24 + 1, 1), [0.5])) < 0.01
 
 
 def test_half_precision_batches_leave_the_weights_as_they_are() -> None:
@@ -211,22 +208,3 @@ def test_files_keep_what_they_hold(tmp_path: Path) -> None:
     save_bolt(tmp_path / "nan.safetensors", model, state)
     with pytest.raises(UserError, match="weights that are not finite"):
         load_bolt(tmp_path / "nan.safetensors")
-
-
-def test_forecasting_imports_no_extra_and_nothing_of_training() -> None:
-    code = f"""
-import sys
-sys.modules["chronos"] = sys.modules["peft"] = None
-import torch
-import tsattn.predictors.network
-before = set(sys.modules)
-from tsattn.batch import Batch
-from tsattn.predictors import build_predictor
-from tsattn.task import Output, Task
-predictor = build_predictor({{"kind": "chronos", "weights": {small_weights()!r}}})
-predictor.build(Task("toy", 24, 4, ("y",), "h", 24), Output((0.1, 0.5)))
-predictor(Batch(torch.randn(2, 24, 1)))
-heavy = {{"lightning", "jsonargparse", "sklearn", "scipy", "matplotlib", "torchmetrics", "transformers", "optuna"}}
-assert not heavy & (set(sys.modules) - before), heavy & set(sys.modules)
-"""
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

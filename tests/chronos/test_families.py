@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt
-from tsattn.chronos.swapped_attention import RelativeBias
+from tsattn.chronos.bolt.bolt_network import DistanceBias
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -27,12 +27,10 @@ KINDS: dict[str, tuple[Any, str]] = {
 everywhere = pytest.mark.parametrize(
     ("family", "kind"),
     [
-        *((family, "mlr") for family in FAMILIES),
-        *(("t5", "swa"), ("chronos2", "swa"), ("bolt", "btt"), ("chronos2", "btt")),
+        *(("t5", "mlr"), ("bolt", "mlr"), ("chronos2", "swa"), ("chronos2", "btt")),
         *(("bolt", "bilinear_mlr"), ("t5", "global_swa"), ("chronos2", "fresh")),
     ],
 )
-families = pytest.mark.parametrize("family", FAMILIES)
 
 
 def adapted(family: str, kind: str, where: Any = "encoder", **more: Any) -> Any:
@@ -93,8 +91,7 @@ def test_missing_values_are_not_seen(family: str, kind: str) -> None:
         assert not torch.allclose(module(changed, **others)[0], before, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["swa", "mlr", "global_swa"])
-@families
+@pytest.mark.parametrize(("family", "kind"), [("t5", "swa"), ("bolt", "mlr"), ("chronos2", "global_swa")])
 def test_special_tokens_see_and_are_seen_by_everything(family: str, kind: str) -> None:
     model = encoder_adapted(family, kind)
     module, x, others = call_of(model, "encoder.2", lambda: forecast(model.pipeline, series(60), prediction_length=6))
@@ -148,11 +145,8 @@ def test_patches_of_the_future_are_counted_however_they_are_given() -> None:
 
 
 def test_weights_that_are_asked_for_are_refused() -> None:
-    tokens = torch.arange(2, 20)[None]
-    model = adapted("t5", "swa").model
-    assert model.encoder(input_ids=tokens, output_attentions=False)[0].isfinite().all()
     with pytest.raises(UserError, match=r"gives no weights; tsattn\.attention\.maps computes"):
-        model.encoder(input_ids=tokens, output_attentions=True)
+        adapted("t5", "swa").model.encoder(input_ids=torch.arange(2, 20)[None], output_attentions=True)
     with pytest.raises(UserError, match="gives no weights"):
         adapted("chronos2", "swa").model(torch.stack(series(64)), output_attentions=True)
 
@@ -166,12 +160,10 @@ def test_a_whole_missing_series_forecasts_as_the_original_s() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("stack", "queries", "keys", "seen"), [("encoder", 37, 37, 0), ("decoder", 1, 12, 11), ("decoder", 5, 40, 20)]
-)
+@pytest.mark.parametrize(("stack", "queries", "keys", "seen"), [("encoder", 37, 37, 0), ("decoder", 5, 40, 20)])
 def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int, seen: int) -> None:
     original = getattr(tiny_pipeline("t5").inner_model, stack).block[0].layer[0].SelfAttention
-    own = RelativeBias(original)
+    own = DistanceBias.of(original)
     expected = original.compute_bias(queries, keys, past_seen_tokens=seen)
     found = own(queries, keys, seen)
     assert torch.equal(found, expected)
@@ -179,7 +171,7 @@ def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int,
     (found * weights).sum().backward()
     (expected * weights).sum().backward()
     grad = original.relative_attention_bias.weight.grad
-    torch.testing.assert_close(own.table.weight.grad, grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(own.weight.grad, grad, rtol=1e-4, atol=1e-5)
 
 
 # attention that sees every pair gives the original's outputs
@@ -201,10 +193,6 @@ def inputs() -> list[torch.Tensor]:
     return contexts
 
 
-def outputs(pipeline: Any) -> torch.Tensor:
-    return forecast(pipeline, inputs())
-
-
 def assert_alike(found: torch.Tensor, expected: torch.Tensor, family: str) -> None:
     if family == "chronos2":  # its channels are in another order
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -219,7 +207,7 @@ def test_whole_attention_is_the_original(family: str, kind: str) -> None:
     pipeline = tiny_pipeline(family)
     adapted = adapt(pipeline, WHOLE[kind], where="all")
     assert len(adapted.swapped) == (3 if family == "chronos2" else 5)
-    assert_alike(outputs(adapted.pipeline), outputs(pipeline), family)
+    assert_alike(*(forecast(one, inputs()) for one in (adapted.pipeline, pipeline)), family)
     # every state of the encoder, of padded and missing places too
     states = zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True)
     for found, expected in states:
@@ -227,22 +215,14 @@ def test_whole_attention_is_the_original(family: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "implementation", "dtype"),
-    [
-        *(("t5", "sdpa", torch.bfloat16), ("bolt", "sdpa", torch.float16)),
-        *(("t5", "eager", torch.float32), ("bolt", "eager", torch.bfloat16)),
-    ],
+    ("family", "implementation", "dtype"), [("bolt", "sdpa", torch.bfloat16), ("t5", "eager", torch.float32)]
 )
 def test_whole_attention_in_other_precisions(family: str, implementation: str, dtype: torch.dtype) -> None:
-    """Bit for bit, but where half precision is computed by `eager`, whose every step is rounded."""
     pipeline = tiny_pipeline(family, implementation=implementation)
     pipeline.inner_model.to(dtype)
     adapted = adapt(pipeline, WHOLE["one level"], where="all")
     for found, expected in zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True):
-        if implementation == "eager" and dtype != torch.float32:
-            torch.testing.assert_close(found, expected, rtol=0.1, atol=0.1)
-        else:
-            assert torch.equal(found, expected)
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -250,15 +230,12 @@ def test_the_original_stays_as_it_was(family: str) -> None:
     pipeline = tiny_pipeline(family)
     modules = dict(pipeline.inner_model.named_modules())
     weights = {name: weight.clone() for name, weight in pipeline.inner_model.state_dict().items()}
-    expected = outputs(pipeline)
+    expected = forecast(pipeline, inputs())
     adapted = adapt(pipeline, {"kind": "swa", "window_size": 3}, where="all")
     with torch.no_grad():
         for weight in adapted.model.parameters():
             weight.add_(1.0)
-    restored = adapted.restore()
-    assert restored is pipeline
-    found = dict(restored.inner_model.named_modules())
-    assert found.keys() == modules.keys()
-    assert all(found[name] is modules[name] for name in modules)
-    assert all(torch.equal(weight, weights[name]) for name, weight in restored.inner_model.state_dict().items())
-    assert torch.equal(outputs(restored), expected)
+    assert adapted.restore() is pipeline
+    assert dict(pipeline.inner_model.named_modules()) == modules
+    assert all(torch.equal(weight, weights[name]) for name, weight in pipeline.inner_model.state_dict().items())
+    assert torch.equal(forecast(pipeline, inputs()), expected)
