@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.predictors.cases import windows_for
@@ -21,12 +22,7 @@ from tsattn.predictors.ensemble import TRAINING_OPTIONS
 
 @pytest.mark.parametrize(
     ("description", "season"),
-    [
-        ("persistence", 1),
-        ("seasonal_naive", 6),
-        ({"kind": "seasonal_naive", "season_length": 5}, 5),
-        ({"kind": "seasonal_naive", "season_length": 31}, 31),
-    ],
+    [("persistence", 1), ("seasonal_naive", 6), ({"kind": "seasonal_naive", "season_length": 31}, 31)],
 )
 def test_the_last_steps_come_again_and_again(description: object, season: int) -> None:
     predictor = build_predictor(description)  # type: ignore[arg-type]
@@ -43,12 +39,7 @@ def test_the_last_steps_come_again_and_again(description: object, season: int) -
         assert forecast[:, step].equal(windows.past[:, source])
 
 
-def test_a_season_has_a_step() -> None:
-    with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
-        build_predictor({"kind": "seasonal_naive", "season_length": 0})
-
-
-@pytest.mark.parametrize(("own", "L"), [(None, 24), (5, 5), (31, 31)])
+@pytest.mark.parametrize(("own", "L"), [(None, 24), (5, 5)])
 def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
     predictor = build_predictor({"kind": "window_mean", "context_length": own})
     assert not predictor.needs_fit
@@ -57,12 +48,12 @@ def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
     windows = windows_for(predictor, gaps=True, extra=3)
     forecast = predictor(windows)
     assert forecast.shape == (4, 13, 3)
-    for window in range(4):
-        for channel in range(3):
-            values = windows.past[window, -L:, channel]
-            seen = windows.past_observed[window, -L:, channel]
-            mean = values[seen].mean() if seen.any() else values.mean()
-            assert forecast[window, :, channel].tolist() == pytest.approx([float(mean)] * 13)
+    for window, channel in np.ndindex(4, 3):
+        values, seen = windows.past[window, -L:, channel], windows.past_observed[window, -L:, channel]
+        mean = values[seen].mean() if seen.any() else values.mean()
+        assert forecast[window, :, channel].tolist() == pytest.approx([float(mean)] * 13)
+    with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
+        build_predictor({"kind": "seasonal_naive", "season_length": 0})
 
 
 # A first forecast by pretrained weights imports nothing that only trains, draws, tunes or reads configurations.
@@ -70,6 +61,7 @@ def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
 
 FORECAST = """
 import sys
+sys.modules["chronos"] = sys.modules["peft"] = None
 import numpy as np
 import pandas as pd
 from tsattn.data.reader import panel_from_frame
