@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 
 import pandas as pd
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_model
 from torch import Tensor, nn
 
 from tsattn.attention import attention_per_layer
@@ -339,7 +338,13 @@ def load_adapted(folder: str | PathLike[str]) -> AdaptedChronos:
         if record["format"] != FORMAT:
             raise UserError(f"{path} is not the folder of an adapted model of this tsattn: {record['format']}")
         adapted = rebuilt(record)
-        _fill(adapted.model, path / WEIGHTS)
+        dtypes = {name: part.dtype for name, part in load_file(path / WEIGHTS).items()}
+        add_biases(adapted.model, dtypes)
+        for name, dtype in dtypes.items():
+            parent, _, last = name.rpartition(".")
+            own = getattr(adapted.model.get_submodule(parent), last)
+            own.data = own.data.to(dtype)
+        load_model(adapted.model, path / WEIGHTS, strict=True)
     except UserError:
         raise
     except Exception as error:  # an edit may lead anywhere
@@ -376,17 +381,6 @@ def add_biases(model: nn.Module, names: Iterable[str]) -> None:
 def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
     """Stand for `Chronos2Pipeline.fit`, which would train a model without the swap."""
     raise UserError("an adapted model is not trained by its pipeline's own fit, which knows nothing of its attention")
-
-
-def _fill(model: nn.Module, file: Path) -> None:
-    with safe_open(str(file), framework="pt") as saved:
-        names = [*saved.keys()]
-        add_biases(model, names)
-        for name in names:
-            parent, _, last = name.rpartition(".")
-            own = getattr(model.get_submodule(parent), last)
-            own.data = own.data.to(saved.get_tensor(name).dtype)
-    load_model(model, str(file), strict=True)
 
 
 @dataclass(frozen=True)
@@ -458,10 +452,8 @@ def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windo
         calls[site.name] = AttentionCall(tokens, kept, exact(output[0]), real.expand(tokens.shape[:2]))
 
     model = family.network
-    was_training = model.training
-    hooks = [
-        model.get_submodule(site.path).register_forward_hook(partial(record, site), with_kwargs=True) for site in sites
-    ]
+    was_training, attentions = model.training, [(site, model.get_submodule(site.path)) for site in sites]
+    hooks = [one.register_forward_hook(partial(record, site), with_kwargs=True) for site, one in attentions]
     try:
         model.eval()
         family.run(windows, family.reads_future(sites))

@@ -228,9 +228,7 @@ class ChronosNetwork(Backbone):
                 raise
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise RuntimeError(f"its model cannot be built: {error}") from error
-            state_dict |= {
-                f"{prefix}model.{copy}": state_dict[f"{prefix}model.{name}"] for copy, name in self._copies.items()
-            }
+            state_dict |= {inner + copy: state_dict[inner + name] for copy, name in self._copies.items()}
             self.record = torch.empty_like(found)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
@@ -393,9 +391,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             return None
         with torch.device("meta"):
             network = ChronosNetwork(self.task, self.output, **self.arguments)
-        network.load_state_dict(
-            {name.removeprefix(_BACKBONE): part for name, part in state.items() if name.startswith(_BACKBONE)}
-        )
+        own = {name: part for name, part in state.items() if name.startswith(_BACKBONE)}
+        network.load_state_dict({name.removeprefix(_BACKBONE): part for name, part in own.items()})
         return network
 
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:

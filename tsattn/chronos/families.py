@@ -371,8 +371,7 @@ class Chronos2(ChronosFamily):
 
     @override
     def special_ends(self, count: int) -> list[int | str]:
-        config = self.network.chronos_config
-        special, length = int(config.use_reg_token), int(config.output_patch_size)
+        special, length = self.special_tokens - self.future_patches, int(self.network.chronos_config.output_patch_size)
         return ["window"] * special + [length * number for number in range(1, count - special + 1)]
 
     @override
@@ -453,8 +452,8 @@ def family_of(pipeline: Any, sampling: Sampling | None = None) -> ChronosFamily:
 
 
 def _patches(chronos: Any) -> int:
-    length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
-    return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
+    size, stride = chronos.input_patch_size, chronos.input_patch_stride
+    return int((-(-chronos.context_length // size) - 1) * size // stride + 1)
 
 
 def _in_parts(forecast: Callable[[Tensor], Tensor], rows: ChannelRows, at_once: int) -> Tensor:

@@ -107,7 +107,7 @@ def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtyp
         raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
 
 
-# arguments of `ChronosBolt` by the names of a configuration of chronos-forecasting, and of its chronos_config
+# arguments of `ChronosBolt` by the names of a configuration of chronos-forecasting and of its chronos_config
 _CONFIG = {
     **{"d_model": "d_model", "num_layers": "num_layers", "num_decoder_layers": "num_decoder_layers"},
     **{"num_heads": "num_heads", "d_kv": "head_dim", "d_ff": "d_ff", "dropout_rate": "dropout"},
