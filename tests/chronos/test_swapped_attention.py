@@ -168,7 +168,7 @@ def test_the_relative_bias_is_the_originals(stack: str, queries: int, keys: int,
     original = getattr(tiny_pipeline("t5").inner_model, stack).block[0].layer[0].SelfAttention
     own = DistanceBias.of(original)
     expected = original.compute_bias(queries, keys, past_seen_tokens=seen)
-    found = own(queries, keys, seen)
+    found = own.of_many(queries, keys, seen)
     assert torch.equal(found, expected)
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0))
     (found * weights).sum().backward()

@@ -321,7 +321,7 @@ def open_weights(weights: str, revision: str | None = None) -> AdaptedChronos:
     return AdaptedChronos(open_pipeline(weights, revision=revision, dtype="float32"), {})
 
 
-def load_adapted(folder: str | PathLike[str]) -> AdaptedChronos:
+def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> AdaptedChronos:
     """Load the adapted model in a folder; its original is not there.
 
     Raises:
@@ -349,6 +349,7 @@ def load_adapted(folder: str | PathLike[str]) -> AdaptedChronos:
         raise
     except Exception as error:  # an edit may lead anywhere
         raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
+    adapted.model.to(device)
     return adapted
 
 

@@ -90,7 +90,7 @@ class SwappedT5Attention(SwappedAttention):
         seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
         count = hidden_states.shape[1]
         if position_bias is None and self.relative_bias is not None:
-            position_bias = self.relative_bias(count, seen + count, seen)
+            position_bias = self.relative_bias.of_many(count, seen + count, seen)
         # a mask of padding is the same for every query
         of_keys = mask is None or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
         if cache is None and self.layout is not None and not self.as_original and of_keys:

@@ -368,7 +368,12 @@ class DistanceBias(nn.Module):
         bias.weight = copy.deepcopy(original.relative_attention_bias.weight)
         return bias
 
-    def forward(self, queries: int, keys: int, seen: int = 0) -> Tensor:
+    def forward(self, num_tokens: int) -> Tensor:
+        """The bias `(1, H, N, N)` of N neighbouring tokens; `[..., i, j]`: token i looks at token j."""
+        place = torch.arange(num_tokens, device=self.weight.device)
+        return self.weight[self.buckets(place[None, :] - place[:, None])].permute(2, 0, 1)[None]
+
+    def of_many(self, queries: int, keys: int, seen: int) -> Tensor:
         """`(1, H, N, S)`: of the last `queries` tokens, before which `seen` came, looking at the first `keys`."""
         # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
         ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
@@ -499,7 +504,7 @@ class T5Stack(BlockStack):
 
         `tokens` are `attention_mask`, `positions` and `global_tokens`, see `tsattn.attention.Attention`.
         """
-        tokens["bias"] = self.relative_bias(x.shape[1], x.shape[1])
+        tokens["bias"] = self.relative_bias(x.shape[1])
         x = self.dropout(x)
         for block in self.blocks:
             x = self.run(block, x, tokens, context, context_mask)  # type: ignore[arg-type]

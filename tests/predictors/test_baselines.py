@@ -1,9 +1,13 @@
-"""The ridge against normal equations that numpy solves, and what it chooses by validation or blocks."""
+"""Naive forecasts, and the ridge against normal equations that numpy solves, with what it chooses."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
+import shlex
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +15,74 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.predictors.cases import windows_for
+from tests.toy_windows import toy_task
+from tsattn.cli import main
 from tsattn.data import FrameDataModule
 from tsattn.data import datamodule as module
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor
+from tsattn.predictors import build_predictor, predictor_kinds
 from tsattn.predictors import ridge as ridge_choice
+from tsattn.predictors.ensemble import TRAINING_OPTIONS
 from tsattn.predictors.ridge import Ridge
+
+
+@pytest.mark.parametrize(
+    ("description", "season"),
+    [("persistence", 1), ("seasonal_naive", 6), ({"kind": "seasonal_naive", "season_length": 31}, 31)],
+)
+def test_the_last_steps_come_again_and_again(description: object, season: int) -> None:
+    predictor = build_predictor(description)  # type: ignore[arg-type]
+    assert not predictor.needs_fit
+    predictor.build(toy_task(24, 13))
+    assert predictor.context_length == season
+    windows = windows_for(predictor, extra=2)
+    forecast = predictor(windows)
+    L = windows.past.shape[1]
+    for step in range(13):
+        source = L + step
+        while source >= L:
+            source -= season
+        assert forecast[:, step].equal(windows.past[:, source])
+
+
+@pytest.mark.parametrize(("own", "L"), [(None, 24), (5, 5)])
+def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
+    predictor = build_predictor({"kind": "window_mean", "context_length": own})
+    assert not predictor.needs_fit
+    predictor.build(toy_task(24, 13))
+    assert predictor.context_length == L
+    windows = windows_for(predictor, gaps=True, extra=3)
+    forecast = predictor(windows)
+    assert forecast.shape == (4, 13, 3)
+    for window, channel in np.ndindex(4, 3):
+        values, seen = windows.past[window, -L:, channel], windows.past_observed[window, -L:, channel]
+        mean = values[seen].mean() if seen.any() else values.mean()
+        assert forecast[window, :, channel].tolist() == pytest.approx([float(mean)] * 13)
+    with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
+        build_predictor({"kind": "seasonal_naive", "season_length": 0})
+
+
+# The predictors on the command line, as their page shows them.
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "predictors.md").read_text("utf-8")
+
+
+def test_the_commands_run(tmp_path: Path) -> None:
+    assert set(re.findall(r"`(\w+)`", PAGE)) >= {*predictor_kinds(), *TRAINING_OPTIONS}
+    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].replace("\\\n", "")
+    names = []
+    # in a file, what says how to train may stand beside what is not trained
+    (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 1, accelerator: cpu}\n")
+    for number, command in enumerate(commands.splitlines()):
+        run = tmp_path / str(number)
+        toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
+        assert main([*shlex.split(command)[1:], *toy]) == 0
+        metrics = json.loads((run / "metrics.json").read_text())
+        assert metrics["test_windows"] == 407
+        names.append(next(iter(metrics["test"])))
+    assert names == ["ridge", "seasonal_naive", "ensemble"]
 
 
 def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.ndarray:
