@@ -21,9 +21,7 @@ from tsattn import Forecaster, load
 from tsattn.backbones.task_network import load_checkpoint
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
-from tsattn.experiments.reopened import fitted_in
-from tsattn.experiments.run_folder import RunFolder
-from tsattn.predictors import build_predictor, complete_predictor
+from tsattn.predictors import build_predictor
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -194,27 +192,6 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
 
 
 # a run
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
-    toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from chronos import BaseChronosPipeline
-
-    made = forecaster(described("bolt", "mlr"))
-    made.fit(toy_frame, folder=tmp_path / "run")
-    made.save(tmp_path / "model")
-    for folder in ("run", "model"):
-        with pytest.raises((OSError, ValueError, KeyError, AssertionError)):
-            BaseChronosPipeline.from_pretrained(str(tmp_path / folder))
-    # the weights that it began with are no longer needed
-    monkeypatch.setattr("tsattn.chronos.chronos_predictor.open_weights", lambda *_: pytest.fail("it was opened"))
-    again = fitted_in(RunFolder(tmp_path / "run")).predictor
-    batch = toy_windows(toy_task(24, 6, 2))
-    assert made.fitted is not None
-    assert torch.equal(again(batch), made.fitted.predictor(batch))
-    assert again.description == complete_predictor(described("bolt", "mlr"))
 
 
 # refusals

@@ -208,27 +208,16 @@ def test_a_folder_is_opened_as_its_own_package_does(family: str) -> None:
 # Who asks for a Chronos model: the command line, a study, a suite of the leaderboard.
 
 
-SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--data.batch_size=64", "--trainer.accelerator=cpu"]
-
-
-@pytest.fixture
-def short_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
-    """The first 240 hours of the toy frame as a file."""
-    path = tmp_path / "toy.csv"
-    toy_frame.iloc[:240].to_csv(path)
-    return path
-
-
 @pytest.mark.usefixtures("undrawn", "short_ridge")
 def test_the_command_line_trains_tests_predicts_and_goes_on(
-    short_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    attention = "attention: {kind: mlr, ranks: [4, 2, 2]}, convert: rotate, trained: all"
-    backbone = f"{{kind: chronos, weights: {weights_of('bolt')}, {attention}}}"
-    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES, "--data.val_windows=16"]
+    backbone = f"{{kind: chronos, weights: {weights_of('bolt')}, convert: rotate, trained: all}}"
+    attention = ["--attention", "mlr", "--attention.ranks", "[4, 2, 2]"]
+    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=24", "--data.val_windows=16"]
+    short = ["--data.prediction_length=6", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
     run = tmp_path / "run"
-    short = ["--trainer.max_steps=2", "--trainer.val_check_interval=1"]
-    words = [*data, *short, f"--model.backbone={backbone}", "--model.quantiles=[0.1, 0.5, 0.9]"]
+    words = [*data, *short, f"--model.backbone={backbone}", *attention, "--model.quantiles=[0.1, 0.5, 0.9]"]
     assert main(["fit", *words, "--run", str(run)]) == 0
     assert "tiny-bolt_mlr: " in capsys.readouterr().out
     assert json.loads((run / "metrics.json").read_text())["test"]["tiny-bolt_mlr"].keys() >= {"mase", "wql"}
@@ -237,15 +226,3 @@ def test_the_command_line_trains_tests_predicts_and_goes_on(
     assert pd.read_csv(tmp_path / "out.csv").notna().all(axis=None)
     assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
     assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 3
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_one_attention_is_one_flag(short_csv: Path, tmp_path: Path) -> None:
-    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES]
-    plain = f"--model.backbone={{kind: chronos, weights: {weights_of('bolt')}}}"
-    found = {}
-    for name, words in {"plain": [], "swa": ["--attention", "swa", "--attention.window_size", "2"]}.items():
-        assert main(["fit", *data, plain, *words, "--run", str(tmp_path / name)]) == 0
-        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
-        found[name] = metrics["test"]["tiny-bolt" if name == "plain" else "tiny-bolt_swa"]
-    assert found["plain"] != found["swa"]
