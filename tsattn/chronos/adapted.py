@@ -211,9 +211,11 @@ class AdaptedChronos:
             rows.append((site.name, keys, width, head_dim, parameters, flops, original, flops / original))
         columns = ["layer", "tokens", "components", "original_components", "score_parameters", "score_flops"]
         table = pd.DataFrame(rows, columns=[*columns, "original_flops", "share"])
-        of_series = table["layer"].str.startswith("group")
-        counts = table[["tokens", "score_flops", "original_flops"]]
-        return table.assign(**counts.mask(of_series)) if of_series.any() else table
+        of_series, counts = table["layer"].str.startswith("group"), ["tokens", "score_flops", "original_flops"]
+        if of_series.any():
+            table = table.astype(dict.fromkeys(counts, float))
+            table.loc[of_series, counts] = math.nan
+        return table
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it."""
