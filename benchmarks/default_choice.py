@@ -15,11 +15,12 @@ Writes `choice.json` after each fit, so that the same command resumes after a ki
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from defaults import CASES, FOLDER, SEASONAL, frame_of, known, measured
 from reporting import about, new_parser, parse, table, write_record
 
@@ -75,69 +76,54 @@ def fits(names: list[str], seeds: int, most: int, before: list[Fit]) -> Iterator
                 yield fit
 
 
-def scores(found: list[Fit]) -> dict[str, dict[str, Any]]:
-    """Return of each candidate ``by_seed``, ``score`` and ``spread``, None where it does not apply to all data, and
-    ``ratios``, the MASE over that of seasonal naive by data set and seed."""
-    names, seeds = [*dict.fromkeys(one["data"] for one in found)], sorted({one["seed"] for one in found})
-    whole = {}
-    for candidate in dict.fromkeys(one["candidate"] for one in found):
-        own = {(one["data"], one["seed"]): one for one in found if one["candidate"] == candidate}
-        each = {name: [own.get((name, seed), own[name, seeds[0]]) for seed in seeds] for name in names}
-        ratios = {
-            name: [one["mase"] / one[SEASONAL] for one in fits if not one["reason"]] for name, fits in each.items()
-        }
-        by_seed = [*map(statistics.geometric_mean, zip(*ratios.values(), strict=True))] if all(ratios.values()) else []
-        score = statistics.geometric_mean(by_seed) if by_seed else None
-        spread = max(by_seed) - min(by_seed) if by_seed else None
-        whole[candidate] = {"score": score, "spread": spread, "by_seed": by_seed, "ratios": ratios}
-    return whole
+def scores(found: list[Fit]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the MASE over that of seasonal naive, by candidate and data set a row and seed a column; and the `score`
+    and `spread` of each candidate, best first, NaN where it does not apply to all data."""
+    frame = pd.DataFrame(found)
+    frame["ratio"] = frame["mase"] / frame[SEASONAL]
+    ratios = frame.pivot_table("ratio", ["candidate", "data"], "seed", dropna=False).ffill(axis=1)
+    logs = np.log(ratios).groupby("candidate").agg(lambda column: column.mean(skipna=False))
+    by_seed = np.exp(logs)
+    score, spread = np.exp(logs.mean(axis=1, skipna=False)), by_seed.max(axis=1) - by_seed.min(axis=1)
+    return ratios, pd.DataFrame({"score": score, "spread": spread}).sort_values("score")
 
 
-def verdict(found: dict[str, dict[str, Any]]) -> tuple[str, bool, str]:
+def verdict(summary: pd.DataFrame) -> tuple[str, bool, str]:
     """Return the candidate of the lowest score, whether it should replace the present default, and why."""
-    able = {name: one for name, one in found.items() if one["score"] is not None}
-    best = min(able, key=lambda name: able[name]["score"])
-    if PRESENT not in able:
-        return best, best != PRESENT, f"The present default has no score; the lowest is that of {best}."
+    best = str(summary.index[0])
     if best == PRESENT:
         return best, False, f"The present default, {PRESENT}, has the lowest score: it stays."
-    behind = able[PRESENT]["score"] - able[best]["score"]
-    spread = max(able[PRESENT]["spread"], able[best]["spread"])
+    behind, spread = summary.loc[PRESENT, "score"] - summary.loc[best, "score"], summary.loc[[PRESENT, best], "spread"]
     said = f"The lowest score is that of {best}, {behind:.4f} below that of the present default, {PRESENT}"
-    if behind <= spread:
-        return best, False, f"{said}: within the spread of seeds, {spread:.4f}, so it stays."
-    return best, True, f"{said}: more than the spread of seeds, {spread:.4f}, so {best} should be the default."
+    if behind <= spread.max():
+        return best, False, f"{said}: within the spread of seeds, {spread.max():.4f}, so it stays."
+    return best, True, f"{said}: more than the spread of seeds, {spread.max():.4f}, so {best} should be the default."
 
 
 def page(record: dict[str, Any]) -> str:
     """Return the record in Markdown."""
-    found, most = scores(record["fits"]), record["max_steps"]
+    (ratios, summary), most = scores(record["fits"]), record["max_steps"]
     names = [*dict.fromkeys(one["data"] for one in record["fits"])]
-    seeds = len({one["seed"] for one in record["fits"]})
     text = (
         "MASE over that of seasonal naive on windows before the test part that chose nothing (mean of "
-        f"{number_of(seeds, 'seed')}, and the spread between the least and the most), and its geometric mean, by "
-        f"`{record['command']}`{f'; trainings of at most {most} steps' if most else ''}. What does not apply to all of "
-        "the data has no score."
+        f"{number_of(ratios.shape[1], 'seed')}, and the spread between the least and the most), and its geometric "
+        f"mean, by `{record['command']}`{f'; trainings of at most {most} steps' if most else ''}. What does not apply "
+        "to all of the data has no score."
     )
     rows = []
-    for candidate in sorted(found, key=lambda name: (found[name]["score"] is None, found[name]["score"] or 0.0)):
-        one = found[candidate]
-        cells = [_with_spread(one["ratios"][name]) for name in names]
-        rows.append((candidate, *cells, _with_spread(one["by_seed"], one["score"], digits=4)))
+    for candidate, row in summary.iterrows():
+        own = [ratios.loc[(candidate, name)] for name in names]
+        cells = [_with_spread(one.mean(), one.max() - one.min(), 3) for one in own]
+        rows.append((candidate, *cells, _with_spread(row["score"], row["spread"], 4)))
     reasons = {one["candidate"]: one["reason"] for one in record["fits"] if one["reason"]}
-    lines = ["# Which predictor `Forecaster` should be by default", "", text, "", verdict(found)[2], ""]
+    lines = ["# Which predictor `Forecaster` should be by default", "", text, "", verdict(summary)[2], ""]
     lines += [*table(["candidate", *names, "score"], rows), *(f"- {name}: {why}" for name, why in reasons.items())]
     machine = record["machine"]
     return "\n".join(lines).rstrip() + f"\n\n{machine['cpu']}, torch {machine['torch']}.\n"
 
 
-def _with_spread(values: list[float], middle: float | None = None, digits: int = 3) -> str:
-    if not values:
-        return "does not apply"
-    middle = statistics.fmean(values) if middle is None else middle
-    spread = f" ({max(values) - min(values):.{digits}f})" if len(values) > 1 else ""
-    return f"{middle:.{digits}f}{spread}"
+def _with_spread(middle: float, spread: float, digits: int) -> str:
+    return "does not apply" if np.isnan(middle) else f"{middle:.{digits}f} ({spread:.{digits}f})"
 
 
 def main(words: list[str] | None = None) -> int:
@@ -146,8 +132,6 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=200, help="of a training; 0: as many as Forecaster chooses")
     options = parse(parser, words)
-    if options.seeds < 1 or options.max_steps < 0:
-        parser.error("--seeds must be at least 1, and --max-steps at least 0")
     if options.output == FOLDER and set(options.data) != set(CASES):
         parser.error("a choice over some of the data sets needs an --output of its own")
     file = options.output / "choice.json"
@@ -162,7 +146,7 @@ def main(words: list[str] | None = None) -> int:
             later = [one for one in before if one not in record["fits"]]
             write_text(file, json.dumps({**record, "fits": [*record["fits"], *later]}, indent=1) + "\n")
     write_record(file, record, page(record))
-    print(verdict(scores(record["fits"]))[2])
+    print(verdict(scores(record["fits"])[1])[2])
     return 0
 
 

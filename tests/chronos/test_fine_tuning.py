@@ -21,9 +21,7 @@ from tsattn import Forecaster, load
 from tsattn.backbones.task_network import load_checkpoint
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
-from tsattn.experiments.reopened import fitted_in
-from tsattn.experiments.run_folder import RunFolder
-from tsattn.predictors import build_predictor, complete_predictor
+from tsattn.predictors import build_predictor
 from tsattn.task import Output
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -60,10 +58,6 @@ def same(first: pd.DataFrame, second: pd.DataFrame) -> None:
 # losses
 
 
-def plain(network: ChronosNetwork) -> Any:
-    return network.model
-
-
 def _t5(model: Any, past: Tensor, target: Tensor) -> Tensor:
     """The tokens that the paper describes, written anew: values over the mean absolute, in equal bins from -5 to 5."""
     scale = past.abs().nanmean(-1, keepdim=True)
@@ -83,52 +77,27 @@ def _t5(model: Any, past: Tensor, target: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
 
 
-def _bolt(model: Any, past: Tensor, target: Tensor) -> Tensor:
-    forecast = model(context=past).quantile_preds
-    return _quantile_loss(forecast, past, target, 8, lambda values: values)
-
-
-def _chronos2(model: Any, past: Tensor, target: Tensor) -> Tensor:
-    group = torch.arange(len(past) // 3).repeat_interleave(3)
-    forecast = model(context=past, group_ids=group, num_output_patches=2).quantile_preds
-    return _quantile_loss(forecast, past, target, 8, torch.arcsinh)
-
-
-def _quantile_loss(
-    forecast: Tensor, past: Tensor, target: Tensor, steps: int, bend: Callable[[Tensor], Tensor]
-) -> Tensor:
-    """Twice the pinball loss on the scale of the context, over all steps of the model.
-
-    Chronos-Bolt takes its mean over levels and adds up steps; Chronos-2, which bends values, the other way round.
-    """
-    mean = past.nanmean(-1, keepdim=True)
-    scale = (past - mean).square().nanmean(-1, keepdim=True).sqrt()
-    forecast, target = bend((forecast - mean[..., None]) / scale[..., None]), bend((target - mean) / scale)[:, None]
-    levels = torch.arange(1, 10)[:, None] / 10
-    error = target - forecast[..., : target.shape[-1]]
-    loss = 2 * torch.maximum(levels * error, (levels - 1) * error).nan_to_num()
-    return loss.sum((1, 2)).mean() / (9 if bend(torch.ones(1)) == 1 else steps)
-
-
 @families
-@pytest.mark.parametrize("gaps", [False, True])
-def test_the_loss_is_the_originals(family: str, gaps: bool) -> None:
+def test_the_loss_is_the_originals(family: str) -> None:
     task = toy_task(24, 6, 3)
-    made, batch = network(family, task, trained="all"), toy_windows(task, gaps=gaps)
-    if gaps:  # but in the last window, which has nothing to scale by
-        batch = batch.rows(0, 3)
-    past, target = (part.transpose(1, 2).flatten(0, 1).float() for part in (batch.past, batch.target))
-    if gaps:
-        assert batch.past_observed is not None
-        assert batch.target_observed is not None
-        past = torch.where(batch.past_observed.transpose(1, 2).flatten(0, 1), past, torch.nan)
-        target = torch.where(batch.target_observed.transpose(1, 2).flatten(0, 1), target, torch.nan)
-    expected = {"t5": _t5, "bolt": _bolt, "chronos2": _chronos2}[family](plain(made), past, target)
+    made, batch = network(family, task, trained="all"), toy_windows(task, gaps=True)
+    batch = batch.rows(0, 3)  # without the last window, which has nothing to scale by
+    past, target = (
+        torch.where(seen, part, torch.nan).transpose(1, 2).flatten(0, 1).float()  # type: ignore[arg-type]
+        for part, seen in ((batch.past, batch.past_observed), (batch.target, batch.target_observed))
+    )
+    model: Any = made.model
+    if family == "t5":
+        expected = _t5(model, past, target)
+    elif family == "bolt":
+        expected = model(context=past, target=target).loss
+    else:
+        group = torch.arange(3).repeat_interleave(3)
+        expected = model(context=past, group_ids=group, future_target=target, num_output_patches=2).loss
     torch.testing.assert_close(made.own_loss(batch), expected, rtol=1e-4, atol=1e-5)
 
 
-@families
-@pytest.mark.parametrize("horizon", [3, 40])
+@pytest.mark.parametrize(("family", "horizon"), [("t5", 3), ("t5", 40), ("bolt", 40), ("chronos2", 3)])
 def test_other_horizons_are_trained_over_the_steps_that_there_are(family: str, horizon: int) -> None:
     task = toy_task(24, horizon, 2)
     made, batch = network(family, task, trained="all"), toy_windows(task)
@@ -172,15 +141,13 @@ def test_attention_alone_or_adapters_alone_are_trained(family: str, attention: s
             assert sum(part.numel() for part in made.parameters() if part.requires_grad) == 2 * 4 * 3 * 2 * 24
 
 
-@pytest.mark.parametrize("attention", ["btt", "bilinear_mlr"])
-def test_structured_scores_are_trained_beside_adapters_of_the_rest(
-    attention: str, toy_frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_structured_scores_are_trained_beside_adapters_of_the_rest(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    attention = "bilinear_mlr"
     made = network("bolt", trained="lora", lora_rank=2, **ATTENTIONS[attention])
     names = [name for name, part in made.named_parameters() if part.requires_grad]
     factors = [name for name in names if "lora_" not in name]
     assert len([name for name in factors if ".projection.left" in name or ".projection.right" in name]) == len(factors)
-    assert len(names) - len(factors) == 2 * 2 * (3 if attention == "btt" else 2)
+    assert len(names) - len(factors) == 2 * 2 * 2
     own = forecaster(described("bolt", attention, "lora"), max_steps=3).fit(toy_frame)
     assert own.result is not None
     fitted = own.result.fitted.predictor.backbone
@@ -189,24 +156,6 @@ def test_structured_scores_are_trained_beside_adapters_of_the_rest(
     assert all(not torch.equal(part, old[name]) for name, part in fitted.named_parameters() if name in factors)
     own.save(tmp_path / "model")
     same(load(tmp_path / "model").predict(), own.predict())
-
-
-@pytest.mark.parametrize(
-    ("family", "attention", "trained"),
-    [("bolt", "none", "all"), ("t5", "swa", "lora"), ("chronos2", "mlr", "attention"), ("t5", "btt", "all")],
-)
-def test_fitted_saved_and_loaded_it_forecasts_the_same(
-    family: str, attention: str, trained: str, toy_frame: pd.DataFrame, tmp_path: Path
-) -> None:
-    made = forecaster(described(family, attention, trained))
-    before = forecaster(described(family, trained=None)).predict(toy_frame)["predictions"]
-    forecast = made.fit(toy_frame).predict()
-    made.save(tmp_path / "model")
-    same(load(tmp_path / "model").predict(), forecast)
-    content = json.loads((tmp_path / "model" / "forecaster.json").read_text())
-    assert content["predictor"]["attention"] == made.predictor.description["attention"]
-    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {"", ".json", ".safetensors"}
-    assert not before.equals(forecast["predictions"])
 
 
 @families
@@ -225,6 +174,7 @@ def test_a_parameter_that_is_shared_is_kept_once_and_stays_shared(family: str) -
 
 
 def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
+    """It fits anew from the original, so that a further training would drop the weights that are there."""
     swapped = {"kind": "chronos", "weights": weights_of("bolt"), "attention": MLR}
     made = forecaster({**swapped, "calibrate": 4})
     assert made.predictor.needs_fit
@@ -232,47 +182,16 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
     made.fit(toy_frame, folder=tmp_path / "run")
     forecast = made.predict()
     same(load(tmp_path / "run").predict(toy_frame.iloc[:-40]), made.predict(toy_frame.iloc[:-40]))
-    other = forecaster(swapped).predict(toy_frame)
-    assert not other["predictions"].equals(forecast["predictions"])
-
-
-def test_it_is_refitted_and_trained_in_less_precision(toy_frame: pd.DataFrame) -> None:
-    made = forecaster(described("t5", "swa"), training={"trainer": {"precision": "bf16-mixed"}})
-    assert made.fit(toy_frame, refit=True).predict().notna().all(axis=None)
+    assert not forecaster(swapped).predict(toy_frame)["predictions"].equals(forecast["predictions"])
+    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so that no training goes on from it"):
+        made.fine_tune(toy_frame)
+    same(made.predict(), forecast)
+    checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
+    with pytest.raises(UserError, match="that of one trained network, and tiny-bolt_mlr is none"):
+        forecaster({**swapped, "calibrate": 4}).fit(toy_frame, checkpoint=checkpoint)
 
 
 # a run
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_a_folder_of_a_run_holds_all_and_no_plain_loader_opens_it(
-    toy_frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from chronos import BaseChronosPipeline
-
-    made = forecaster(described("bolt", "mlr"))
-    made.fit(toy_frame, folder=tmp_path / "run")
-    made.save(tmp_path / "model")
-    for folder in ("run", "model"):
-        with pytest.raises((OSError, ValueError, KeyError, AssertionError)):
-            BaseChronosPipeline.from_pretrained(str(tmp_path / folder))
-    # the weights that it began with are no longer needed
-    monkeypatch.setattr("tsattn.chronos.chronos_predictor.open_weights", lambda *_: pytest.fail("it was opened"))
-    again = fitted_in(RunFolder(tmp_path / "run")).predictor
-    batch = toy_windows(toy_task(24, 6, 2))
-    assert made.fitted is not None
-    assert torch.equal(again(batch), made.fitted.predictor(batch))
-    assert again.description == complete_predictor(described("bolt", "mlr"))
-
-
-def test_a_damaged_state_is_refused(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    made = network("bolt", trained="all")
-    state = made.state_dict()
-    state["record"] = torch.zeros(20, dtype=torch.uint8)
-    with torch.device("meta"):
-        again = ChronosNetwork(toy_task(), Output(LEVELS), trained="all")
-    with pytest.raises(RuntimeError, match="cannot be built"):
-        again.load_state_dict(state, assign=True)
 
 
 # refusals
@@ -303,14 +222,12 @@ def test_what_cannot_be_is_refused_when_it_is_described(arguments: dict[str, Any
         build_predictor({"kind": "chronos", "weights": small_weights(), **arguments})
 
 
-@pytest.mark.parametrize(
-    "option", [{"loss": "mae"}, {"mup": True}, {"compile_mode": "default"}, {"activation_checkpointing": True}], ids=str
-)
-def test_what_pretrained_weights_cannot_take_is_refused(option: dict[str, Any], toy_frame: pd.DataFrame) -> None:
-    (name,) = option
-    made = forecaster(described("bolt"), training=option, **({"quantiles": None} if name == "loss" else {}))
-    with pytest.raises(UserError, match=f"chronos goes on from pretrained weights: leave {name} out"):
-        made.fit(toy_frame)
+def test_what_pretrained_weights_cannot_take_is_refused(toy_frame: pd.DataFrame) -> None:
+    options = {"loss": "mae", "mup": True, "compile_mode": "default", "activation_checkpointing": True}
+    for name, value in options.items():
+        made = forecaster(described("bolt"), training={name: value}, **({"quantiles": None} if name == "loss" else {}))
+        with pytest.raises(UserError, match=f"chronos goes on from pretrained weights: leave {name} out"):
+            made.fit(toy_frame)
 
 
 def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,47 +243,32 @@ def test_without_an_extra_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
             network("bolt", trained="lora")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"swaps": {"encoder.0": {"attention": "foreign_code.Attention", "convert": "copy"}}},
-        {"attention_implementation": "somebody/kernels"},
-        {"config": {"_attn_implementation": "somebody/kernels"}},
-        {"config": {"_experts_implementation": "somebody/kernels"}},
-        {"config": {"attribute_map": {"x": "_attn_implementation"}, "x": "somebody/kernels"}},
-    ],
-)
-def test_the_record_beside_the_weights_runs_nothing(
-    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_record_beside_the_weights_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "foreign_code.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(str(tmp_path))
     state = network("bolt", trained="all", attention=MLR).state_dict()
     record = json.loads(state["record"].numpy().tobytes())
-    change = {name: {**record[name], **value} if name == "config" else value for name, value in change.items()}
-    state["record"] = torch.frombuffer(bytearray(json.dumps({**record, **change}).encode()), dtype=torch.uint8)
-    with torch.device("meta"):
-        again = ChronosNetwork(toy_task(), Output(LEVELS), trained="all", attention=MLR)
-    message = "weights import nothing" if "swaps" in change else "somebody/kernels is no attention_implementation"
-    with pytest.raises((UserError, RuntimeError), match=message):
-        again.load_state_dict(state, assign=True)
+    changes: list[dict[str, Any]] = [
+        {"swaps": {"encoder.0": {"attention": "foreign_code.Attention", "convert": "copy"}}},
+        {"attention_implementation": "somebody/kernels"},
+        {"config": {**record["config"], "_attn_implementation": "somebody/kernels"}},
+        {"config": {**record["config"], "_experts_implementation": "somebody/kernels"}},
+        {"config": {**record["config"], "attribute_map": {"x": "_attn_implementation"}, "x": "somebody/kernels"}},
+    ]
+    for change in changes:
+        state["record"] = torch.frombuffer(bytearray(json.dumps({**record, **change}).encode()), dtype=torch.uint8)
+        with torch.device("meta"):
+            again = ChronosNetwork(toy_task(), Output(LEVELS), trained="all", attention=MLR)
+        message = "weights import nothing" if "swaps" in change else "somebody/kernels is no attention_implementation"
+        with pytest.raises((UserError, RuntimeError), match=message):
+            again.load_state_dict(state, assign=True)
     assert "foreign_code" not in sys.modules
+    state["record"] = torch.zeros(20, dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match="cannot be built"):
+        again.load_state_dict(state, assign=True)
 
 
 # trainings that go on from models that were fitted
-
-
-def test_nothing_goes_on_from_what_was_not_trained(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    """Calibration fits anew from the original, so that a further training would drop the weights that are there."""
-    description: dict[str, Any] = {"kind": "chronos", "weights": weights_of("bolt"), "attention": MLR, "calibrate": 2}
-    made = forecaster(description).fit(toy_frame, folder=tmp_path / "run")
-    forecast = made.predict()
-    with pytest.raises(UserError, match="nothing of tiny-bolt_mlr is trained, so that no training goes on from it"):
-        made.fine_tune(toy_frame)
-    same(made.predict(), forecast)
-    checkpoint = tmp_path / "run" / "checkpoints" / "best.ckpt"
-    with pytest.raises(UserError, match="that of one trained network, and tiny-bolt_mlr is none"):
-        forecaster(description).fit(toy_frame, checkpoint=checkpoint)
 
 
 @pytest.fixture
@@ -381,16 +283,23 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("family", "attention", "trained"), [("bolt", "mlr", "lora"), ("t5", "none", "all"), ("chronos2", "btt", "lora")]
+    ("family", "attention", "trained"),
+    [("t5", "none", "all"), ("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")],
 )
-def test_a_saved_model_is_trained_further_without_its_first_weights(
+def test_a_saved_model_forecasts_the_same_and_is_trained_further_without_its_first_weights(
     family: str, attention: str, trained: str, toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
 ) -> None:
+    before = forecaster(described(family, trained=None)).predict(toy_frame)["predictions"]
     made = forecaster(described(family, attention, trained)).fit(toy_frame)
     made.save(tmp_path / "model")
     forecast = made.predict()
-    again = load(tmp_path / "model")
+    assert not before.equals(forecast["predictions"])
+    content = json.loads((tmp_path / "model" / "forecaster.json").read_text())
+    assert content["predictor"]["attention"] == made.predictor.description["attention"]
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {"", ".json", ".safetensors"}
     gone()
+    again = load(tmp_path / "model")
+    same(again.predict(), forecast)
     again.fine_tune(toy_frame, max_steps=1, learning_rate=1e-12)
     found = again.predict()
     columns = ["predictions", "0.1", "0.5", "0.9"]

@@ -82,9 +82,9 @@ def test_only_a_model_on_the_hub_has_revisions(tmp_path: Path) -> None:
                 opening(weights, revision="abc")
 
 
-@pytest.mark.parametrize("more", [{}, {"attention": "swa"}, {"trained": "all"}], ids=str)
-def test_a_number_of_paths_is_refused_where_none_are_drawn(more: dict[str, Any]) -> None:
-    for weights in (small_weights(), weights_of("chronos2")):
+def test_a_number_of_paths_is_refused_where_none_are_drawn() -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [(small_weights(), {}), (weights_of("chronos2"), {"trained": "all"})]
+    for weights, more in cases:
         predictor = build_predictor({"kind": "chronos", "weights": weights, "num_samples": 7, **more})
         with pytest.raises(UserError, match=r"num_samples is of Chronos-T5, .*; leave num_samples out"):
             predictor.build(toy_task(20, 2, 1), Output())
@@ -123,26 +123,27 @@ def changed(
     return folder
 
 
-@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
-    ("config", "weights", "message"),
+    ("family", "config", "weights", "message"),
     [
-        (
-            None,
-            lambda s: {k: v for k, v in s.items() if ".q." not in k},
-            r"damaged: it lacks .*\.q\.weight.* \d+ others",
+        ("t5", None, lambda s: {k: s[k] for k in s if ".q." not in k}, r"it lacks .*\.q\.weight.* \d+ others"),
+        ("bolt", None, lambda s: {**s, "x.y": torch.ones(2)}, r"holds weights that its model has not got, x\.y$"),
+        ("chronos2", lambda c: c.update(d_ff=16), None, "damaged: it holds weights of other shapes than its model, "),
+        ("bolt", lambda c: c.pop("chronos_config"), None, "its config.json has no chronos_config"),
+        *(
+            (family, lambda c: c["chronos_config"].pop("context_length"), None, "cannot be opened .*'context_length'")
+            for family in FAMILIES
         ),
-        (None, lambda s: {**s, "x.y": torch.ones(2)}, r"damaged: it holds weights that its model has not got, x\.y$"),
-        (lambda c: c.update(d_ff=16), None, "damaged: it holds weights of other shapes than its model, "),
-        (lambda c: c.pop("chronos_config"), None, "cannot be opened .*: its config.json has no chronos_config"),
-        (lambda c: c["chronos_config"].pop("context_length"), None, "cannot be opened .*'context_length'"),
-        (lambda c: c["chronos_config"].update(more=1), None, "cannot be opened .*'more'"),
-        (lambda c: c.update(d_model="wide"), None, "cannot be opened .*'d_model'"),
-        (lambda c: c.update(chronos_pipeline_class="P"), None, "pipeline is 'P'; valid: ChronosPipeline, "),
-        (lambda c: c.update(model_type="bert"), None, "its model_type is 'bert'"),
-        (lambda c: c.update(_attn_implementation="a/b"), None, "a/b is no attention_implementation; valid: sdpa"),
+        ("t5", lambda c: c["chronos_config"].update(more=1), None, "cannot be opened .*'more'"),
+        ("chronos2", lambda c: c.update(d_model="wide"), None, "cannot be opened .*'d_model'"),
+        ("t5", lambda c: c.update(chronos_pipeline_class="P"), None, "pipeline is 'P'; valid: ChronosPipeline, "),
+        ("bolt", lambda c: c.update(model_type="bert"), None, "its model_type is 'bert'"),
+        ("t5", lambda c: c["chronos_config"].update(model_type="causal"), None, "decoders only cannot be adapted"),
+        *(
+            (family, lambda c: c.update(_attn_implementation="a/b"), None, "a/b is no attention_implementation; valid")
+            for family in FAMILIES
+        ),
     ],
-    ids=["lacking", "surplus", "shapes", "no chronos", "no context", "more", "text", "pipeline", "model", "kernel"],
 )
 def test_folders_that_are_damaged_are_refused(
     family: str, config: Any, weights: Any, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -154,10 +155,9 @@ def test_folders_that_are_damaged_are_refused(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content", [b"12345678abc", b""], ids=["cut", "empty"])
-def test_files_that_are_damaged_are_refused(content: bytes, tmp_path: Path) -> None:
+def test_files_that_are_damaged_are_refused(tmp_path: Path) -> None:
     folder = changed(tmp_path / "model", "bolt")
-    (folder / "model.safetensors").write_bytes(content)
+    (folder / "model.safetensors").write_bytes(b"12345678abc")
     with pytest.raises(UserError, match=r"cannot be opened as a Chronos model: .*header"):
         open_pipeline(folder)
     (folder / "model.safetensors").unlink()
@@ -169,22 +169,15 @@ def test_files_that_are_damaged_are_refused(content: bytes, tmp_path: Path) -> N
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    model = tiny_pipeline("chronos2").inner_model
-    with torch.no_grad():
-        next(model.encoder.parameters()).view(-1)[3] = torch.nan
-    model.save_pretrained(folder)
+    def spoilt(state: dict[str, Tensor]) -> dict[str, Tensor]:
+        next(iter(state.values())).view(-1)[3] = torch.nan
+        return state
+
     with pytest.raises(UserError, match="model is damaged: it holds weights that are not finite"):
-        open_pipeline(folder)
+        open_pipeline(changed(tmp_path / "model", "chronos2", weights=spoilt))
 
 
-def test_decoders_alone_are_refused(tmp_path: Path) -> None:
-    folder = changed(tmp_path / "model", "t5", lambda config: config["chronos_config"].update(model_type="causal"))
-    with pytest.raises(UserError, match="decoders only cannot be adapted"):
-        open_pipeline(folder)
-
-
-@pytest.mark.parametrize("feed_forward", ["gelu", "gated-gelu", "gated-gelu_tanh", "gated-silu"])
+@pytest.mark.parametrize("feed_forward", ["gelu", "gated-gelu_tanh"])
 def test_a_file_is_opened_with_its_own_functions(feed_forward: str, tmp_path: Path) -> None:
     model = small_model(description={"feed_forward": feed_forward, "stride": 2})
     file = save_small(tmp_path / "small.safetensors", model)
@@ -215,48 +208,21 @@ def test_a_folder_is_opened_as_its_own_package_does(family: str) -> None:
 # Who asks for a Chronos model: the command line, a study, a suite of the leaderboard.
 
 
-SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--data.batch_size=64", "--trainer.accelerator=cpu"]
-SHORT = ["--trainer.max_steps=2", "--trainer.val_check_interval=1"]
-SWAP = "{kind: chronos, weights: WEIGHTS, attention: {kind: mlr, ranks: [4, 2, 2]}, convert: rotate, trained: HOW}"
-
-
-@pytest.fixture
-def short_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
-    """The first 240 hours of the toy frame as a file."""
-    path = tmp_path / "toy.csv"
-    toy_frame.iloc[:240].to_csv(path)
-    return path
-
-
 @pytest.mark.usefixtures("undrawn", "short_ridge")
-@pytest.mark.parametrize(("family", "trained"), [("t5", "lora"), ("bolt", "all"), ("chronos2", "attention")])
 def test_the_command_line_trains_tests_predicts_and_goes_on(
-    family: str, trained: str, short_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    backbone = SWAP.replace("WEIGHTS", weights_of(family)).replace("HOW", trained)
-    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES, "--data.val_windows=16"]
+    backbone = f"{{kind: chronos, weights: {weights_of('bolt')}, convert: rotate, trained: all}}"
+    attention = ["--attention", "mlr", "--attention.ranks", "[4, 2, 2]"]
+    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=24", "--data.val_windows=16"]
+    short = ["--data.prediction_length=6", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
     run = tmp_path / "run"
-    words = [*data, *SHORT, f"--model.backbone={backbone}", "--model.quantiles=[0.1, 0.5, 0.9]"]
+    words = [*data, *short, f"--model.backbone={backbone}", *attention, "--model.quantiles=[0.1, 0.5, 0.9]"]
     assert main(["fit", *words, "--run", str(run)]) == 0
-    out = capsys.readouterr().out
-    assert f"tiny-{family}_mlr: " in out
-    assert "MASE" in out
-    scores = json.loads((run / "metrics.json").read_text())["test"][f"tiny-{family}_mlr"]
-    assert {"mase", "wql", "mse_scaled", "mae_scaled"} <= scores.keys()
+    assert "tiny-bolt_mlr: " in capsys.readouterr().out
+    assert json.loads((run / "metrics.json").read_text())["test"]["tiny-bolt_mlr"].keys() >= {"mase", "wql"}
     assert main(["test", "--run", str(run)]) == 0
     assert main(["predict", "--run", str(run), "--horizon", "9", "--output", str(tmp_path / "out.csv")]) == 0
     assert pd.read_csv(tmp_path / "out.csv").notna().all(axis=None)
     assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
     assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 3
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_one_attention_is_one_flag(short_csv: Path, tmp_path: Path) -> None:
-    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES]
-    plain = f"--model.backbone={{kind: chronos, weights: {weights_of('bolt')}}}"
-    found = {}
-    for name, words in {"plain": [], "swa": ["--attention", "swa", "--attention.window_size", "2"]}.items():
-        assert main(["fit", *data, plain, *words, "--run", str(tmp_path / name)]) == 0
-        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
-        found[name] = metrics["test"]["tiny-bolt" if name == "plain" else "tiny-bolt_swa"]
-    assert found["plain"] != found["swa"]

@@ -1,7 +1,8 @@
-"""Pretrained weights as they are: forecasts are the pipeline's own, whatever asks for them."""
+"""Pretrained weights as they are: forecasts are the pipeline's own, with all that is missing or far from 0."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, series, weights_of
+from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.batch import Batch, WindowUnits
 from tsattn.chronos import adapt, open_pipeline
+from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.attention_layers import attention_layers
@@ -104,11 +107,10 @@ def test_channels_and_covariates_of_a_series_are_one_group_of_chronos2() -> None
     assert not torch.allclose(predictor(replace(batch, past=changed))[..., 0, :], found[..., 0, :]), "channels mix"
 
 
-@pytest.mark.parametrize("swapped", [{}, {"attention": "standard", "where": "group"}], ids=str)
-def test_series_of_other_groups_are_not_seen_by_chronos2(swapped: dict[str, Any]) -> None:
+def test_series_of_other_groups_are_not_seen_by_chronos2() -> None:
     task = toy_task(30, 5, 3, covariates=True)
     batch = toy_windows(task, extra=34)
-    predictor = built("chronos2", task, **swapped)
+    predictor = built("chronos2", task, attention="standard", where="group")
     found = predictor(batch)
     other = replace(batch, past=torch.cat([batch.past[:1], 3 * batch.past[1:].flip(1)]))
     again = predictor(other)
@@ -154,42 +156,29 @@ def test_paths_of_t5_do_not_depend_on_other_series(monkeypatch: pytest.MonkeyPat
 
 
 @families
-def test_a_point_forecast_is_the_median(family: str) -> None:
-    batch = windows(series(40, 50), 70)
-    fan, point = built(family, toy_task(50, 5, 1)), built(family, toy_task(50, 5, 1), ())
-    assert torch.equal(point(batch), fan(batch)[..., 2])
-
-
-@pytest.mark.parametrize(
-    ("family", "kind"),
-    [(family, {"kind": "swa", "window_size": 3}) for family in FAMILIES]
-    + [("t5", {"kind": "mlr", "ranks": [4, 2, 2]})],
-)
-def test_swapped_without_a_fit_is_what_adapt_gives(family: str, kind: dict[str, Any]) -> None:
-    contexts = series(30, 60)
+def test_swapped_without_a_fit_is_what_adapt_gives(family: str) -> None:
+    contexts, kind = series(30, 60), {"kind": "mlr", "ranks": [4, 2, 2]}
     predictor = built(family, toy_task(60, 4, 1), attention=kind, convert="copy")
-    assert predictor.name == f"tiny-{family}_{kind['kind']}"
+    assert predictor.name == f"tiny-{family}_mlr"
     adapted = adapt(weights_of(family), kind)
     expected = torch.stack(alone(adapted.pipeline, contexts, 4, LEVELS)).reshape(2, 4, 4)
-    found = predictor(windows(contexts, 70))[:, :, 0].float()
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-    assert not torch.allclose(found, built(family, toy_task(60, 4, 1))(windows(contexts, 70))[:, :, 0].float())
+    batch = windows(contexts, 70)
+    torch.testing.assert_close(predictor(batch)[:, :, 0].float(), expected, rtol=1e-5, atol=1e-5)
+    point = built(family, toy_task(60, 4, 1), (), attention=kind)
+    assert torch.equal(point(batch), predictor(batch)[..., 2]), "a point forecast is the median"
+    assert not torch.allclose(point(batch), built(family, toy_task(60, 4, 1), ())(batch))
 
 
-@families
+@pytest.mark.parametrize("family", ["t5", "chronos2"])
 def test_a_forecaster_forecasts_any_frame(family: str, toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    forecaster = Forecaster(
-        {"kind": "chronos", "weights": weights_of(family)}, prediction_length=4, val_rows=20, test_rows=40
-    )
-    forecast = forecaster.predict(toy_frame)
-    assert [*forecast.columns] == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
+    sizes: dict[str, Any] = {"prediction_length": 4, "val_rows": 20, "test_rows": 40}
+    forecaster = Forecaster({"kind": "chronos", "weights": weights_of(family)}, **sizes)
     with pytest.warns(UserWarning, match=rf"horizon 30 is longer than the \d+ steps of tiny-{family}: it goes on from"):
         assert forecaster.predict(toy_frame, horizon=30).notna().all(axis=None)
     forecaster.fit(toy_frame)
     forecaster.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(toy_frame), forecaster.predict(toy_frame))
-    scores = forecaster.evaluate(toy_frame, detail=True)
-    assert scores[["MASE", "WQL"]].iloc[0].notna().all()
+    assert forecaster.evaluate(toy_frame, detail=True)[["MASE", "WQL"]].iloc[0].notna().all()
 
 
 @families
@@ -210,12 +199,11 @@ def test_adapted_models_show_the_steps_that_they_look_at(family: str) -> None:
         attention_layers(built(family, toy_task(20, 4, 1), **described), batch)
 
 
-@pytest.mark.parametrize("quantiles", [(), (0.1, 0.5, 0.9)])
-def test_sample_paths_of_t5_are_those_of_its_pipeline(quantiles: tuple[float, ...]) -> None:
+def test_sample_paths_of_t5_are_those_of_its_pipeline() -> None:
     stamps = pd.date_range("2024", periods=60, freq="D")
     rows = {name: 40 + np.random.default_rng(number).standard_normal(60).cumsum() for number, name in enumerate("ab")}
     frame = pd.concat(pd.DataFrame({"unique_id": name, "ds": stamps, "y": y}) for name, y in rows.items())
-    options: Any = {"context_length": 30, "prediction_length": 5, "accelerator": "cpu", "quantiles": quantiles}
+    options: Any = {"context_length": 30, "prediction_length": 5, "accelerator": "cpu", "quantiles": None}
     made = Forecaster({"kind": "chronos", "weights": weights_of("t5")}, **options)
     found = made.sample(frame, num_samples=7, seed=3)
     pipeline = open_pipeline(weights_of("t5"), dtype="float32")
@@ -224,3 +212,183 @@ def test_sample_paths_of_t5_are_those_of_its_pipeline(quantiles: tuple[float, ..
         expected = pipeline.predict(torch.tensor(y[-30:], dtype=torch.float32), prediction_length=5, num_samples=7)[0]
         paths = found[found["unique_id"] == name]["y"].to_numpy().reshape(7, 5)
         np.testing.assert_allclose(paths, expected, rtol=1e-4, atol=1e-3)
+
+
+THREE = (0.1, 0.5, 0.9)
+
+
+def frame(rows: int, name: str, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng([seed, rows])
+    dates = pd.date_range(end="2024-06-01", periods=rows, freq="D")
+    y, x = 10 + rng.standard_normal(rows).cumsum(), 50 + rng.standard_normal(rows)
+    return pd.DataFrame({"unique_id": name, "ds": dates, "y": y, "x": x})
+
+
+def forecaster(**columns: Any) -> Forecaster:
+    described = {"kind": "chronos", "weights": weights_of("chronos2")}
+    return Forecaster(described, prediction_length=4, scaling="series", **columns)
+
+
+def numbers(forecast: pd.DataFrame) -> Any:
+    return forecast[["0.1", "0.5", "0.9"]].to_numpy()
+
+
+def own_covariates(past: pd.DataFrame, future: pd.DataFrame | None = None) -> Any:
+    """What the pipeline makes of the numbers themselves."""
+    given: dict[str, Any] = {"target": past.y.to_numpy(np.float32)}
+    given["past_covariates"] = {"x": past.x.to_numpy(np.float32)}
+    if future is not None:
+        given["future_covariates"] = {"x": future.x.to_numpy(np.float32)}
+    pipeline = open_pipeline(weights_of("chronos2"), dtype="float32")
+    found, _ = pipeline.predict_quantiles([given], prediction_length=4, quantile_levels=[*THREE])
+    return found[0][0].numpy()
+
+
+def test_a_forecast_with_covariates_is_the_same_beside_longer_series() -> None:
+    short, long = frame(16, "a"), frame(64, "b")
+    both = pd.concat([short, long])
+    both["y"] = both.y.where(both.ds <= "2024-05-28")
+    found = forecaster(future_covariates=["x"]).predict(both)
+    expected = own_covariates(short[:-4], short[-4:])
+    np.testing.assert_allclose(numbers(found[found.unique_id == "a"]), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_missing_covariates_are_missing_for_the_model() -> None:
+    past = frame(40, "a")
+    past.loc[past.index[[*range(6), *range(30, 36)]], "x"] = np.nan
+    found = numbers(forecaster(past_covariates=["x"]).predict(past))
+    np.testing.assert_allclose(found, own_covariates(past), rtol=1e-5, atol=1e-4)
+    assert np.abs(found - numbers(forecaster(past_covariates=["x"]).predict(past.ffill().bfill()))).max() > 1e-4
+
+
+@pytest.mark.parametrize(("amplitude", "scaling"), [(1.0, "series"), (100.0, "global")])
+def test_a_covariate_that_changes_ahead_alone_is_seen_in_original_units(amplitude: float, scaling: str) -> None:
+    """As a promotion that begins now: the model divides by 1e-5, so that its answer depends on the unit."""
+    past, future = frame(200, "a"), frame(4, "a")
+    past["x"] = 7 + (np.arange(200) < 20).astype(float)
+    future["ds"] = pd.date_range(past.ds.iloc[-1], periods=5, freq="D")[1:]
+    future["x"] = 7 + amplitude * np.array([0.0, 1.0, 1.0, 0.0])
+    described = {"kind": "chronos", "weights": weights_of("chronos2"), "context_length": 48}
+    made = Forecaster(described, prediction_length=4, scaling=scaling, future_covariates=["x"])
+    found = made.predict(pd.concat([past, future.assign(y=np.nan)]))
+    expected = own_covariates(past[-48:], future)
+    np.testing.assert_allclose(numbers(found), expected, rtol=1e-5, atol=1e-4)
+    assert np.abs(expected - own_covariates(past[-48:], future.assign(x=7.0))).max() > 1e-2, "and it counts"
+
+
+def test_training_sees_missing_covariates_too() -> None:
+    task = toy_task(24, 4, 1, covariates=True)
+    network = ChronosNetwork(task, Output(THREE), weights=weights_of("chronos2"), trained="all").eval()
+    past, target = torch.randn(2, 24, 1), torch.randn(2, 4, 1)
+    known, ahead = torch.randn(2, 24, 2), torch.randn(2, 28, 2)
+    seen, seen_ahead = torch.rand(2, 24, 2) > 0.3, torch.rand(2, 28, 2) > 0.3
+    batch = Batch(past, target, past_covariates=known, future_covariates=ahead)
+    batch = replace(batch, past_covariates_observed=seen, future_covariates_observed=seen_ahead)
+    other = replace(batch, past_covariates=known.where(seen, 9.0), future_covariates=ahead.where(seen_ahead, 9.0))
+    assert torch.equal(network.own_loss(batch), network.own_loss(other))
+    assert not torch.equal(network.own_loss(batch), network.own_loss(replace(batch, past_covariates_observed=None)))
+
+
+@pytest.mark.parametrize("family", ["native", *FAMILIES])
+def test_a_context_without_a_value_is_forecast_where_its_series_lies(family: str) -> None:
+    """And not where numbers without a unit lie, whatever computes it."""
+    weights = small_weights() if family == "native" else weights_of(family)
+    found = []
+    for mean, scale in ((0.0, 1.0), (1e4, 5.0)):
+        predictor = build_predictor({"kind": "chronos", "weights": weights})
+        predictor.build(toy_task(64, 4, 2), Output(THREE))
+        observed = torch.ones(3, 64, 2, dtype=torch.bool)
+        observed[1] = False
+        units = WindowUnits(torch.full((3, 2), mean), torch.full((3, 2), scale))
+        torch.manual_seed(0)
+        found.append(predictor(Batch(torch.randn(3, 64, 2), past_observed=observed, units=units)))
+    torch.testing.assert_close(found[0][1], found[1][1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_is_not_decided_by_contexts_that_never_change(family: str) -> None:
+    """A sensor that stands still and then moves: its scale is that of rounding, and its loss would be astronomic."""
+    torch.manual_seed(0)
+    network = ChronosNetwork(toy_task(24, 4, 2), Output(THREE), weights=weights_of(family), trained="all").eval()
+    past, target = torch.randn(2, 24, 2), torch.randn(2, 4, 2)
+    past[0, :, 1] = 0.1 + past[0, 0, 1]
+    usual = network.own_loss(Batch(torch.randn(2, 24, 2), target))
+    assert network.own_loss(Batch(past, target)) < 10 * usual
+    alone = past[:1, :, 1:].expand(2, -1, 2)
+    assert network.own_loss(Batch(alone, target)).isfinite()
+
+
+# Series far from 0: single precision has no digits for their changes there, and models that need no level get none.
+
+
+LEVEL = 1e8
+
+without_level = pytest.mark.parametrize("family", ["bolt", "chronos2"])
+
+
+def batch_at(level: float) -> Batch:
+    """Windows whose values in original units have that level and a spread of about 1."""
+    past = torch.stack(series(64, 64))[..., None]
+    units = WindowUnits(torch.full((2, 1), level), torch.ones(2, 1))
+    return Batch(past, torch.stack(series(4, 4))[..., None], units=units)
+
+
+def opened(weights: str, **arguments: Any) -> Predictor:
+    predictor = build_predictor({"kind": "chronos", "weights": weights, **arguments})
+    predictor.build(toy_task(64, 4, 1), Output(THREE))
+    return predictor.eval()
+
+
+@without_level
+def test_forecasts_do_not_lose_digits_at_a_high_level(family: str) -> None:
+    predictor = opened(weights_of(family), attention="standard" if family == "bolt" else None)
+    torch.testing.assert_close(predictor(batch_at(LEVEL)), predictor(batch_at(0.0)), rtol=1e-5, atol=1e-5)
+
+
+@without_level
+def test_a_context_of_one_number_is_forecast_in_original_units(family: str) -> None:
+    """The models divide by 1e-5 there, which the scale of the batch must not change."""
+    predictor = opened(weights_of(family))
+    flat = Batch(torch.full((1, 64, 1), 0.3, dtype=torch.float64))
+    one, other = (
+        replace(flat, units=WindowUnits(torch.full((1, 1), mean), torch.full((1, 1), scale)))
+        for mean, scale in ((0.0, 1.0), (LEVEL, 1e3))
+    )
+    spread = predictor(one) - 0.3
+    assert spread.abs().max() > 1e-6
+    torch.testing.assert_close((predictor(other) - 0.3) * 1e3, spread, rtol=1e-5, atol=1e-9)
+
+
+def test_t5_keeps_the_level_and_says_what_it_cannot_see() -> None:
+    predictor = opened(weights_of("t5"))
+    predictor(batch_at(0.0))
+    with pytest.warns(UserWarning, match="tells steps of 17 % of the level of a series apart, and some series change"):
+        predictor(batch_at(LEVEL))
+    predictor(Batch(torch.full((1, 64, 1), 5.0)))
+
+
+@functools.cache
+def forecast(family: str, precision: str) -> Any:
+    """Quantiles of a series far from zero after a training that changes nothing."""
+    frame = pd.DataFrame(
+        {"y": 10_000 + np.sin(np.arange(200.0))}, index=pd.date_range("2024", periods=200, freq="D", name="ds")
+    )
+    forecaster = Forecaster(
+        {"kind": "chronos", "weights": weights_of(family), "trained": "all"},
+        context_length=24,
+        prediction_length=3,
+        max_steps=1,
+        learning_rate=1e-9,
+        val_rows=20,
+        test_rows=20,
+        data={"val_windows": 4},
+        training={"trainer": {"precision": precision}},
+    )
+    return forecaster.fit(frame).predict(frame)[["0.1", "0.5", "0.9"]].to_numpy()
+
+
+# paths of Chronos-T5 are drawn: rounded weights now and then draw others
+@pytest.mark.parametrize(("family", "precision"), [("bolt", "bf16-mixed"), ("chronos2", "bf16-true")])
+def test_forecasts_far_from_zero_are_those_of_full_precision(family: str, precision: str) -> None:
+    found, expected = forecast(family, precision), forecast(family, "32-true")
+    assert np.abs(found - expected).max() < 0.02 * np.ptp(expected)

@@ -7,6 +7,7 @@ import sys
 
 FORECAST = """
 import sys
+sys.modules["chronos"] = sys.modules["peft"] = None  # as where the extra is not installed
 import numpy as np
 import pandas as pd
 from tsattn import Forecaster

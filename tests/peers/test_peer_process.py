@@ -1,4 +1,4 @@
-"""The process of the peers: found, started, asked, and what is said when it is not there, refuses, or dies."""
+"""The process of the peers: what goes there and comes back, and what is said when it refuses or dies."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from tests.peers.toys import toy_data, training
+from tests.leaderboard.cases import bench
+from tests.peers.toys import L, T, toy_data, toy_frame, training
 from tests.processes import wait_for
-from tests.toy_windows import toy_task
+from tests.toy_windows import toy_task, toy_windows
 from tsattn.errors import UserError
 from tsattn.peers import predictors as module
-from tsattn.peers.predictors import PeerProcess, peer_process
+from tsattn.peers.predictors import VARIABLE, PeerProcess, peer_process, read_forecasts, write_series, write_windows
 from tsattn.predictors import build_predictor
 
 ASKED: dict[str, Any] = {
@@ -29,36 +31,25 @@ ASKED: dict[str, Any] = {
 fake = pytest.mark.usefixtures("fake_peers")
 
 
-@pytest.mark.parametrize("kind", ["neuralforecast", "statsforecast"])
 def test_without_an_environment_one_sentence_says_how_to_make_it(
-    kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    assert module._FOLDER.parent.joinpath("pyproject.toml").exists(), "where `make peers` makes it"
     monkeypatch.delenv(module.VARIABLE, raising=False)
     monkeypatch.setattr(module, "_FOLDER", tmp_path)
-    predictor = build_predictor(kind)  # which needs none to be described
-    predictor.build(toy_task(C=2))
-    with pytest.raises(
-        UserError,
-        match=rf"^predictor {kind}_\w+ runs in an environment of its own, which is not there: `make peers` makes it, "
-        r"or TSATTN_PEERS names the python of one$",
-    ):
-        predictor.check_fit(toy_data(), training())
-
-
-@pytest.mark.parametrize("named", ["nowhere/python", "."])
-def test_a_variable_that_names_no_python_is_refused(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(module.VARIABLE, named)
-    with pytest.raises(UserError, match=f"^TSATTN_PEERS must be the python of an environment .*, not {named}$"):
-        peer_process("it")
-
-
-def test_the_environment_beside_the_project_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(module.VARIABLE, raising=False)
-    monkeypatch.setattr(module, "_FOLDER", tmp_path)
+    for kind in ("neuralforecast", "statsforecast"):
+        predictor = build_predictor(kind)  # which needs none to be described
+        predictor.build(toy_task(C=2))
+        said = rf"^predictor {kind}_\w+ runs in an environment of its own, which is not there: `make peers` makes it, "
+        with pytest.raises(UserError, match=said + "or TSATTN_PEERS names the python of one$"):
+            predictor.check_fit(toy_data(), training())
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
     assert module.peers_python("it") == tmp_path / "bin" / "python"
-    assert Path(module.__file__).parents[2].joinpath("pyproject.toml").exists(), "where `make peers` makes it"
+    for named in ("nowhere/python", "."):
+        monkeypatch.setenv(module.VARIABLE, named)
+        with pytest.raises(UserError, match=f"^TSATTN_PEERS must be the python of an environment .*, not {named}$"):
+            peer_process("it")
 
 
 def test_a_python_without_the_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,15 +61,19 @@ def test_a_python_without_the_library_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 @fake
-def test_one_process_answers_all(fake_python: Path) -> None:
-    process = peer_process("it")
+def test_one_process_answers_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    process, sent = peer_process("it"), []
     assert process.ask(ASKED) == {"parameters": 1, "version": "neuralforecast 3.0", "is_multivariate": False}
     assert peer_process("it") is process
+    assert process._process.stdin is not None
+    write = process._process.stdin.write
+    monkeypatch.setattr(process._process.stdin, "write", lambda line: (sent.append(line), write(line))[1])
+    with pytest.raises(UserError, match=r"^neuralforecast failed: RuntimeError: no memory left$"):
+        process.ask(asked_to_fit(process, fails="raises"))
+    assert f'"threads": {torch.get_num_threads()}' in sent[0], "as many as we have"
+    assert peer_process("it") is process, "which goes on"
     process.stop()
     assert not process.folder.exists(), "its files go with it"
-    other = peer_process("it")
-    assert other is not process
-    assert other.ask({**ASKED, "model": "Together"})["is_multivariate"]
 
 
 @fake
@@ -120,19 +115,9 @@ def asked_to_fit(process: PeerProcess, **arguments: Any) -> dict[str, Any]:
 
 
 @fake
-def test_what_fails_is_said_in_one_sentence_and_the_process_goes_on() -> None:
-    process = peer_process("it")
-    with pytest.raises(UserError, match=r"^neuralforecast failed: RuntimeError: no memory left$"):
-        process.ask(asked_to_fit(process, fails="raises"))
-    assert peer_process("it") is process
-
-
-@fake
 def test_a_process_that_dies_is_told_by_its_last_words_and_started_anew() -> None:
     process = peer_process("it")
-    with pytest.raises(
-        UserError, match=r"^the process of the peers \(.*python\) ended with exit code 7: the last words$"
-    ):
+    with pytest.raises(UserError, match=r"^the process of the peers \(.*\) ended with exit code 7: the last words$"):
         process.ask(asked_to_fit(process, fails="exits"))
     assert peer_process("it").ask(ASKED)["parameters"] == 1
 
@@ -172,13 +157,110 @@ def is_running(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@fake
-def test_the_worker_has_as_many_threads_as_we(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[str] = []
-    process = peer_process("it")
-    process.ask(ASKED)
-    assert process._process.stdin is not None
-    write = process._process.stdin.write
-    monkeypatch.setattr(process._process.stdin, "write", lambda line: (sent.append(line), write(line))[1])
-    process.ask(ASKED)
-    assert f'"threads": {torch.get_num_threads()}' in sent[0]
+def test_the_series_end_with_their_validation_rows(tmp_path: Path) -> None:
+    frame = toy_frame()
+    frame.iloc[7, 1] = np.nan
+    data = toy_data(frame)
+    (split,) = data.splits
+    held = write_series(tmp_path / "table", data)
+    assert held == split.val_end - split.train_end > 0
+    table = pd.read_parquet(tmp_path / "table")
+    assert table["unique_id"].tolist() == [0] * split.val_end + [1] * split.val_end
+    assert table["ds"].tolist() == [*range(split.val_end)] * 2
+    expected = data.series.values[: split.val_end].T.reshape(-1)
+    np.testing.assert_array_equal(table["y"], expected)
+    assert np.flatnonzero(~table["observed"]).tolist() == [split.val_end + 7]
+
+
+def test_no_validation_row_is_among_the_training_rows_of_series_of_any_length(tmp_path: Path) -> None:
+    lengths = {"a": 300, "b": 200, "c": 60, "d": 12}
+    frame = pd.concat(
+        toy_frame(rows, 1, seed).rename(columns={"a": "y"}).assign(unique_id=name).rename_axis("ds").reset_index()
+        for seed, (name, rows) in enumerate(lengths.items())
+    )
+    data = toy_data(frame)
+    held = write_series(tmp_path / "table", data)
+    table = pd.read_parquet(tmp_path / "table")
+    longest = [split.val_end - split.train_end for split in data.splits]
+    assert held == min(rows for rows in longest if rows >= T)
+    for number, split in enumerate(data.splits):
+        rows = (table["unique_id"] == number).sum()
+        assert rows - held <= split.train_end
+        assert rows <= split.val_end
+    assert (table["unique_id"] == 0).sum() - held == data.splits[0].train_end, "of a long one all training rows stay"
+
+
+@pytest.mark.parametrize("cut_fronts", [False, True])
+def test_windows_are_written_by_window_channel_and_step(cut_fronts: bool, tmp_path: Path) -> None:
+    """Fronts without a value can be left out."""
+    windows = toy_windows(toy_task(L, T, 3), 4, gaps=True)
+    assert windows.past_observed is not None
+    write_windows(tmp_path / "table", windows, cut_fronts=cut_fronts)
+    table = pd.read_parquet(tmp_path / "table")
+    for (window, channel), part in table.groupby(["window", "unique_id"]):
+        seen = windows.past_observed[window, :, channel].numpy()
+        first = int(seen.argmax()) if cut_fronts and seen.any() else 0
+        assert part["ds"].tolist() == [*range(first, L)]
+        np.testing.assert_array_equal(part["y"], windows.past[window, first:, channel].float().numpy())
+        np.testing.assert_array_equal(part["observed"], seen[first:])
+    assert table["window"].is_monotonic_increasing
+    assert table["window"].max() == 3
+
+
+def forecasts(path: Path, levels: tuple[float, ...] = (), rows: int = 2 * 3 * 4) -> torch.Tensor:
+    keys = np.indices((2, 3, 4)).reshape(3, -1)
+    values = np.random.default_rng(0).standard_normal((24, max(1, len(levels))))
+    names = [f"{level:g}" for level in levels] or ["predictions"]
+    table = pd.DataFrame(
+        {"window": keys[0], "unique_id": keys[1], "ds": keys[2], **dict(zip(names, values.T, strict=True))}
+    )
+    table[:rows].to_parquet(path)
+    return torch.from_numpy(values).reshape(2, 3, 4, -1).transpose(1, 2)
+
+
+def test_forecasts_come_back_by_window_step_and_channel(tmp_path: Path) -> None:
+    expected = forecasts(tmp_path / "made")
+    torch.testing.assert_close(read_forecasts(tmp_path / "made", 2, 3, 4, ()), expected[..., 0])
+    expected = forecasts(tmp_path / "made", (0.1, 0.5, 0.9))
+    found = read_forecasts(tmp_path / "made", 2, 3, 4, (0.1, 0.5, 0.9))
+    torch.testing.assert_close(found, expected.sort(-1).values)
+
+
+def test_forecasts_that_are_lacking_or_no_numbers_are_refused(tmp_path: Path) -> None:
+    forecasts(tmp_path / "made", rows=23)
+    with pytest.raises(UserError, match=r"^the peer has not forecast each of 2 windows of 3 channels$"):
+        read_forecasts(tmp_path / "made", 2, 3, 4, ())
+    forecasts(tmp_path / "made")
+    table = pd.read_parquet(tmp_path / "made")
+    table.loc[5, "predictions"] = np.inf
+    table.to_parquet(tmp_path / "made")
+    with pytest.raises(UserError, match=r"^the peer has forecast what is no number$"):
+        read_forecasts(tmp_path / "made", 2, 3, 4, ())
+
+
+PREDICTORS = {
+    "ridge": "ridge",
+    "neuralforecast Level": {"backbone": {"kind": "neuralforecast", "model": "Level"}},
+    "statsforecast Mean": {"backbone": {"kind": "statsforecast", "model": "Mean", "context_length": 24}},
+}
+
+
+@pytest.mark.slow
+def test_they_stand_beside_the_ridge_on_the_same_windows(tmp_path: Path, fake_python: Path) -> None:
+    made = bench(tmp_path, horizons=[8], seeds=2, attentions={"standard": "standard"}, predictors=PREDICTORS)
+    for python, status in ((str(tmp_path / "none" / "python"), "failed"), (str(fake_python), "done")):
+        words = [sys.executable, "-m", "tsattn", *made.words("--retry-failed")]
+        ended = subprocess.run(words, env={**os.environ, VARIABLE: python}, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stderr
+        frame = made.records().frame.set_index("predictor")
+        assert frame["status"].to_dict() == {
+            "ridge": "done",
+            "neuralforecast Level": status,
+            "statsforecast Mean": status,
+        }
+        if status == "failed":
+            reasons = frame.loc[["neuralforecast Level", "statsforecast Mean"], "reason"]
+            assert reasons.str.contains("make peers|TSATTN_PEERS", regex=True).all(), [*reasons]
+    assert frame.loc["neuralforecast Level", "seed"].tolist() == [1, 2]
+    assert len({*frame["windows"]}) == 1
+    assert frame["mse"].gt(0).all()

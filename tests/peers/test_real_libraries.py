@@ -15,7 +15,6 @@ import torch
 
 from tests.peers.there import needs_peers
 from tests.peers.toys import L, T, toy_data, toy_frame, training
-from tsattn.errors import UserError
 from tsattn.peers.predictors import peers_python
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import Predictor
@@ -95,45 +94,6 @@ def test_a_training_repeats_by_its_seed() -> None:
     other, _, _ = fitted("PatchTST", dropout=0.2, seed=6)
     assert torch.equal(one.state_dict()["fitted"], same.state_dict()["fitted"])
     assert not torch.allclose(one(windows), other(windows), rtol=1e-3)
-
-
-def test_it_learns() -> None:
-    """A wave with noise of a tenth is forecast far better than by its mean."""
-    data = toy_data(toy_frame(1200))
-    predictor = build_predictor({"kind": "neuralforecast", "model": "DLinear"})
-    assert data.task is not None
-    predictor.build(data.task)
-    predictor.fit(data, training({"max_steps": 300}, learning_rate=1e-2))
-    batch = next(iter(data.eval_dataloader("test")))
-    assert ((predictor(batch) - batch.target) ** 2).mean() < 0.2 * batch.target.var()
-
-
-def test_missing_values_are_masked_in_its_loss() -> None:
-    """Values that are not observed may be anything that they are imputed by."""
-    frame = toy_frame(500)
-    frame.iloc[40:300:5] = np.nan
-    data = toy_data(frame)
-    predictor = build_predictor({"kind": "neuralforecast", "model": "DLinear"})
-    assert data.task is not None
-    predictor.build(data.task)
-    predictor.fit(data, training({"max_steps": 5}))
-    assert predictor(next(iter(data.eval_dataloader("test")))).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("DeepAR", "DeepAR forecasts step by step, which is not supported here; name another"),
-        ("PatchTsT", "neuralforecast has no model 'PatchTsT'; valid: Autoformer, BiTCN, .*, PatchTST, .*"),
-    ],
-)
-def test_models_that_it_has_not_are_refused(model: str, message: str) -> None:
-    data = toy_data()
-    predictor = build_predictor({"kind": "neuralforecast", "model": model})
-    assert data.task is not None
-    predictor.build(data.task)
-    with pytest.raises(UserError, match=f"^{message}$"):
-        predictor.check_fit(data, training())
 
 
 def test_local_models_forecast_as_the_library_itself_does(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def calibrated_by(predictor: Predictor, batch: Batch, levels: tuple[float, ...])
     return Calibrated(predictor, ConformalScores.of(intervals_of(own), (), [scores]), levels, ["x"])
 
 
-@pytest.mark.parametrize("own", [(), (0.1, 0.5, 0.9), (0.25, 0.4, 0.5, 0.6, 0.75)], ids=["point", "80", "20 and 50"])
+@pytest.mark.parametrize("own", [(), (0.25, 0.4, 0.5, 0.6, 0.75)], ids=["point", "20 and 50"])
 def test_a_new_window_is_covered_as_often_as_theory_says(own: tuple[float, ...]) -> None:
     predictor, seeds, n, new = built(own), 200, 39, 60
     inside: dict[float, list[Tensor]] = {80: [], 95: []}
@@ -101,15 +101,13 @@ def test_bounds_are_those_of_sorted_scores() -> None:
         before, forecast = predictor(batch).numpy(), predictor(new).numpy()
         low, high = (before, before) if not own else (before[..., 0], before[..., 2])
         new_low, new_high = (forecast, forecast) if not own else (forecast[..., 0], forecast[..., 2])
-        for step in range(T):
-            for channel in range(C):
-                known = batch.target_observed[:, step, channel].numpy()
-                y = batch.target[:, step, channel].numpy()[known]
-                outside = np.maximum(low[known, step, channel] - y, y - high[known, step, channel])
-                move = np.sort(outside)[math.ceil((known.sum() + 1) * 0.8 - 1e-9) - 1]
-                expected = new_low[:, step, channel] - move, new_high[:, step, channel] + move
-                np.testing.assert_allclose(found[:, step, channel, 0], expected[0], rtol=1e-5)
-                np.testing.assert_allclose(found[:, step, channel, 2], expected[1], rtol=1e-5)
+        for step, channel in np.ndindex(T, C):
+            known = batch.target_observed[:, step, channel].numpy()
+            y = batch.target[:, step, channel].numpy()[known]
+            outside = np.maximum(low[known, step, channel] - y, y - high[known, step, channel])
+            move = np.sort(outside)[math.ceil((known.sum() + 1) * 0.8 - 1e-9) - 1]
+            np.testing.assert_allclose(found[:, step, channel, 0], new_low[:, step, channel] - move, rtol=1e-5)
+            np.testing.assert_allclose(found[:, step, channel, 2], new_high[:, step, channel] + move, rtol=1e-5)
 
 
 def test_bounds_do_not_cross_and_hold_the_median() -> None:

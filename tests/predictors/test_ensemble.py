@@ -1,26 +1,32 @@
-"""Ensembles: the mean of their members, how these are fitted, and what is refused."""
+"""Ensembles, the mean of their members, and distilled networks: how they are fitted, and what is refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from tests.predictors.cases import NETWORK, SMALL, build, windows_for
+from tests.experiments.golden import NETWORK as STUDENT
+from tests.experiments.golden import described
+from tests.predictors.cases import NETWORK, build, windows_for
 from tests.toy_windows import LEVELS, toy_task
 from tsattn.backbones import Backbone
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, FrameDataModule
+from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
-from tsattn.experiments import run
-from tsattn.predictors import build_predictor
+from tsattn.experiments import resume, run
+from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.run_folder import RunFolder
+from tsattn.predictors import Predictor, build_predictor, ensemble
 from tsattn.predictors.ensemble import Ensemble
-from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
+from tsattn.training import ForecastingModule, Training
+from tsattn.training.train import all_fits
 
 
 class Blind(Backbone):
@@ -33,24 +39,6 @@ class Blind(Backbone):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         return batch.past[:, -1:].expand(-1, self.T, -1) + self.level
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A training that writes down what is asked of it."""
-
-    seed: int = 7
-    member: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def of_member(self, name: str, seed_offset: int = 0, **options: Any) -> Recorded:
-        return replace(self, seed=self.seed + seed_offset, member=name, options=options)
-
-    def fitted(self, member: str, predictor: object) -> None:
-        return None
-
-    def say(self, line: str) -> None:
-        assert line.startswith(f"{self.member}: ")
 
 
 def test_the_forecast_is_the_weighted_mean_of_members_and_seeds() -> None:
@@ -76,63 +64,10 @@ def test_members_weigh_alike_by_default() -> None:
         predictor.build(toy_task())
         alone.append(predictor(windows).numpy())
     np.testing.assert_allclose(ensemble(windows), np.mean(alone, 0), rtol=1e-12)
-    assert not ensemble.needs_fit
-    assert not ensemble.is_trained
-    assert ensemble.context_length == 6
-
-
-def test_quantiles_are_averaged_level_by_level() -> None:
+    assert (ensemble.needs_fit, ensemble.is_trained, ensemble.context_length) == (False, False, 6)
     ensemble = build("ensemble-networks", toy_task(), Output(LEVELS))
-    windows = windows_for(ensemble)
-    parts = [copy(windows).detach() for copies in ensemble.members for copy in copies]  # type: ignore[union-attr]
+    parts = [copy(windows := windows_for(ensemble)).detach() for copies in ensemble.members for copy in copies]  # type: ignore[union-attr]
     torch.testing.assert_close(ensemble(windows).detach(), (parts[0] + parts[1]) / 2, rtol=1e-12, atol=1e-12)
-
-
-def test_a_closed_form_in_an_ensemble_is_fitted_as_alone(data: FrameDataModule) -> None:
-    ensemble = build_predictor({"kind": "ensemble", "members": ["ridge", {"kind": "ridge", "context_length": 40}]})
-    ensemble.build(data.task, empty=True)
-    assert ensemble.fit(data, Recorded()) == {"members": [[{"every": 1}], [{"every": 1}]]}  # type: ignore[arg-type]
-    for number, context in enumerate((None, 40)):
-        alone = build_predictor({"kind": "ridge", "context_length": context})
-        alone.build(data.task)
-        alone.fit(data, Recorded())  # type: ignore[arg-type]
-        assert torch.equal(ensemble.state_dict()[f"members.{number}.0.weight"], alone.state_dict()["weight"])
-    assert ensemble.context_length == 40
-
-
-def test_each_member_is_trained_on_its_own_loss_context_and_seeds(
-    data: FrameDataModule, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fits: list[tuple[Any, ...]] = []
-
-    def fit(self: NetworkPredictor, given: ForecastDataModule, training: Any) -> dict[str, Any]:
-        assert self.task == given.task, "built for the data that it is given"
-        fits.append((self.name, training.member, training.seed, given.context_length, training.options))
-        return {"best_step": len(fits)}
-
-    def check_fit(self: NetworkPredictor, given: ForecastDataModule, training: Any) -> None:
-        assert not fits, "a member was trained before all were checked"
-        checked.append(training.member)
-
-    checked: list[str] = []
-    monkeypatch.setattr(NetworkPredictor, "fit", fit)
-    monkeypatch.setattr(NetworkPredictor, "check_fit", check_fit)
-    other = {"kind": "transformer", **SMALL, "loss": "mae", "context_length": 40, "learning_rate": 1e-4, "max_steps": 9}
-    ensemble = build_predictor({"kind": "ensemble", "members": [NETWORK, "ridge", other], "seeds": 2})
-    ensemble.build(data.task)
-    assert ensemble.is_trained
-    facts = ensemble.fit(data, Recorded())  # type: ignore[arg-type]
-    options = {"loss": "mae", "learning_rate": 1e-4, "max_steps": 9}
-    assert fits == [
-        ("patchtst_standard", "member_0_seed_0", 7, 24, {}),
-        ("patchtst_standard", "member_0_seed_1", 8, 24, {}),
-        ("transformer_standard", "member_2_seed_0", 7, 40, options),
-        ("transformer_standard", "member_2_seed_1", 8, 40, options),
-    ]
-    steps = [{"best_step": number} for number in (1, 2, 3, 4)]
-    assert facts == {"members": [steps[:2], [{"every": 1}], steps[2:]]}
-    assert checked == ["member_0_seed_0", "member_2_seed_0"]
-    assert data.context_length == 24
 
 
 def test_with_covariates_each_member_does_what_it_does_alone() -> None:
@@ -145,8 +80,6 @@ def test_with_covariates_each_member_does_what_it_does_alone() -> None:
     with pytest.raises(UserError, match=r"Blind uses no covariates, and the data has rain, .* those that do: transf"):
         blind.build(task)
 
-
-def test_a_member_that_forecasts_points_is_named_where_quantiles_are_asked_for() -> None:
     ensemble = build_predictor({"kind": "ensemble", "members": [NETWORK, "ridge"]})
     with pytest.raises(UserError, match=r"^member ridge of the ensemble forecasts points only: it takes no quantiles$"):
         ensemble.build(toy_task(), Output(LEVELS))
@@ -163,27 +96,11 @@ def test_a_member_that_forecasts_points_is_named_where_quantiles_are_asked_for()
             {"members": [{**NETWORK, "lr": 1e-3}]},
             "member patchtst of the ensemble has no argument 'lr'; valid: patch_len, .*, context_length, loss",
         ),
-        (
-            {"members": [{"kind": "ridge", "loss": "mae"}]},
-            "member ridge .* no argument 'loss'; valid: alpha, context_len",
-        ),
-        (
-            {"members": [{"kind": "persistence", "context_length": 3}]},
-            "member persistence of the ensemble has no argument 'context_length'; valid: none",
-        ),
-        (
-            {"members": [{**NETWORK, "context_length": 0}]},
-            "context_length must be at least 1, not 0",
-        ),
+        ({"members": [{"kind": "persistence", "loss": "mae"}]}, "persistence .* has no argument 'loss'; valid: none"),
+        ({"members": [{**NETWORK, "context_length": 0}]}, "context_length must be at least 1, not 0"),
         ({"members": ["ridge"], "weights": [0.5, 0.5]}, "weights must be as many as the members, 1, not 2"),
-        (
-            {"members": ["ridge", "ridge"], "weights": [1, -0.5]},
-            "weights must be numbers of at least 0, .*, not 1, -0.5",
-        ),
-        (
-            {"members": ["ridge", "ridge"], "weights": [0, 0]},
-            "weights must be numbers of at least 0, not all 0, not 0, 0",
-        ),
+        ({"members": ["ridge"] * 2, "weights": [1, -0.5]}, "weights must be numbers of at least 0, .*, not 1, -0.5"),
+        ({"members": ["ridge"] * 2, "weights": [0, 0]}, "must be numbers of at least 0, not all 0, not 0, 0"),
         ({"members": ["ridge"], "seeds": 0}, "seeds must be at least 1, not 0"),
     ],
 )
@@ -193,25 +110,185 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_trained_member_is_what_it_would_be_alone(toy_csv: Path) -> None:
-    def state(backbone: dict[str, Any], seed: int, context: int = 24, **model: Any) -> dict[str, torch.Tensor]:
-        experiment = {
-            "data": {
-                "class_path": "CSVDataModule",
-                "init_args": {"path": str(toy_csv), "context_length": context, "prediction_length": 8},
-            },
-            "model": {"backbone": backbone, **model},
-            "trainer": {"max_steps": 3, "accelerator": "cpu"},
-            "seed_everything": seed,
-        }
-        return run(experiment, test=False).fitted.predictor.state_dict()
+def fitted(toy_csv: Path, backbone: dict[str, Any], seed: int, context: int = 24, **model: Any) -> Any:
+    sizes = {"path": str(toy_csv), "context_length": context, "prediction_length": 8}
+    experiment = {
+        "data": {"class_path": "CSVDataModule", "init_args": sizes},
+        "model": {"backbone": backbone, **model},
+        "trainer": {"max_steps": 3, "accelerator": "cpu"},
+        "seed_everything": seed,
+    }
+    return run(experiment, test=False).fitted.predictor
 
-    options = {"loss": "mae", "learning_rate": 1e-2}
+
+def test_a_member_is_what_it_would_be_alone(toy_csv: Path) -> None:
+    options, ridge = {"loss": "mae", "learning_rate": 1e-2}, {"kind": "ridge", "context_length": 40}
     member = {**NETWORK, "context_length": 30, **options}
-    whole = state({"kind": "ensemble", "members": ["ridge", member], "seeds": 2}, seed=3)
+    ensemble = fitted(toy_csv, {"kind": "ensemble", "members": [ridge, member], "seeds": 2}, seed=3)
+    assert (ensemble.is_trained, ensemble.context_length) == (True, 40)
+    whole = ensemble.state_dict()
     for number in (0, 1):
-        alone = state(NETWORK, 3 + number, 30, **options)
-        assert {f"members.1.{number}.{name}" for name in alone} <= set(whole)
+        alone = fitted(toy_csv, NETWORK, 3 + number, 30, **options).state_dict()
         assert all(torch.equal(whole[f"members.1.{number}.{name}"], part) for name, part in alone.items())
-    ridge = state({"kind": "ridge"}, seed=0)
-    assert torch.equal(whole["members.0.0.weight"], ridge["weight"])
+    assert torch.equal(whole["members.0.0.weight"], fitted(toy_csv, ridge, 0).state_dict()["weight"])
+
+
+def test_all_members_are_checked_before_the_first_is_trained(toy_csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
+    refused = {"kind": "chronos", "weights": "chronos-tiny", "trained": "all", "loss": "mae"}
+    with pytest.raises(UserError, match="chronos goes on from pretrained weights: leave loss out"):
+        fitted(toy_csv, {"kind": "ensemble", "members": [NETWORK, refused]}, 0)
+
+
+MIXED = {"kind": "ensemble", "members": ["ridge", STUDENT]}
+
+
+class Told(Predictor):
+    """A teacher that notes what it is given, and forecasts one number."""
+
+    asked: ClassVar[list[Batch]] = []
+    is_trained = True
+
+    def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
+        return {}
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        self.asked.append(batch)
+        return torch.full((len(batch), self.task.prediction_length, batch.past.shape[-1]), 3.0)
+
+
+def distilled(teacher: Any, weight: float = 0.25, **student: Any) -> dict[str, Any]:
+    return {"kind": "distilled", "student": {**STUDENT, **student}, "teacher": teacher, "weight": weight}
+
+
+def test_training_targets_alone_are_mixed_with_what_the_teacher_says_of_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, list[Batch]] = {"before": [], "training": [], "validation": []}
+
+    def note(owner: Any, name: str, part: str) -> None:
+        call = getattr(owner, name)
+
+        def noted(*given: Any) -> Any:
+            batch = next(one for one in given if isinstance(one, Batch))
+            seen[part].append(replace(batch) if part == "before" else batch)
+            return call(*given)
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(ensemble, "mixed_target", "before")
+    note(ForecastingModule, "training_step", "training")
+    note(ForecastingModule, "validation_step", "validation")
+    Told.asked.clear()
+    told = f"{__name__}.Told"
+    run(described(tmp_path, distilled(told), trainer={"max_steps": 3}), test=False)
+    assert len(seen["training"]) == len(Told.asked) == 3, "the teacher is asked for training batches alone"
+    for before, batch, asked in zip(seen["before"], seen["training"], Told.asked, strict=True):
+        torch.testing.assert_close(batch.target, 0.75 * before.target + 0.25 * 3.0)
+        assert batch.target_observed is before.target_observed
+        assert torch.equal(asked.past, batch.past)
+        assert (asked.target, asked.target_observed, asked.target_weight) == (None, None, None)
+    assert any(not batch.target_observed.all() for batch in seen["training"] if batch.target_observed is not None)
+    targets = torch.cat([batch.target for batch in seen["validation"] if batch.target is not None])
+    assert targets.std() > 0.5, "validation is by what came"
+
+
+def test_the_student_alone_is_kept(tmp_path: Path) -> None:
+    result = run(described(tmp_path, distilled(MIXED)), tmp_path / "run", refit=True, test=False)
+    ridge, (network,), (student,) = result.fit["members"]
+    steps = {"teacher.member_1_seed_0": network["best_step"], "student": student["best_step"]}
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["refit"] == {"rows": "all", "steps": steps}
+    predictor = result.fitted.predictor
+    assert {name.split(".")[0] for name in predictor.state_dict()} == {"student"}
+    assert "every" in ridge[0]
+    assert (network["member"], student["member"]) == ("teacher.member_1_seed_0", "student")
+    folder = RunFolder(tmp_path / "run")
+    loaded = fitted_in(folder, folder.best).predictor
+    (batch,) = [next(iter(result.data.eval_dataloader("val")))]
+    assert torch.equal(loaded(batch), predictor(batch))
+    alone = build_predictor(STUDENT)
+    alone.build(result.data.task)  # type: ignore[arg-type]
+    assert predictor.num_parameters == alone.num_parameters
+    assert [*predictor.attending()] == [""]
+
+
+def test_a_run_that_is_killed_while_the_student_learns_ends_as_an_unbroken_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lasts = {"max_steps": 8, "val_check_interval": 2}
+    experiment = described(tmp_path, distilled(MIXED, dropout=0.4, patch_mask=0.4), trainer=lasts)
+    whole = run(experiment, tmp_path / "whole", test=False)
+    puts, done = ensemble.mixed_target, []
+
+    def stop(batch: Batch, forecast: torch.Tensor, weight: float) -> torch.Tensor:
+        if len(done) == 5:
+            raise RuntimeError("killed")
+        done.append(batch)
+        return puts(batch, forecast, weight)
+
+    monkeypatch.setattr(ensemble, "mixed_target", stop)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(experiment, tmp_path / "broken", test=False)
+    assert not (tmp_path / "broken" / "metrics.json").exists()
+    monkeypatch.undo()
+    again = resume(tmp_path / "broken")
+    expected = whole.fitted.predictor.state_dict()
+    for name, weight in again.fitted.predictor.state_dict().items():
+        assert torch.equal(weight, expected[name]), name
+    # hidden patches and dropout of the rest of the student's training are those of the first
+    assert again.fit["members"][-1][0]["validation_error"] == whole.fit["members"][-1][0]["validation_error"]
+
+
+def test_as_members_of_an_ensemble_each_keeps_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lasts = {"max_steps": 4, "val_check_interval": 2}
+    members = [STUDENT, distilled(MIXED), distilled("persistence", 1.0)]
+    experiment = described(tmp_path, {"kind": "ensemble", "members": members}, trainer=lasts)
+    whole = run(experiment, tmp_path / "whole", test=False, refit=True)
+    networks = [
+        *("member_0_seed_0", "member_1_seed_0.teacher.member_1_seed_0"),
+        *("member_1_seed_0.student", "member_2_seed_0.student"),
+    ]
+    fits = all_fits(whole.fit)
+    assert [fit["member"] for fit in fits if "training" in fit] == networks
+    refitted = json.loads((tmp_path / "whole" / "metrics.json").read_text())["refit"]["steps"]
+    assert refitted == {fit["member"]: fit["best_step"] for fit in fits if "training" in fit}
+    assert sorted(path.name for path in (tmp_path / "whole" / "members").iterdir()) == sorted(networks)
+
+    puts, done = ensemble.mixed_target, []
+
+    def stop_in_the_second_student(batch: Batch, forecast: torch.Tensor, weight: float) -> torch.Tensor:
+        if len(done) == 4 + 3:
+            raise RuntimeError("killed")
+        done.append(batch)
+        return puts(batch, forecast, weight)
+
+    monkeypatch.setattr(ensemble, "mixed_target", stop_in_the_second_student)
+    with pytest.raises(RuntimeError, match="killed"):
+        run(experiment, tmp_path / "broken", test=False)
+    monkeypatch.undo()
+    expected = whole.fitted.predictor.state_dict()
+    for name, weight in resume(tmp_path / "broken").fitted.predictor.state_dict().items():
+        assert torch.equal(weight, expected[name]), name
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"teacher": None}, "a distilled network needs a teacher"),
+        ({"teacher": {"kind": "distilled", "teacher": "ridge"}}, "a distilled network is no teacher of another"),
+        ({"teacher": "lstm"}, "unknown teacher 'lstm'; valid: transformer, patchtst"),
+        ({"student": "ridge"}, "a student is a network, transformer, patchtst, .*, not ridge"),
+        ({"weight": 0.0}, r"weight of the teacher must be above 0 and at most 1, not 0\.0"),
+        ({"weight": "half"}, "weight must be a number, not 'half'"),
+    ],
+)
+def test_what_it_cannot_be_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build_predictor({**distilled("ridge"), **changed})
+
+
+def test_a_teacher_of_a_longer_context_is_refused_before_anything_is_fitted(tmp_path: Path) -> None:
+    teacher = {"kind": "ensemble", "members": [STUDENT, {"kind": "ridge", "context_length": 40}]}
+    with pytest.raises(UserError, match=r"^the teacher looks at 40 past steps, and the student is given 24: give both"):
+        run(described(tmp_path, distilled(teacher)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -122,17 +122,11 @@ def test_no_score_is_weighted() -> None:
     made = {**RIDGE, "backbone": {"kind": "window_mean"}, "val_rows": 20, "test_rows": 20}
     one = Forecaster(**made, data={"weight_column": "w"}).fit(frame)
     other = Forecaster(**made).fit(frame.drop(columns="w"))
-    for first, second in ((one.result, other.result),):
-        name = "window_mean"
-        assert first.fit["validation_error"] == second.fit["validation_error"]
-        pd.testing.assert_series_equal(first.scores.loc[name], second.scores.loc[name])
+    assert one.result.fit["validation_error"] == other.result.fit["validation_error"]
+    pd.testing.assert_series_equal(one.result.scores.loc["window_mean"], other.result.scores.loc["window_mean"])
     pd.testing.assert_frame_equal(one.evaluate(frame), other.evaluate(frame.drop(columns="w")))
 
-
-def test_a_predictor_without_weights_says_so() -> None:
-    forecaster = Forecaster(
-        {"kind": "chronos", "weights": "chronos-tiny", "trained": "all"},
-        **{"context_length": L, "prediction_length": T, "accelerator": "cpu", "data": {"series_weights": {"a": 2}}},
-    )
+    sizes: dict[str, Any] = {"context_length": L, "prediction_length": T, "data": {"series_weights": {"a": 2}}}
+    forecaster = Forecaster({"kind": "chronos", "weights": "chronos-tiny", "trained": "all"}, **sizes)
     with pytest.raises(UserError, match="weights: leave out the weights of columns, series and rows"):
         forecaster.fit(frame_of({"a": 200}))

@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 
 import pandas as pd
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_model, save_model
+from safetensors.torch import load_file, load_model, save_model
 from torch import Tensor, nn
 
 from tsattn.attention import attention_per_layer
@@ -60,14 +59,11 @@ class Swap:
 class AdaptedChronos:
     """A Chronos pipeline with swapped attention. Made by `adapt` and `load_adapted`.
 
-    Args:
-        pipeline: becomes the adapted one.
-        swaps: by the name of a site, ``encoder.0``.
-        original: the pipeline that it was made from, None if that was not opened.
-
     Attributes:
         pipeline: forecasts as every pipeline of chronos-forecasting does, by `predict_quantiles` and the others.
-        swapped: the attention at each site, by its name.
+        model: its network.
+        original: the pipeline that it was made from, None if that was not opened.
+        swapped: the attention at each site, by its name, ``encoder.0``.
         score_errors: of each site and head, the error of scores after the conversion, as a share of the original's: of
             all scores for `project`, of those of the farthest pairs for `mlr`.
     """
@@ -79,8 +75,8 @@ class AdaptedChronos:
                 f"models that attend by {implementation} cannot be adapted: open it with attn_implementation "
                 f"{one_of(IMPLEMENTATIONS)}"
             )
-        self.pipeline = pipeline
-        self.original = original
+        self.pipeline, self.original = pipeline, original
+        self.model: nn.Module = pipeline.inner_model
         self.swaps = dict(swaps)
         self.family = family_of(pipeline)
         self.sites = [site for site in self.family.sites() if site.name in self.swaps]
@@ -92,18 +88,10 @@ class AdaptedChronos:
         mark_adapted(self.model, self.family, layout)
         self.pipeline.fit = _refuse_fit
         for site in self.sites:
-            swap = self.swaps[site.name]
-            around = Surroundings(self.family, site, layout)
+            swap, around = self.swaps[site.name], Surroundings(self.family, site, layout)
             module = build_swapped(swap.attention, around, swap.convert).train(around.original.training)
-            parent, _, name = site.path.rpartition(".")
-            setattr(self.model.get_submodule(parent), name, module)
+            self.model.set_submodule(site.path, module)
             self.swapped[site.name] = module
-
-    @property
-    def model(self) -> nn.Module:
-        """The network of the adapted pipeline."""
-        network: nn.Module = self.pipeline.inner_model
-        return network
 
     def calibrate(
         self,
@@ -149,12 +137,15 @@ class AdaptedChronos:
         else:
             checked = ContextWindows.of(held_out, original, self.sites)
         generator = torch.Generator().manual_seed(seed)
-        check, students = self._checked_calls(checked, seed), self._students()
+        check, students = self._checked_calls(original, checked, seed), self._students()
         before = _errors(students, check)
         weights = [weight for student in students.values() for weight in student.attention.parameters()]
         for weight in weights:
             weight.requires_grad_(True)
-        optimizer = torch.optim.Adam([{"params": [weight], "lr": rate * _size(weight)} for weight in weights])
+        sizes = [float(weight.detach().square().mean().sqrt()) or 1e-3 for weight in weights]
+        optimizer = torch.optim.Adam(
+            [{"params": [weight], "lr": rate * size} for weight, size in zip(weights, sizes, strict=True)]
+        )
         schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1, 10 * (step + 1) / steps) * (1 + math.cos(math.pi * step / steps)) / 2
         )
@@ -174,17 +165,18 @@ class AdaptedChronos:
         return pd.DataFrame(rows, columns=["layer", "before", "after"])
 
     def output_errors(self, data: Any, *, seed: int = 0) -> pd.Series:
-        """The relative error of the outputs of each swapped attention on windows of `data`, by layer.
+        """Measure the relative error of the outputs of each swapped attention on windows of `data`, by layer.
 
         Raises:
             UserError: for a model that was loaded without its original.
         """
-        windows = ContextWindows.of(data, family_of(self.restore()), self.sites)
-        return pd.Series(_errors(self._students(), self._checked_calls(windows, seed)), name="error")
+        original = family_of(self.restore())
+        check = self._checked_calls(original, ContextWindows.of(data, original, self.sites), seed)
+        return pd.Series(_errors(self._students(), check), name="error")
 
-    def _checked_calls(self, windows: ContextWindows, seed: int) -> dict[str, AttentionCall]:
+    def _checked_calls(self, original: ChronosFamily, windows: ContextWindows, seed: int) -> dict[str, AttentionCall]:
         drawn = windows.draw(_HELD_OUT_WINDOWS, torch.Generator().manual_seed(seed))
-        return attention_calls(family_of(self.original), self.sites, drawn)
+        return attention_calls(original, self.sites, drawn)
 
     def _students(self) -> dict[str, SwappedAttention]:
         """Copies of the swapped attentions in float32, for the tokens that the original is given."""
@@ -205,7 +197,7 @@ class AdaptedChronos:
         rows, longest = [], self.family.longest
         for site in self.sites:
             attention = self.swapped[site.name].attention
-            heads, width = attention.num_heads, attention.projection.width
+            heads, width, head_dim = attention.num_heads, attention.projection.width, attention.head_dim
             queries = keys = longest.context_tokens + longest.special_tokens
             if site.stack in ("decoder", "cross"):
                 queries = self.family.decoder_tokens
@@ -215,21 +207,15 @@ class AdaptedChronos:
                 tokens = longest.context_tokens if site.stack == "encoder" else keys
                 cost = closed_form(attention, tokens)
                 parameters, flops = cost.score_params, cost.score_flops + 2 * heads * width * (keys**2 - tokens**2)
-            original = 2 * heads * attention.head_dim * queries * keys
-            counted: tuple[float, ...] = (
-                keys,
-                width,
-                attention.head_dim,
-                parameters,
-                flops,
-                original,
-                flops / original,
-            )
-            if site.stack == "group":
-                counted = (math.nan, *counted[1:4], math.nan, math.nan, counted[-1])
-            rows.append((site.name, *counted))
+            original = 2 * heads * head_dim * queries * keys
+            rows.append((site.name, keys, width, head_dim, parameters, flops, original, flops / original))
         columns = ["layer", "tokens", "components", "original_components", "score_parameters", "score_flops"]
-        return pd.DataFrame(rows, columns=[*columns, "original_flops", "share"])
+        table = pd.DataFrame(rows, columns=[*columns, "original_flops", "share"])
+        of_series, counts = table["layer"].str.startswith("group"), ["tokens", "score_flops", "original_flops"]
+        if of_series.any():
+            table = table.astype(dict.fromkeys(counts, float))
+            table.loc[of_series, counts] = math.nan
+        return table
 
     def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the model into a folder for `load_adapted`, all or nothing; the original is not in it."""
@@ -246,15 +232,14 @@ class AdaptedChronos:
     def record(self) -> dict[str, Any]:
         """Describe the model without its weights as plain data, for `rebuilt`."""
         model: Any = self.model
-        generation = getattr(model, "generation_config", None)
-        swaps = {name: asdict(swap) for name, swap in self.swaps.items()}
+        config, generation = model.config, getattr(model, "generation_config", None)
         return {
             "family": self.family.name,
-            "source": {"name": model.config._name_or_path, "revision": getattr(model.config, "_commit_hash", None)},
-            "attention_implementation": model.config._attn_implementation,
-            "config": json.loads(model.config.to_json_string(use_diff=False)),
-            "generation_config": None if generation is None else json.loads(generation.to_json_string(use_diff=False)),
-            "swaps": swaps,
+            "source": {"name": config._name_or_path, "revision": getattr(config, "_commit_hash", None)},
+            "attention_implementation": config._attn_implementation,
+            "config": json.loads(config.to_json_string(use_diff=False)),
+            "generation_config": generation and json.loads(generation.to_json_string(use_diff=False)),
+            "swaps": {name: asdict(swap) for name, swap in self.swaps.items()},
             "score_errors": self.score_errors,
         }
 
@@ -355,25 +340,26 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
         if record["format"] != FORMAT:
             raise UserError(f"{path} is not the folder of an adapted model of this tsattn: {record['format']}")
         adapted = rebuilt(record)
-        _fill(adapted.model, path / WEIGHTS)
+        dtypes = {name: part.dtype for name, part in load_file(path / WEIGHTS).items()}
+        add_biases(adapted.model, dtypes)
+        for name, dtype in dtypes.items():
+            parent, _, last = name.rpartition(".")
+            own = getattr(adapted.model.get_submodule(parent), last)
+            own.data = own.data.to(dtype)
+        load_model(adapted.model, path / WEIGHTS, strict=True)
     except UserError:
         raise
     except Exception as error:  # an edit may lead anywhere
         raise UserError(f"{path} is damaged: {first_line(error)[:200]}") from error
-    adapted.model.eval().to(device)
+    adapted.model.to(device)
     return adapted
 
 
 def rebuilt(record: dict[str, Any]) -> AdaptedChronos:
-    """Build the model of an `AdaptedChronos.record`, in eval mode; its weights are still to be filled in.
-
-    Raises:
-        UserError: without the extra `chronos`; any error of Python for a damaged record.
-    """
+    """Build the model of an `AdaptedChronos.record`, in eval mode; its weights are still to be filled in."""
     check_extra()
-    family: type[ChronosFamily] = FAMILIES[record["family"]]
     with torch.random.fork_rng():
-        pipeline = family.unloaded(record["config"], record["attention_implementation"])
+        pipeline = FAMILIES[record["family"]].unloaded(record["config"], record["attention_implementation"])
         if record["generation_config"] is not None:
             from transformers import GenerationConfig
 
@@ -396,70 +382,47 @@ def add_biases(model: nn.Module, names: Iterable[str]) -> None:
 
 
 def _refuse_fit(*args: Any, **kwargs: Any) -> NoReturn:
-    # in the place of `Chronos2Pipeline.fit`, which would train a model without the swap
+    """Stand for `Chronos2Pipeline.fit`, which would train a model without the swap."""
     raise UserError("an adapted model is not trained by its pipeline's own fit, which knows nothing of its attention")
-
-
-def _fill(model: nn.Module, file: Path) -> None:
-    with safe_open(str(file), framework="pt") as saved:
-        names = [*saved.keys()]
-        add_biases(model, names)
-        for name in names:
-            parent, _, last = name.rpartition(".")
-            own = getattr(model.get_submodule(parent), last)
-            own.data = own.data.to(saved.get_tensor(name).dtype)
-    load_model(model, str(file), strict=True)
 
 
 @dataclass(frozen=True)
 class ContextWindows:
-    """Windows of series `(length,)`, at most `length` values each, by the first and last end that may be drawn."""
+    """Windows of at most `length` values of `series (N,)`, each with the first and last end that may be drawn."""
 
-    series: tuple[Tensor, ...]
-    ends: tuple[tuple[int, int], ...]
+    series: Sequence[tuple[Tensor, int, int]]
     length: int
 
     @classmethod
     def of(cls, data: Any, family: ChronosFamily, sites: Sequence[AttentionSite]) -> ContextWindows:
-        """Take all windows of `data`, a list of series, of a context and the future if the sites read it.
-
-        Raises:
-            UserError: for anything else, and series without a value.
-        """
+        """Take all windows of `data`, a list of series, of a context and the future if the sites read it."""
         rows = list(data) if isinstance(data, Sequence | Tensor) or hasattr(data, "__array__") else []
         try:
-            series = tuple(torch.as_tensor(row, dtype=torch.float32).cpu() for row in rows)
+            series = [torch.as_tensor(row, dtype=torch.float32).cpu() for row in rows]
         except (TypeError, ValueError, RuntimeError) as error:
             raise UserError("data must be a list of series, each a row of numbers") from error
         if not series or any(row.dim() != 1 or not torch.isfinite(row).any() for row in series):
             raise UserError("data must be a list of series, each a row of numbers of which one at least is not missing")
         length = family.context_length + (family.steps_at_once if family.reads_future(sites) else 0)
-        return cls(series, tuple((min(length, len(row)), len(row)) for row in series), length)
+        return cls([(row, min(length, len(row)), len(row)) for row in series], length)
 
     def split(self) -> tuple[ContextWindows, ContextWindows]:
         """Windows to learn from, and others: of every fifth series; of fewer series, ends in their last fifth."""
-        both = [*zip(self.series, self.ends, strict=True)]
-        if len(both) >= HELD_OUT:
-            held = both[HELD_OUT - 1 :: HELD_OUT]
-            learned = [one for at, one in enumerate(both) if at % HELD_OUT != HELD_OUT - 1]
-        else:
-            border = [last - max(1, (last - first) // HELD_OUT) for first, last in self.ends]
-            parts = [*zip(both, border, strict=True)]
-            learned = [(row, (min(first, at), max(at, 1))) for (row, (first, _)), at in parts]
-            held = [(row, (min(at + 1, last), last)) for (row, (_, last)), at in parts]
-        early, late = (
-            ContextWindows(tuple(row for row, _ in part), tuple(ends for _, ends in part), self.length)
-            for part in (learned, held)
-        )
-        return early, late
+        learned, held = [*self.series], [*self.series[HELD_OUT - 1 :: HELD_OUT]]
+        del learned[HELD_OUT - 1 :: HELD_OUT]
+        if not held:
+            borders = [(*one, one[2] - max(1, (one[2] - one[1]) // HELD_OUT)) for one in self.series]
+            learned = [(row, min(first, at), max(at, 1)) for row, first, _, at in borders]
+            held = [(row, min(at + 1, last), last) for row, _, last, at in borders]
+        return ContextWindows(learned, self.length), ContextWindows(held, self.length)
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
         """`count` windows, every series alike: `(count, length)`, NaN in front of shorter ones."""
-        windows = torch.full((count, min(self.length, max(last for _, last in self.ends))), torch.nan)
+        windows = torch.full((count, min(self.length, max(last for *_, last in self.series))), torch.nan)
         for window, at in zip(windows, torch.randint(len(self.series), (count,), generator=generator), strict=True):
-            first, last = self.ends[int(at)]
+            row, first, last = self.series[int(at)]
             end = int(torch.randint(first, last + 1, (), generator=generator))
-            values = self.series[int(at)][max(0, end - len(window)) : end]
+            values = row[max(0, end - len(window)) : end]
             window[len(window) - len(values) :] = values
         return windows
 
@@ -492,10 +455,8 @@ def attention_calls(family: ChronosFamily, sites: Sequence[AttentionSite], windo
         calls[site.name] = AttentionCall(tokens, kept, exact(output[0]), real.expand(tokens.shape[:2]))
 
     model = family.network
-    was_training = model.training
-    hooks = [
-        model.get_submodule(site.path).register_forward_hook(partial(record, site), with_kwargs=True) for site in sites
-    ]
+    was_training, attentions = model.training, [(site, model.get_submodule(site.path)) for site in sites]
+    hooks = [one.register_forward_hook(partial(record, site), with_kwargs=True) for site, one in attentions]
     try:
         model.eval()
         family.run(windows, family.reads_future(sites))
@@ -512,30 +473,25 @@ def input_moments(
     """The moments of the tokens at each site, over windows drawn from the data; special tokens are left out."""
     windows = ContextWindows.of(data, family, sites)
     generator = torch.Generator().manual_seed(seed)
-    sums: dict[str, list[Tensor]] = {}
+    sums: dict[str, tuple[Any, Any, int]] = {}
     for _ in range(_MOMENT_WINDOWS // _BATCH):
         for name, call in attention_calls(family, sites, windows.draw(_BATCH, generator)).items():
             real = call.real
             if name.startswith("encoder"):
                 real = real[:, : real.shape[1] - family.special_tokens]
             x = call.tokens[:, : real.shape[1]][real].double()
-            parts = [x.T @ x, x.sum(0), torch.tensor(len(x), dtype=torch.float64, device=x.device)]
-            sums[name] = [old + new for old, new in zip(sums[name], parts, strict=True)] if name in sums else parts
+            second, total, count = sums.get(name, (0, 0, 0))
+            sums[name] = second + x.T @ x, total + x.sum(0), count + len(x)
     return {name: InputMoments(second / count, total / count) for name, (second, total, count) in sums.items()}
 
 
 def _loss(student: SwappedAttention, call: AttentionCall) -> Tensor:
     """The squared error of the output over real tokens, as a share of the original's square."""
-    found = student(call.tokens, **call.others)[0]
-    error, whole = (found - call.output)[call.real].square().sum(), call.output[call.real].square().sum()
-    share: Tensor = error / whole.clamp(min=torch.finfo(whole.dtype).tiny)
+    found, expected = student(call.tokens, **call.others)[0][call.real], call.output[call.real]
+    share: Tensor = (found - expected).square().sum() / expected.square().sum().clamp(min=1e-37)
     return share
 
 
 @torch.no_grad()
 def _errors(students: Mapping[str, SwappedAttention], calls: Mapping[str, AttentionCall]) -> dict[str, float]:
     return {name: float(_loss(students[name], call).sqrt()) for name, call in calls.items()}
-
-
-def _size(weight: nn.Parameter) -> float:
-    return float(weight.detach().square().mean().sqrt()) or 1e-3

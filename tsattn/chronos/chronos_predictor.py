@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
@@ -136,15 +138,16 @@ class ChronosNetwork(Backbone):
     uses_covariates: ClassVar[bool] = True  # Chronos-2 does; for the others, their predictor says that they do not
     has_own_loss: ClassVar[bool] = True
     record: Tensor
+    # of a network that is not empty
+    model: nn.Module
+    forecasts: ChronosFamily
+    sites: list[AttentionSite]
 
     def __init__(self, task: Task, output: Output, **options: Any) -> None:
         super().__init__()
         self.options = ChronosOptions(**options)
         self.horizon = task.prediction_length
         self.levels = output.quantiles
-        self.model: nn.Module | None = None
-        self._family: ChronosFamily | None = None
-        self._sites: list[AttentionSite] = []
         self._copies: dict[str, str] = {}
         self.register_buffer("record", torch.empty(0, dtype=torch.uint8))
         self.register_state_dict_post_hook(_without_copies)  # type: ignore[no-untyped-call]
@@ -175,20 +178,14 @@ class ChronosNetwork(Backbone):
         return super().title({**description, "kind": own})
 
     @property
-    def forecasts(self) -> ChronosFamily:
-        """The open model; an empty network has none before its state is loaded."""
-        assert self._family is not None, "load a state first"
-        return self._family
+    def is_empty(self) -> bool:
+        """Whether its state is still to be loaded."""
+        return "model" not in self._modules
 
     def prepare(self, series: Sequence[Tensor], seed: int, held_out: Sequence[Tensor] | None = None) -> None:
-        """Convert and calibrate on series `(length,)` of the training part, checked on `held_out` or a part of them.
-
-        Raises:
-            UserError: if a decoder learns from values to come, and the series have none.
-        """
-        family = self.forecasts
-        horizon, longest = family.steps_at_once, max(map(len, series), default=0)
-        if series and longest <= horizon and family.reads_future(self._sites):
+        """Convert and calibrate on series `(length,)` of the training part, checked on `held_out` or a part of them."""
+        horizon, longest = self.forecasts.steps_at_once, max(map(len, series), default=0)
+        if series and longest <= horizon and self.forecasts.reads_future(self.sites):
             raise UserError(
                 f"context_length + prediction_length must be more than {horizon}, the steps that the decoder of "
                 f"{self.options.weights} forecasts, for it to learn from training windows; they have {longest}"
@@ -200,7 +197,6 @@ class ChronosNetwork(Backbone):
 
     @override
     def own_loss(self, batch: Batch) -> Tensor:
-        """The original's: cross-entropy of tokens for Chronos-T5, quantile loss of all its levels for the others."""
         return self.forecasts.loss(batch)
 
     @override
@@ -208,13 +204,13 @@ class ChronosNetwork(Backbone):
         return self.forecasts.forecast(batch, self.horizon, self.levels)
 
     def _take(self, adapted: AdaptedChronos) -> None:
-        self.model = adapted.model
         _prepare_training(adapted, self.options)
-        family = _opened(adapted, self.options)
-        family.check_levels(self.levels, self.options.weights)
-        self._family, self._sites = family, adapted.sites
-        self._copies = _shared_names(adapted.model)
-        adapted.model.train(self.training)
+        self.model, self.sites, self.forecasts = adapted.model, adapted.sites, _opened(adapted, self.options)
+        self.forecasts.check_levels(self.levels, self.options.weights)
+        first = {id(part): name for name, part in self.model.named_parameters()}
+        every = self.model.named_parameters(remove_duplicate=False)
+        self._copies = {name: first[id(part)] for name, part in every if first[id(part)] != name}
+        self.model.train(self.training)
         self.record = torch.frombuffer(bytearray(json.dumps(adapted.record()).encode()), dtype=torch.uint8)
 
     @override
@@ -222,20 +218,17 @@ class ChronosNetwork(Backbone):
         found = state_dict.get(f"{prefix}record")
         if isinstance(found, Tensor):
             try:
-                if self.model is None:
+                if self.is_empty:
                     record = json.loads(found.cpu().numpy().tobytes())
                     refuse_imports([swap["attention"] for swap in record["swaps"].values()], "the checkpoint")
                     self._take(rebuilt(record))
-                assert self.model is not None
                 inner = f"{prefix}model."
                 add_biases(self.model, [name[len(inner) :] for name in state_dict if name.startswith(inner)])
             except UserError:
                 raise
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise RuntimeError(f"its model cannot be built: {error}") from error
-            state_dict |= {
-                f"{prefix}model.{copy}": state_dict[f"{prefix}model.{name}"] for copy, name in self._copies.items()
-            }
+            state_dict |= {inner + copy: state_dict[inner + name] for copy, name in self._copies.items()}
             self.record = torch.empty_like(found)
         super()._load_from_state_dict(state_dict, prefix, *others)
 
@@ -260,12 +253,16 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @property
     def forecasts(self) -> OpenModel:
         """The open model, or what it is before anything is fitted."""
-        network = self.backbone if hasattr(self, "network") else None
-        if isinstance(network, ChronosNetwork) and network.model is not None:
-            return network.forecasts
+        if self._fitted is not None:
+            return self._fitted.forecasts
         if self._unfitted is None:
             self._unfitted = open_unfitted(self.options.unfitted)
         return self._unfitted
+
+    @property
+    def _fitted(self) -> ChronosNetwork | None:
+        network = self.backbone if hasattr(self, "network") else None
+        return network if isinstance(network, ChronosNetwork) and not network.is_empty else None
 
     @property
     @override
@@ -292,9 +289,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
         """Of the whole network, or those that are trained."""
         if not self.is_trained:
             return sum(part.numel() for part in self.forecasts.network.parameters())
-        network: nn.Module | None = self.backbone if hasattr(self, "network") else None
-        if network is None or getattr(network, "model", None) is None:
-            network = ChronosNetwork(Task("weights", 1, 1, ("y",), "1", 1), Output(), **self.arguments)
+        task = Task("weights", 1, 1, ("y",), "1", 1)
+        network = self._fitted or ChronosNetwork(task, Output(), **self.arguments)
         return sum(part.numel() for part in network.parameters() if part.requires_grad)
 
     @property
@@ -305,14 +301,10 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def pretraining(self, data: str) -> str:
-        try:
-            file = NamedWeights.of(self.options.weights).file
-            known = None if file is None else read_model(file).trained_on
-        except UserError:  # a predictor that was saved outlives the file that it began with
-            known = None
-        if known is None:
-            return "unknown"
-        return "seen" if data in known else "unseen"
+        with contextlib.suppress(UserError):  # a predictor that was saved outlives the file that it began with
+            if (file := NamedWeights.of(self.options.weights).file) is not None:
+                return "seen" if data in read_model(file).trained_on else "unseen"
+        return "unknown"
 
     @override
     def attending(self) -> dict[str, Attending]:
@@ -343,10 +335,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        if self.is_trained:
-            super().check_fit(data, training)
-        else:
-            Predictor.check_fit(self, data, training)
+        (super().check_fit if self.is_trained else partial(Predictor.check_fit, self))(data, training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
@@ -388,8 +377,7 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     @override
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
         module = super()._module(data, training, empty=empty)
-        if not empty:
-            assert isinstance(module.backbone, ChronosNetwork)
+        if not empty and isinstance(module.backbone, ChronosNetwork):
             self._prepare(module.backbone, data, training)
         return module
 
@@ -403,9 +391,8 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
             return None
         with torch.device("meta"):
             network = ChronosNetwork(self.task, self.output, **self.arguments)
-        network.load_state_dict(
-            {name.removeprefix(_BACKBONE): part for name, part in state.items() if name.startswith(_BACKBONE)}
-        )
+        own = {name: part for name, part in state.items() if name.startswith(_BACKBONE)}
+        network.load_state_dict({name.removeprefix(_BACKBONE): part for name, part in own.items()})
         return network
 
     def _prepare(self, network: ChronosNetwork, data: ForecastDataModule, training: Training) -> None:
@@ -430,15 +417,13 @@ class ChronosPredictor(NetworkPredictor, AnyHorizon):
     def _windows(self, family: ChronosFamily, data: ForecastDataModule) -> list[list[Tensor]]:
         """Training windows in the order of time, each with the rows of its channels that hold a value."""
         every = -(-len(data.windows("train", self.context_length)) // _LEARNED_FROM)
-        windows = []
+        windows: list[tuple[Tensor, list[Tensor]]] = []
         for batch in data.eval_dataloader("train", self.context_length, every=every):
             rows = family.rows(batch)
-            known = torch.cat([rows.past] if rows.target is None else [rows.past, rows.target], -1)
-            assert batch.time is not None
-            for time, window in zip(batch.time[:, -1].tolist(), known, strict=True):
+            times = batch.past.new_zeros(len(batch)) if batch.time is None else batch.time[:, -1]
+            for time, window in zip(times, torch.cat([rows.past, rows.target], -1), strict=True):
                 windows.append((time, [row for row in window if bool(row.isfinite().any())]))
-        windows.sort(key=lambda window: window[0])
-        return [rows for _, rows in windows if rows]
+        return [rows for _, rows in sorted(windows, key=lambda window: int(window[0])) if rows]
 
     def _say_limits(self, forecasts: OpenModel, say: Callable[[str], None]) -> None:
         """Tell what of the task the model does not read, or does in several steps."""
@@ -533,13 +518,6 @@ def _prepare_training(adapted: AdaptedChronos, options: ChronosOptions) -> None:
         part.requires_grad_(True)
 
 
-def _shared_names(model: nn.Module) -> dict[str, str]:
-    """The names of parameters that have others too, and the first name of each."""
-    first = {id(part): name for name, part in model.named_parameters()}
-    every = model.named_parameters(remove_duplicate=False)
-    return {name: first[id(part)] for name, part in every if first[id(part)] != name}
-
-
 def _without_copies(network: ChronosNetwork, state: dict[str, Any], prefix: str, _: Any) -> None:
     for name in network._copies:  # files of safetensors hold no tensor twice
         del state[f"{prefix}model.{name}"]
@@ -548,6 +526,5 @@ def _without_copies(network: ChronosNetwork, state: dict[str, Any], prefix: str,
 def _with_shared(network: ChronosNetwork, _: Any) -> None:
     """Tie the parameters again that assigned weights untied."""
     for copy, name in network._copies.items():
-        assert network.model is not None
         parent, _, last = copy.rpartition(".")
         setattr(network.model.get_submodule(parent), last, network.model.get_parameter(name))

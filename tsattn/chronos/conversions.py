@@ -2,10 +2,10 @@
 
 ``copy`` keeps queries and keys.
 
-``rotate`` (multi-level attention): the score of a head, `q . k`, is the same in any basis of its r components, if
-queries and keys change it together: `(A^T q) . (A^-1 k)`. Multi-level attention scores far pairs with the first
-components alone, so the basis decides what they lose. Over independent tokens the loss `E (q_f . k_f)^2` of left-out
-components f is least, for every number of them at once, where queries and keys have the same diagonal second moments:
+``rotate`` (multi-level attention): the score of a head, `q . k`, is the same in any basis of its r components that
+queries and keys share: `(A^T q) . (A^-1 k)`. Multi-level attention scores far pairs with the first components alone, so
+the basis decides what they lose. Over independent tokens the loss `E (q_f . k_f)^2` of left-out components f is least,
+for every number of them at once, where queries and keys have the same diagonal second moments:
 from `L_q L_q^T = E q q^T`, `L_k L_k^T = Cov k` and `L_q^T L_k = U S V^T`, `q' = S^(1/2) U^T L_q^-1 q` and
 `k' = S^(1/2) V^T L_k^-1 k` (Eckart and Young on whitened tokens). Without data, tokens are white noise. Keys count by
 their covariance: a bias takes their mean off, and `q . E k` is the same for all keys, to which a softmax is blind.
@@ -56,14 +56,8 @@ def convert_weights(
 ) -> Tensor | None:
     """Give the attention in the place of an original the weights of a conversion.
 
-    `moments` are of the tokens there; None takes them as white noise.
-
-    Returns:
-        `(H,)` the errors of scores as a share of these, see `AdaptedChronos.score_errors`; None if every pair is scored
-        with all components, or by none of the original's.
-
-    Raises:
-        UserError: for an attention that does not go with the conversion.
+    `moments` are of the tokens there; None takes them as white noise. Returns `(H,)` the errors of scores, see
+    `AdaptedChronos.score_errors`; None if every pair is scored with all components, or by none of the original's.
     """
     if convert == "fresh":
         return None
@@ -73,8 +67,8 @@ def convert_weights(
     if convert == "project":
         return _project(around, swapped, seed)
     query, key = _heads(around)
-    width, place = query.shape[-1], query.device
-    known = moments or InputMoments(torch.eye(width).double(), torch.zeros(width).double())
+    D, place = query.shape[-1], query.device
+    known = moments or InputMoments(torch.eye(D).double(), torch.zeros(D).double())
     known = InputMoments(known.second.to(place), known.mean.to(place))
     if convert == "rotate" and not (isinstance(attention, MLRAttention) and isinstance(projection, LowRankProjection)):
         raise UserError("rotate is for mlr, whose far pairs keep the first components: copy, project or fresh")
@@ -86,7 +80,8 @@ def convert_weights(
         )
     if isinstance(rotary, PairRotation):
         if convert == "rotate":
-            rotary.order.copy_(_pair_energies(around, query, key, known).argsort(-1, descending=True))
+            energies = _pair_energies(rotary, around.context_tokens, query, key, known)
+            rotary.order.copy_(energies.argsort(-1, descending=True))
         query, key = _paired(query, rotary.order), _paired(key, rotary.order)
     elif convert == "rotate":
         query, key = _rotated(query, key, known)
@@ -125,25 +120,24 @@ def _far_errors(around: Surroundings, swapped: SwappedAttention, known: InputMom
     pattern, projection = attention.pattern, attention.projection
     if not isinstance(pattern, MultiLevelPattern) or not isinstance(projection, LowRankProjection):
         return None
-    tokens = around.max_tokens if around.layout is None else around.layout.context_tokens
+    tokens, rotary = around.context_tokens, attention.rotary
     levels = zip(pattern.ranks, pattern.whole_levels(tokens), strict=True)
     kept = sum(rank for rank, is_whole in levels if is_whole)
-    if isinstance(attention.rotary, PairRotation):
-        lost = _pair_energies(around, *_heads(around), known).gather(1, attention.rotary.order)
+    if isinstance(rotary, PairRotation):
+        lost = _pair_energies(rotary, tokens, *_heads(around), known).gather(1, rotary.order)
         return _share_of(lost[:, kept // 2 :].sum(-1), lost.sum(-1)).sqrt()
-    query, key = _by_head(around, projection.query, projection.key)
+    query, key = _heads(around, projection.query, projection.key)
     squares = (query @ known.second @ query.mT) * (key @ known.covariance @ key.mT)
     return _share_of(squares[:, kept:, kept:].sum((1, 2)), squares.sum((1, 2))).clamp(min=0).sqrt()
 
 
-def _pair_energies(around: Surroundings, query: Tensor, key: Tensor, moments: InputMoments) -> Tensor:
+def _pair_energies(rotary: PairRotation, tokens: int, query: Tensor, key: Tensor, moments: InputMoments) -> Tensor:
     """`(H, r/2)`: the mean square of what each rotary pair, as the original numbers them, adds to a score."""
-    assert around.layout is not None
     pairs = query.shape[1] // 2
     queries, keys = (torch.stack([weight[:, :pairs], weight[:, pairs:]], 2) for weight in (query, key))
     second = queries @ moments.second @ queries.mT  # (H, pairs, 2, 2)
     other = keys @ moments.second @ keys.mT
-    angles, shares = _angles(around, around.layout.context_tokens, pairs, query.device)
+    angles, shares = _angles(rotary.base, tokens, pairs, query.device)
     cos, sin = angles.cos(), angles.sin()
     turn = torch.stack([torch.stack([cos, -sin], -1), torch.stack([sin, cos], -1)], -2)  # (steps, pairs, 2, 2)
     # tr(Q R K R^T), over distances of both signs, whose sines cancel where they are odd
@@ -152,13 +146,12 @@ def _pair_energies(around: Surroundings, query: Tensor, key: Tensor, moments: In
     return torch.einsum("t,Htp->Hp", shares, torch.as_tensor(energies))
 
 
-def _angles(around: Surroundings, tokens: int, pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _angles(base: float, tokens: int, pairs: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """The angles `(tokens, pairs)` of pairs 0, 1, .. apart, and the shares `(tokens,)` of pairs at these distances."""
-    assert around.rope_base is not None
     steps = torch.arange(tokens, dtype=torch.float64, device=device)
     shares = (tokens - steps) / tokens**2
     shares[1:] *= 2  # to either side
-    return steps[:, None] * around.rope_base ** -(torch.arange(pairs, device=device).double() / pairs), shares
+    return steps[:, None] * base ** -(torch.arange(pairs, device=device).double() / pairs), shares
 
 
 def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tensor:
@@ -182,19 +175,18 @@ def _project(around: Surroundings, swapped: SwappedAttention, seed: int) -> Tens
 
 
 def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
-    """The bilinear form of each head of the original, its mean over distances under rotary positions.
+    """Average the bilinear form of each head of the original over distances, which matter under rotary positions.
 
-    Returns:
-        The forms `(H, D, D)` in float64; the mean square distance of those of single distances to it `(H,)`, 0 without
-        rotary positions; and the root of their mean square norm `(H,)`.
+    Returns the forms `(H, D, D)` in float64; the mean square distance `(H,)` of those of single distances to them, 0
+    without rotary positions; and the root of their mean square norm `(H,)`.
     """
     query, key = _heads(around)
-    if around.rope_base is None or around.layout is None:
+    if around.rope_base is None:
         form = query.mT @ key
         norm = torch.linalg.matrix_norm(form)
         return form, torch.zeros_like(norm), norm
     half = query.shape[1] // 2
-    angles, share = _angles(around, around.layout.context_tokens, half, query.device)
+    angles, share = _angles(around.rope_base, around.context_tokens, half, query.device)
     # sines cancel over distances of both signs
     cosines = (share[:, None] * angles.cos()).sum(0).repeat(2)
     form = query.mT @ (cosines[:, None] * key)
@@ -210,11 +202,9 @@ def mean_form(around: Surroundings) -> tuple[Tensor, Tensor, Tensor]:
     return form, left_out, squares.sqrt()
 
 
-def _heads(around: Surroundings) -> tuple[Tensor, Tensor]:
-    return _by_head(around, around.original.q, around.original.k)
-
-
-def _by_head(around: Surroundings, *maps: nn.Linear) -> tuple[Tensor, Tensor]:
+def _heads(around: Surroundings, *maps: nn.Linear) -> tuple[Tensor, Tensor]:
+    """The weights `(H, r, D)` of maps to queries and to keys, by default the original's."""
+    maps = maps or (around.original.q, around.original.k)
     query, key = (rearrange(one.weight.detach().double(), "(H r) D -> H r D", H=around.num_heads) for one in maps)
     return query, key
 
@@ -226,5 +216,4 @@ def _paired(weight: Tensor, order: Tensor) -> Tensor:
 
 
 def _share_of(error: Tensor, whole: Tensor) -> Tensor:
-    """An error as a share of the whole: 0 where that is 0, as in a head whose queries are."""
-    return torch.where(whole == 0, 0.0, error / whole)
+    return torch.where(whole == 0, 0.0, error / whole)  # 0 of a head whose queries are 0

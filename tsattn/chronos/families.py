@@ -23,7 +23,6 @@ from typing_extensions import override
 from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.chronos.open_models import (
-    AS_THE_MODEL_SAYS,
     ROWS_AT_ONCE,
     ChannelRows,
     OpenModel,
@@ -33,15 +32,8 @@ from tsattn.chronos.open_models import (
 )
 from tsattn.errors import UserError, is_whole_number, one_of, shown
 
-__all__ = [
-    "FAMILIES",
-    "AttentionSite",
-    "ChronosFamily",
-    "TokenLayout",
-    "check_implementations",
-    "configured_family",
-    "family_of",
-]
+__all__ = ["FAMILIES", "IMPLEMENTATIONS", "AttentionSite", "ChronosFamily", "TokenLayout", "check_implementations"]
+__all__ += ["configured_family", "family_of"]
 
 IMPLEMENTATIONS = ("sdpa", "eager")
 _NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
@@ -62,7 +54,7 @@ class AttentionSite:
 
     @property
     def name(self) -> str:
-        """``encoder.0``, as people and files name it."""
+        """``encoder.0``."""
         return f"{self.stack}.{self.layer}"
 
     @property
@@ -104,6 +96,7 @@ class ChronosFamily(OpenModel):
         special_tokens: tokens that follow the context in `run`.
         decoder_tokens: the most tokens of the decoder; 0 without one.
         token_steps: steps from one token of the context to the next.
+        special_end: name of the special tokens.
         rope_base: the base of rotary positions, None without them.
     """
 
@@ -112,17 +105,18 @@ class ChronosFamily(OpenModel):
     pipeline_path: ClassVar[str]
     attentions: ClassVar[Mapping[str, str]]
     depends_on_level: ClassVar[bool] = False
+    special_end: ClassVar[str] = "window"
     longest: TokenLayout
     special_tokens: int
     decoder_tokens: int = 0
     token_steps: int = 1
     rope_base: float | None = None
 
-    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+    def __init__(self, pipeline: Any, sampling: Sampling) -> None:
         levels = None if self.draws_paths else tuple(map(float, pipeline.quantiles))
         super().__init__(int(pipeline.model_context_length), int(pipeline.model_prediction_length), levels)
-        self.pipeline = pipeline
-        self.sampling = sampling
+        self.pipeline, self.sampling = pipeline, sampling
+        self.network: Any = pipeline.inner_model
 
     @classmethod
     def model_class(cls) -> Any:
@@ -142,11 +136,6 @@ class ChronosFamily(OpenModel):
         check_implementations(made)
         return cls.pipeline_of(model(made))
 
-    @property
-    @override
-    def network(self) -> Any:
-        return self.pipeline.inner_model
-
     def sites(self) -> list[AttentionSite]:
         """Every attention."""
         return [
@@ -164,11 +153,7 @@ class ChronosFamily(OpenModel):
         return False
 
     def chosen_sites(self, where: object) -> list[AttentionSite]:
-        """Find the sites that `where` names, see `adapt`: of a list in its order, else in the model's.
-
-        Raises:
-            UserError: for a layer that is not there or named twice, none, or anything else.
-        """
+        """Find the sites that `where` names, see `adapt`: of a list in its order, else in the model's."""
         by_name, stacks = {site.name: site for site in self.sites()}, [*self.attentions]
         if isinstance(where, str) and where in (*stacks, "all"):
             return [site for site in by_name.values() if (site.is_over_time if where == "all" else site.stack == where)]
@@ -187,8 +172,7 @@ class ChronosFamily(OpenModel):
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
         """Of the encoder if its attention was swapped, since then the special tokens are known."""
-        layouts = (getattr(part, "layout", None) for part in self.network.modules())
-        layout = next((one for one in layouts if isinstance(one, TokenLayout)), None)
+        layout: TokenLayout | None = getattr(self.network, "token_layout", None)
         if layout is None or count <= layout.special_tokens:
             return None
         ends = (self.token_steps * place for place in range(1 - count + layout.special_tokens, 1))
@@ -196,7 +180,7 @@ class ChronosFamily(OpenModel):
 
     def special_ends(self, count: int) -> list[int | str]:
         """Name the tokens after the context, or their steps, see `Backbone.token_ends`."""
-        return ["window"] * count
+        return [self.special_end] * count
 
     def rows(self, batch: Batch) -> ChannelRows:
         """Take the series of a batch."""
@@ -230,16 +214,14 @@ _ENCODER_DECODER = {
 class T5(ChronosFamily):
     """Chronos-T5: a token for each value, over the mean of absolutes; paths drawn by token; cross-entropy."""
 
-    name = "t5"
-    token = "step"
-    draws_paths = True
-    depends_on_level = True
+    name, token, special_end = "t5", "step", "end"
+    draws_paths = depends_on_level = True
     model_path = "transformers.T5ForConditionalGeneration"
     pipeline_path = "chronos.ChronosPipeline"
     attentions = _ENCODER_DECODER
     most_rows: ClassVar[int] = 64
 
-    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+    def __init__(self, pipeline: Any, sampling: Sampling) -> None:
         super().__init__(pipeline, sampling)
         chronos = self.network.config.chronos_config
         self.special_tokens = int(chronos["use_eos_token"])
@@ -262,21 +244,21 @@ class T5(ChronosFamily):
 
     @override
     def run(self, windows: Tensor, future: bool) -> None:
-        tokenizer, model = self.pipeline.tokenizer, self.network
         cut = windows.shape[1] - (self.steps_at_once if future else 0)
         if cut < 1:
             raise UserError(f"the decoder learns from series of more than {self.steps_at_once} values")
-        ids, mask, scale = tokenizer.context_input_transform(windows[:, :cut])
-        ids, mask = ids.to(model.device), mask.to(model.device)
-        if not future:
-            model.encoder(input_ids=ids, attention_mask=mask)
-            return
-        labels, _ = tokenizer.label_input_transform(windows[:, cut:], scale)
-        model(input_ids=ids, attention_mask=mask, labels=labels.to(model.device), use_cache=False)
+        self._call(windows[:, :cut], windows[:, cut:] if future else None)
 
-    @override
-    def special_ends(self, count: int) -> list[int | str]:
-        return ["end"] * count
+    def _call(self, past: Tensor, target: Tensor | None) -> tuple[Any, Tensor]:
+        """Call the encoder on contexts `(R, L)`, or all on these and targets `(R, T)`: its output, and the labels."""
+        tokenizer, model = self.pipeline.tokenizer, self.network
+        ids, mask, scale = tokenizer.context_input_transform(past.cpu())
+        ids, mask = ids.to(model.device), mask.to(model.device)
+        if target is None:
+            return model.encoder(input_ids=ids, attention_mask=mask), ids
+        labels, is_label = tokenizer.label_input_transform(target.cpu(), scale)
+        labels = labels.masked_fill(~is_label, _NOT_A_LABEL).to(model.device)
+        return model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False), labels
 
     @override
     def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
@@ -314,14 +296,8 @@ class T5(ChronosFamily):
     @override
     def loss(self, batch: Batch) -> Tensor:
         rows, steps = self.rows(batch), self.steps_at_once
-        tokenizer, model = self.pipeline.tokenizer, self.network
-        target = rows.targets.flatten(0, 1)[:, :steps].cpu()
-        target = F.pad(target, (0, steps - target.shape[1]), value=torch.nan)
-        ids, mask, scale = tokenizer.context_input_transform(rows.by_channel.cpu())
-        labels, is_label = tokenizer.label_input_transform(target, scale)
-        labels[~is_label] = _NOT_A_LABEL
-        ids, mask, labels = (part.to(model.device) for part in (ids, mask, labels))
-        out = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False)
+        target = rows.target.flatten(0, 1)[:, :steps]
+        out, labels = self._call(rows.by_channel, F.pad(target, (0, steps - target.shape[1]), value=torch.nan))
         loss: Tensor = out.loss
         return loss if bool((labels != _NOT_A_LABEL).any()) else out.logits.sum() * 0
 
@@ -335,7 +311,7 @@ class Bolt(ChronosFamily):
     attentions = _ENCODER_DECODER
     decoder_tokens = 1
 
-    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+    def __init__(self, pipeline: Any, sampling: Sampling) -> None:
         super().__init__(pipeline, sampling)
         chronos = self.network.chronos_config
         self.token_steps, self.special_tokens = int(chronos.input_patch_stride), int(chronos.use_reg_token)
@@ -348,10 +324,8 @@ class Bolt(ChronosFamily):
     @override
     def quantiles_of(self, rows: ChannelRows, horizon: int, levels: Sequence[float]) -> Tensor:
         def forecast(part: Tensor) -> Tensor:
-            found: Tensor = self.pipeline.predict_quantiles(
-                part.cpu(), prediction_length=horizon, quantile_levels=[*levels]
-            )[0]
-            return found
+            found, _ = self.pipeline.predict_quantiles(part.cpu(), prediction_length=horizon, quantile_levels=[*levels])
+            return found  # type: ignore[no-any-return]
 
         # torch.quantile, by which the pipeline continues, takes 2^24 numbers
         at_once = max(1, 2**24 // (self.steps_at_once * len(levels) ** 2))
@@ -360,7 +334,7 @@ class Bolt(ChronosFamily):
     @override
     def loss(self, batch: Batch) -> Tensor:
         rows = self.rows(batch)
-        target = rows.targets.flatten(0, 1)[:, : self.steps_at_once]
+        target = rows.target.flatten(0, 1)[:, : self.steps_at_once]
         # on the scale of a context without spread a change is some 100,000, beside which nothing else would count
         target = target.masked_fill(is_constant(rows.by_channel), torch.nan)
         loss: Tensor = self.network(context=rows.by_channel, target=target).loss
@@ -382,7 +356,7 @@ class Chronos2(ChronosFamily):
         "group": "encoder.block.{}.layer.1.self_attention",
     }
 
-    def __init__(self, pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> None:
+    def __init__(self, pipeline: Any, sampling: Sampling) -> None:
         super().__init__(pipeline, sampling)
         chronos = self.network.chronos_config
         reg, most = int(chronos.use_reg_token), int(chronos.max_output_patches)
@@ -397,8 +371,7 @@ class Chronos2(ChronosFamily):
 
     @override
     def special_ends(self, count: int) -> list[int | str]:
-        config = self.network.chronos_config
-        special, length = int(config.use_reg_token), int(config.output_patch_size)
+        special, length = self.special_tokens - self.future_patches, int(self.network.chronos_config.output_patch_size)
         return ["window"] * special + [length * number for number in range(1, count - special + 1)]
 
     @override
@@ -411,25 +384,26 @@ class Chronos2(ChronosFamily):
         return torch.stack(list(found))
 
     def _with_covariates(self, rows: ChannelRows, number: int, horizon: int) -> dict[str, Any]:
-        L, none = rows.past.shape[-1], rows.past[:0]
-        known = none if rows.past_covariates is None else rows.past_covariates[number].cpu()
-        ahead = none if rows.future_covariates is None else rows.future_covariates[number].cpu()
-        past = {f"past {place}": row for place, row in enumerate(known)}
-        past |= {f"future {place}": row[:L] for place, row in enumerate(ahead)}
-        future = {f"future {place}": row[L : L + horizon] for place, row in enumerate(ahead)}
+        L = rows.past.shape[-1]
+        known, ahead = (
+            {} if part is None else {f"{name} {place}": row for place, row in enumerate(part[number].cpu())}
+            for name, part in (("past", rows.past_covariates), ("future", rows.future_covariates))
+        )
+        past = known | {name: row[:L] for name, row in ahead.items()}
+        future = {name: row[L : L + horizon] for name, row in ahead.items()}
         return {"target": rows.past[number].cpu(), "past_covariates": past, "future_covariates": future}
 
     @override
     def loss(self, batch: Batch) -> Tensor:
         rows, model = self.rows(batch), self.network
-        (B, C, L), T = rows.past.shape, min(rows.targets.shape[-1], self.steps_at_once)
-        known, ahead = rows.past_covariates, rows.future_covariates
-        contexts = torch.cat([part[..., :L] for part in (rows.past, known, ahead) if part is not None], 1)
+        (B, C, L), T = rows.past.shape, min(rows.target.shape[-1], self.steps_at_once)
+        parts = [part for part in (rows.past, rows.past_covariates, rows.future_covariates) if part is not None]
+        contexts = torch.cat([part[..., :L] for part in parts], 1)
         members = contexts.shape[1]
         future, target = (contexts.new_full((B, members, T), torch.nan) for _ in range(2))
-        target[:, :C] = rows.targets[..., :T]
-        if ahead is not None:
-            future[:, members - ahead.shape[1] :] = ahead[..., L : L + T]
+        target[:, :C] = rows.target[..., :T]
+        if rows.future_covariates is not None:
+            future[:, -rows.future_covariates.shape[1] :] = rows.future_covariates[..., L : L + T]
         loss: Tensor = model(
             context=contexts.flatten(0, 1),
             group_ids=torch.arange(B, device=contexts.device).repeat_interleave(members),
@@ -445,22 +419,14 @@ FAMILIES: dict[str, type[ChronosFamily]] = {family.name: family for family in (T
 
 
 def check_implementations(config: Any) -> None:
-    """Refuse a configuration whose kernels transformers would download and run.
-
-    Raises:
-        ValueError: naming the implementation.
-    """
+    """Refuse, by a `ValueError`, a configuration whose kernels transformers would download and run."""
     for name in (config._attn_implementation, config._experts_implementation):
         if name not in (None, *IMPLEMENTATIONS):
             raise ValueError(f"{shown(name)} is no attention_implementation; valid: {one_of(IMPLEMENTATIONS)}")
 
 
 def configured_family(config: Any) -> type[ChronosFamily]:
-    """Find the family of the model that a configuration of transformers describes.
-
-    Raises:
-        UserError: for a model of another kind.
-    """
+    """Find the family of the model that a configuration of transformers describes."""
     if not isinstance(getattr(config, "chronos_config", None), dict):
         raise UserError("its config.json has no chronos_config, as that of every Chronos model does")
     named = getattr(config, "chronos_pipeline_class", "ChronosPipeline")  # of the first models, which do not say
@@ -475,24 +441,19 @@ def configured_family(config: Any) -> type[ChronosFamily]:
     return family
 
 
-def family_of(pipeline: Any, sampling: Sampling = AS_THE_MODEL_SAYS) -> ChronosFamily:
-    """Find the family of a pipeline.
-
-    Raises:
-        UserError: for another object, or a model of another kind.
-    """
-    families = (one for one in FAMILIES.values() if isinstance(pipeline, descriptions.imported(one.pipeline_path)))
-    family = next(families, None)
-    if family is None:
-        raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
-    if family is T5 and pipeline.model.config.model_type != "seq2seq":
-        raise UserError(_DECODERS_ONLY)
-    return family(pipeline, sampling)
+def family_of(pipeline: Any, sampling: Sampling | None = None) -> ChronosFamily:
+    """Find the family of a pipeline."""
+    for family in FAMILIES.values():
+        if isinstance(pipeline, descriptions.imported(family.pipeline_path)):
+            if family is T5 and pipeline.model.config.model_type != "seq2seq":
+                raise UserError(_DECODERS_ONLY)
+            return family(pipeline, sampling or Sampling())
+    raise UserError(f"a pipeline of chronos-forecasting is needed, or its name or folder, not a {type(pipeline)}")
 
 
 def _patches(chronos: Any) -> int:
-    length = -(-chronos.context_length // chronos.input_patch_size) * chronos.input_patch_size
-    return int((length - chronos.input_patch_size) // chronos.input_patch_stride + 1)
+    size, stride = chronos.input_patch_size, chronos.input_patch_stride
+    return int((-(-chronos.context_length // size) - 1) * size // stride + 1)
 
 
 def _in_parts(forecast: Callable[[Tensor], Tensor], rows: ChannelRows, at_once: int) -> Tensor:

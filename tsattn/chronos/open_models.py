@@ -1,10 +1,9 @@
 """A pretrained model that forecasts, its batches as series, and a Chronos-Bolt of this package's own layers.
 
-Models of chronos-forecasting take a series a row, missing values as NaN. Chronos-T5 divides a series by the mean of its
-absolute values, so its forecasts depend on the level: it gets original units. The others subtract mean and deviation
-themselves: they get the scale of the batch, as single precision has no digits for the changes of a series far from 0.
-They divide a context of one number by a constant that is meant in original units: such contexts are given in these,
-counted from that number.
+Models of chronos-forecasting take a series a row, missing values as NaN. Chronos-T5 reads the level: it gets original
+units. The others subtract mean and deviation themselves: they get the scale of the batch, as single precision has no
+digits for the changes of a series far from 0. They divide a context of one number by a constant in original units: such
+contexts are given in these, counted from that number.
 
 Shape letters: B windows, C channels, L context, T horizon, P past-only and F known-future covariates, Q levels.
 """
@@ -29,7 +28,7 @@ from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
 from tsattn.errors import UserError
 from tsattn.task import MEDIAN
 
-__all__ = ["AS_THE_MODEL_SAYS", "ChannelRows", "OpenModel", "OwnBolt", "Sampling", "at_levels", "is_constant"]
+__all__ = ["ChannelRows", "OpenModel", "OwnBolt", "Sampling", "at_levels", "is_constant"]
 
 ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
 
@@ -41,11 +40,8 @@ class Sampling:
     A series gets the paths that its pipeline draws for it alone after `torch.manual_seed(seed)`.
     """
 
-    paths: int | None
-    seed: int
-
-
-AS_THE_MODEL_SAYS = Sampling(None, 1)
+    paths: int | None = None
+    seed: int = 1
 
 
 class OpenModel(ABC):
@@ -57,11 +53,13 @@ class OpenModel(ABC):
         levels: its quantile levels, between which others are interpolated; None for a model that draws paths.
 
     Attributes:
+        network: the module that forecasts.
         token: the word for a token of its attention.
         takes_covariates: whether it reads past and future covariates; no model reads static columns.
         draws_paths: whether it forecasts by paths that it draws.
     """
 
+    network: nn.Module
     token: ClassVar[str] = "patch"
     takes_covariates: ClassVar[bool] = False
     draws_paths: ClassVar[bool] = False
@@ -70,11 +68,6 @@ class OpenModel(ABC):
         self.context_length = context_length
         self.steps_at_once = steps_at_once
         self.levels = levels
-
-    @property
-    @abstractmethod
-    def network(self) -> nn.Module:
-        """The module that forecasts."""
 
     @abstractmethod
     def token_ends(self, count: int) -> list[int | str] | None:
@@ -104,15 +97,16 @@ class OpenModel(ABC):
 class OwnBolt(OpenModel):
     """A `ChronosBolt` as its file holds it, which needs no extra; the weights are read at the first forecast."""
 
+    levels: tuple[float, ...]
+
     def __init__(self, path: Path) -> None:
         model = read_model(path)
         super().__init__(model.context_length, model.prediction_length, model.quantiles)
         self.path = path
-        self.own_levels = model.quantiles
 
     @cached_property
-    def network(self) -> ChronosBolt:
-        """Loaded once."""
+    def network(self) -> ChronosBolt:  # type: ignore[override]
+        """Load the weights."""
         return load_bolt(self.path)
 
     @override
@@ -122,16 +116,17 @@ class OwnBolt(OpenModel):
     @override
     @torch.no_grad()
     def quantiles(self, batch: Batch, horizon: int, levels: Sequence[float]) -> Tensor:
-        network, own = self.network.to(batch.past.device), self.own_levels
+        network, own = self.network.to(batch.past.device), self.levels
         context = rearrange(batch.past.float(), "B L C -> (B C) L")
         observed = None if batch.past_observed is None else rearrange(batch.past_observed, "B L C -> (B C) L")
         parts = []
         for start in range(0, len(context), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
-            known = None if observed is None else observed[rows]
-            first = 0 if known is None else first_seen(known)
-            known = None if known is None else known[:, first:]
-            raw = continued_quantiles(network, own, context[rows, first:], known, self.context_length, horizon)
+            past, known = context[start : start + ROWS_AT_ONCE], None
+            if observed is not None:
+                known = observed[start : start + ROWS_AT_ONCE]
+                first = first_seen(known)
+                past, known = past[:, first:], known[:, first:]
+            raw = continued_quantiles(network, own, past, known, self.context_length, horizon)
             parts.append(at_levels(raw.sort(1).values.transpose(1, 2), own, levels))
         return rearrange(torch.cat(parts), "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
 
@@ -147,7 +142,7 @@ class ChannelRows:
         past: `(B, C, L)`.
         spread: `(B, C)` the range of a context, before rounding at a high level; below 0 without a value.
         units: ``row = scaled * scale + mean``, with ``scaled`` on the scale of the batch; None if both are one.
-        target: `(B, C, T)`, or None beyond the end of the data.
+        target: `(B, C, T)`; T is 0 beyond the end of the data.
         past_covariates: `(B, P, L)` or None.
         future_covariates: `(B, F, L + T)` or None.
     """
@@ -155,7 +150,7 @@ class ChannelRows:
     past: Tensor
     spread: Tensor
     units: WindowUnits | None
-    target: Tensor | None = None
+    target: Tensor
     past_covariates: Tensor | None = None
     future_covariates: Tensor | None = None
 
@@ -181,15 +176,17 @@ class ChannelRows:
             units = WindowUnits(torch.where(is_flat, -_least(context)[..., 0] * sizes, 0.0), sizes)
         spread = (_most(context) - _least(context))[..., 0]
         spread = spread if units is None else spread * units.scale
-        past = _by_channel(batch.past if units is None else units.restore(batch.past), batch.past_observed).float()
-        target, known, ahead = batch.target, None, None
-        if target is not None:
-            target = target if units is None else units.restore(target)
-            target = _by_channel(target, batch.target_observed).float()
-        if covariates and batch.past_covariates is not None:
-            known = _by_channel(batch.past_covariates, batch.past_covariates_observed).float()
-        if covariates and batch.future_covariates is not None:
-            ahead = _by_channel(batch.future_covariates, batch.future_covariates_observed).float()
+        values = batch.past, batch.past[:, :0] if batch.target is None else batch.target
+        past, target = (part if units is None else units.restore(part) for part in values)
+        past = _by_channel(past, batch.past_observed).float()
+        target = _by_channel(target, batch.target_observed).float()
+        known, ahead = (
+            None if part is None or not covariates else _by_channel(part, observed).float()
+            for part, observed in (
+                (batch.past_covariates, batch.past_covariates_observed),
+                (batch.future_covariates, batch.future_covariates_observed),
+            )
+        )
         contexts = [part[..., start:L] for part in (past, known, ahead) if part is not None]
         start += first_seen(torch.cat(contexts, 1).isfinite().flatten(0, 1))
         if known is not None:
@@ -205,12 +202,6 @@ class ChannelRows:
         """`(B * C, L)` contexts."""
         return self.past.flatten(0, 1).contiguous()
 
-    @property
-    def targets(self) -> Tensor:
-        """`(B, C, T)`, of windows that have some."""
-        assert self.target is not None
-        return self.target
-
     def on_batch_scale(self, forecast: Tensor, batch: Batch) -> Tensor:
         """Map a forecast `(B, C, T, Q)` of these rows to `(B, T, C, Q)` on the scale of their batch."""
         forecast = rearrange(forecast.to(batch.past.device), "B C T Q -> B T C Q")
@@ -221,15 +212,12 @@ class ChannelRows:
 
 def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
     """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
-    parts = []
-    for level in asked:
-        after = next(number for number, one in enumerate(own) if one >= level)
-        if own[after] == level:
-            parts.append(quantiles[..., after])
-        else:
-            share = (level - own[after - 1]) / (own[after] - own[after - 1])
-            parts.append(torch.lerp(quantiles[..., after - 1], quantiles[..., after], share))
-    return torch.stack(parts, -1)
+    if [*own] == [*asked]:
+        return quantiles
+    known, levels = torch.tensor([*own], dtype=torch.float64), torch.tensor([*asked], dtype=torch.float64)
+    after = torch.searchsorted(known, levels).clamp(min=1)
+    share = (levels - known[after - 1]) / (known[after] - known[after - 1])
+    return torch.lerp(quantiles[..., after - 1], quantiles[..., after], share.to(quantiles))
 
 
 def is_constant(context: Tensor) -> Tensor:
@@ -248,7 +236,7 @@ def _least(context: Tensor) -> Tensor:
 
 
 def _most(context: Tensor) -> Tensor:
-    return context.nan_to_num(nan=-torch.inf).amax(-1, keepdim=True)
+    return -_least(-context)
 
 
 def _from_constant(covariates: Tensor, length: int, scale: Tensor | None) -> Tensor:

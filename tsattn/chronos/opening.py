@@ -38,31 +38,26 @@ class NamedWeights:
     """Weights by their name as it was typed: a shipped name comes first, then the disk, then the hub."""
 
     name: str
-    file: Path | None = None  # of a `ChronosBolt`, see `tsattn.chronos.bolt.bolt_file`
+    file: Path | None = None  # of a `ChronosBolt`
     folder: Path | None = None  # of a Chronos model, or of an adapted one
-    revision: str | None = None  # the commit, tag or branch of a model on the hub
+    revision: str | None = None  # of a model on the hub
 
     @classmethod
     def of(cls, weights: Any, revision: str | None = None) -> NamedWeights:
-        """Find the weights of a name or path; a path object is never a shipped name or one on the hub.
-
-        Raises:
-            UserError: if there are none, or for a revision of weights that are not on the hub.
-        """
+        """Find the weights of a name or path; a path object is never a shipped name or one on the hub."""
         if not isinstance(weights, str | PathLike):
             raise UserError(f"a Chronos model is opened by a name or folder, not by {weights!r}")
         name, file, path = str(weights), named_file(weights), folder_path(weights)
         folder = path if file is None and name and path.is_dir() else None
-        if file is None and folder is None:
-            if not isinstance(weights, str) or not _ON_HUB.fullmatch(name) or name.endswith(".safetensors"):
-                shipped = "".join(f"{one}, " for one in shipped_names())
-                raise UserError(
-                    f"weights must be {shipped}the path of a .safetensors file of a pretrained model, the folder of a "
-                    "Chronos model or of an adapted one, or the name of one on the hub such as "
-                    f"amazon/chronos-bolt-small, not {name!r}"
-                )
-        elif revision is not None:
+        if (file or folder) and revision is not None:
             raise UserError(f"{name} is no model on the hub, which alone has revisions: leave revision out")
+        on_hub = isinstance(weights, str) and _ON_HUB.fullmatch(name) and not name.endswith(".safetensors")
+        if not (file or folder or on_hub):
+            raise UserError(
+                f"weights must be {', '.join(shipped_names())}, the path of a .safetensors file of a pretrained model, "
+                "the folder of a Chronos model or of an adapted one, or the name of one on the hub such as "
+                f"amazon/chronos-bolt-small, not {name!r}"
+            )
         return cls(name, file, folder, revision)
 
     @property
@@ -89,9 +84,6 @@ def open_pipeline(
         revision: the commit, tag or branch of a model on the hub; a commit pins the weights.
         device: where to put it.
         dtype: ``auto``, as it was saved, ``float32`` or ``bfloat16``.
-
-    Returns:
-        A `ChronosPipeline`, `ChronosBoltPipeline` or `Chronos2Pipeline`.
 
     Raises:
         UserError: without chronos-forecasting; or if the model does not exist, cannot be reached, or has other weights
@@ -136,15 +128,14 @@ def _opened(named: NamedWeights, device: str, dtype: str) -> Any:
     except (*_DAMAGE, SafetensorError, StrictDataclassError) as error:
         why = f"its configuration lacks {error}" if isinstance(error, KeyError) else first_line(error)
         raise UserError(f"{where} cannot be opened as a Chronos model: {why}") from error
-    for names, what in (
-        (found["missing_keys"], "lacks weights of its model"),
-        (found["unexpected_keys"], "holds weights that its model has not got"),
-        ([name for name, *_ in found["mismatched_keys"]], "holds weights of other shapes than its model"),
+    for kind, what in (
+        ("missing_keys", "lacks weights of its model"),
+        ("unexpected_keys", "holds weights that its model has not got"),
+        ("mismatched_keys", "holds weights of other shapes than its model"),
     ):
-        if names:
-            some = sorted(names)
-            more = f" and {number_of(len(some) - 2, 'other')}" if len(some) > 2 else ""
-            raise UserError(f"{where} is damaged: it {what}, {one_of(some[:2])}{more}")
+        if names := sorted(name if isinstance(name, str) else name[0] for name in found[kind]):
+            more = f" and {number_of(len(names) - 2, 'other')}" if len(names) > 2 else ""
+            raise UserError(f"{where} is damaged: it {what}, {one_of(names[:2])}{more}")
     if not all(bool(part.isfinite().all()) for part in model.parameters()):
         raise UserError(f"{where} is damaged: it holds weights that are not finite")
     return pipeline

@@ -1,13 +1,10 @@
 """Attentions of this package in the place of those of a Chronos model, with scores on the original's scale.
 
-Each takes and gives what the original does.
-
-Shape letters as in `tsattn.attention.base`.
+Each is called as its original is. Shape letters as in `tsattn.attention.base`.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from typing import Any, NoReturn
@@ -21,14 +18,13 @@ from tsattn.attention import Attention, attention_class, build_attention
 from tsattn.attention.caches import Cache
 from tsattn.attention.patterns import FullPattern
 from tsattn.attention.projections import LowRankProjection
-from tsattn.chronos.bolt.bolt_network import distance_buckets, without_biases
+from tsattn.chronos.bolt.bolt_network import DistanceBias, without_biases
 from tsattn.chronos.families import AttentionSite, ChronosFamily, TokenLayout
 from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
-__all__ = ["PairRotation", "RelativeBias", "Surroundings", "SwappedAttention", "build_swapped", "mark_adapted"]
-__all__ += ["real_keys"]
+__all__ = ["PairRotation", "Surroundings", "SwappedAttention", "build_swapped", "mark_adapted", "real_keys"]
 
 _NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
 
@@ -80,7 +76,7 @@ class SwappedT5Attention(SwappedAttention):
     def __init__(self, attention: Attention, layout: TokenLayout | None, *, as_original: bool, original: Any) -> None:
         super().__init__(attention, layout, as_original=as_original)
         self.layer = original.layer_idx
-        self.relative_bias = RelativeBias(original) if original.has_relative_attention_bias else None
+        self.relative_bias = DistanceBias.of(original) if original.has_relative_attention_bias else None
 
     @override
     def forward(
@@ -94,13 +90,14 @@ class SwappedT5Attention(SwappedAttention):
         seen = 0 if cache is None else int(cache.get_seq_length(self.layer))
         count = hidden_states.shape[1]
         if position_bias is None and self.relative_bias is not None:
-            position_bias = self.relative_bias(count, seen + count, seen)
-        if cache is not None:
-            out = self._decode(hidden_states, merged(position_bias, mask, hidden_states), cache, seen)
-        elif self.layout is None or self.as_original or not _of_keys(mask):
-            out = self.attend(hidden_states, key_mask=None, bias=merged(position_bias, mask, hidden_states))
-        else:
+            position_bias = self.relative_bias.of_many(count, seen + count, seen)
+        # a mask of padding is the same for every query
+        of_keys = mask is None or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
+        if cache is None and self.layout is not None and not self.as_original and of_keys:
             out = self.attend(hidden_states, key_mask=real_keys(mask), bias=position_bias)
+        else:
+            bias, x = merged(position_bias, mask, hidden_states), hidden_states
+            out = self.attend(x, key_mask=None, bias=bias) if cache is None else self._decode(x, bias, cache, seen)
         return out, position_bias, None
 
     def _decode(self, x: Tensor, bias: Tensor | None, cache: Any, seen: int) -> Tensor:
@@ -156,31 +153,11 @@ class SwappedMHA(SwappedAttention):
 
         if output_attentions:
             raise UserError(_NO_WEIGHTS)
-        key_mask: Tensor | None = None
-        bias: Tensor | None = mask
-        if self.layout is not None and not self.as_original:
-            key_mask, bias = real_keys(mask), None
-            key_mask = None if key_mask is None or bool(key_mask.all()) else key_mask
-        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=key_mask, bias=bias))
-
-
-class RelativeBias(nn.Module):
-    """The relative position bias of an original `T5Attention`, with a copy of its table."""
-
-    def __init__(self, original: Any) -> None:
-        super().__init__()
-        self.table = copy.deepcopy(original.relative_attention_bias)
-        self.both_ways = not original.is_decoder
-        self.num_buckets = original.relative_attention_num_buckets
-        self.max_distance = original.relative_attention_max_distance
-
-    def forward(self, queries: int, keys: int, seen: int) -> Tensor:
-        """`(1, H, N, S)` of the last `queries` tokens, before which `seen` came, and the first `keys`."""
-        # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
-        ahead = torch.arange(1 - seen - queries, keys - seen, device=self.table.weight.device)
-        buckets = distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
-        line: Tensor = self.table(buckets).T
-        return line.unfold(1, keys, 1).flip(1)[None]
+        if self.layout is None or self.as_original:
+            return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=None, bias=mask))
+        keys = real_keys(mask)
+        keys = None if keys is None or bool(keys.all()) else keys
+        return AttentionOutput(hidden_states=self.attend(hidden_states, key_mask=keys, bias=None))
 
 
 class PairRotation(nn.Module):
@@ -221,11 +198,6 @@ def merged(bias: Tensor | None, mask: Tensor | None, x: Tensor) -> Tensor | None
     return torch.where(mask, bias, torch.finfo(x.dtype).min)
 
 
-def _of_keys(mask: Tensor | None) -> bool:
-    """Whether a mask `(B, 1, N, S)` is the same for every query, as that of padding is."""
-    return mask is None or mask.shape[2] == 1 or mask.stride(2) == 0 or bool((mask == mask[:, :, :1]).all())
-
-
 def real_keys(mask: Tensor | None) -> Tensor | None:
     """Which keys `(B, S)` a mask of keys lets all queries see."""
     if mask is None:
@@ -235,14 +207,13 @@ def real_keys(mask: Tensor | None) -> Tensor | None:
 
 
 class Surroundings:
-    """What a model decides about the attention at a site.
+    """The `original` module at a site, and what the model decides about attention there.
 
     Attributes:
-        original: the module there, with `num_heads` heads of `head_dim` components.
         layout: the tokens of the encoder, None for a site that is not in its self-attention.
         max_tokens: the most tokens that it sees; among series, where there is no limit, as many as of a series.
+        context_tokens: those of them that have positions.
         rope_base: of rotary positions, None without.
-        implementation: how the original computes attention, ``sdpa`` or ``eager``.
     """
 
     def __init__(self, family: ChronosFamily, site: AttentionSite, layout: TokenLayout) -> None:
@@ -254,6 +225,7 @@ class Surroundings:
         self.max_tokens = longest.context_tokens + longest.special_tokens
         if site.stack == "decoder":
             self.max_tokens = family.decoder_tokens
+        self.context_tokens = self.max_tokens if self.layout is None else layout.context_tokens
         self.rope_base = family.rope_base if site.is_over_time else None
         self.implementation: str = family.network.config._attn_implementation
 
@@ -271,7 +243,7 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
         d_model=around.original.d_model,
         num_heads=around.num_heads,
         # blocks by number divide the context; tables by position hold every token
-        max_length=around.max_tokens if kind != "mlr" or around.layout is None else around.layout.context_tokens,
+        max_length=around.context_tokens if kind == "mlr" else around.max_tokens,
         rope=around.rope_base is not None and convert != "project",
         causal=around.site.stack == "decoder",
     )
@@ -282,9 +254,9 @@ def build_swapped(description: Description, around: Surroundings, convert: str) 
             "bilinear_mlr, mlbtc"
         )
     if attention.pattern.data_blocks is not None:
-        need = "the calendar need time stamps"
-        if attention.pattern.reads_values:
-            need = "change points need the values of the tokens"
+        need = "change points need the values of the tokens"
+        if not attention.pattern.reads_values:
+            need = "the calendar need time stamps"
         raise UserError(f"blocks by {need}, which Chronos does not hand to its attention; give numbers or lengths")
     if not fresh:
         attention.scale = 1.0
@@ -343,9 +315,6 @@ class _Adapted:
     def __reduce_ex__(self, protocol: Any) -> Any:
         return _unfilled, (type(self).__mro__[2],), self.__dict__  # pickle does not find a class that is made here
 
-    def get_input_embeddings(self) -> Any:
-        return self.shared  # type: ignore[attr-defined]  # of special tokens; peft asks for them
-
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         raise UserError("an adapted model is saved by AdaptedChronos.save(folder), which records its attention")
 
@@ -370,29 +339,19 @@ def _unfilled(plain: Any) -> Any:
 
 
 def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None:
-    """Make a model of a family one of a class that is `_Adapted`; its weights stay.
-
-    Raises:
-        UserError: for another class of model.
-    """
+    """Make a model of a family one of a class that is `_Adapted`; its weights stay."""
+    plain: Any = type(model)
     if isinstance(model, _Adapted):
         raise UserError("this model is adapted already: adapt its original, which restore() gives")
-    if type(model) is not family.model_class():
+    if plain is not family.model_class():
         raise UserError(
-            f"a model of class {type(model).__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and "
-            "Chronos-2 can"
+            f"a model of class {plain.__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and Chronos-2 can"
         )
-    plain: Any = type(model)
-    model.__class__ = _adapted_class(plain)
-    model.token_layout = layout
+    model.__class__, model.token_layout = _adapted_class(plain), layout
 
 
 def _own_cache(cache: Any, layer: int, attention: Attention, batch_size: int) -> Cache:
-    """Find this attention's own cache in a layer of a cache of transformers, or make it in a new one.
-
-    Raises:
-        UserError: for a cache of fixed size, or one that was filled by another attention.
-    """
+    """Find this attention's own cache in a layer of a cache of transformers, or make it in a new one."""
     from transformers import DynamicCache
 
     if not isinstance(cache, DynamicCache):
@@ -443,11 +402,5 @@ def _cache_layer() -> Any:
 
         def reorder_cache(self, beam_idx: Tensor) -> None:
             self.held.reorder(beam_idx)
-
-        def batch_repeat_interleave(self, repeats: int) -> None:
-            self.held.reorder(torch.arange(self.held.batch_size).repeat_interleave(repeats))
-
-        def batch_select_indices(self, indices: Tensor) -> None:
-            self.held.reorder(torch.arange(self.held.batch_size)[indices.cpu()])
 
     return OwnCacheLayer

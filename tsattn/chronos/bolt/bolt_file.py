@@ -34,7 +34,7 @@ _SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class BoltModel(PlainData):
-    """The description of a model in its file: of the backbone, its sizes, its levels, and the data sets it has seen."""
+    """The head of a file: the description of the backbone, its sizes, its levels, and the data sets it has seen."""
 
     description: dict[str, Any]
     context_length: int
@@ -52,7 +52,7 @@ class BoltModel(PlainData):
 
 
 def shipped_names() -> list[str]:
-    """The names of the models that come with this installation."""
+    """List the models that come with this installation."""
     return sorted(path.stem for path in _SHIPPED.glob(f"*{_SUFFIX}"))
 
 
@@ -68,11 +68,7 @@ def named_file(weights: str | PathLike[str]) -> Path | None:
 
 
 def read_model(path: Path) -> BoltModel:
-    """Read the description of a model from the head of its file.
-
-    Raises:
-        UserError: for a file that `save_bolt` has not written.
-    """
+    """Read the description of a model from the head of its file."""
     try:
         with safe_open(path, framework="pt") as file:
             head = file.metadata() or {}
@@ -87,11 +83,7 @@ def read_model(path: Path) -> BoltModel:
 
 
 def load_bolt(path: Path) -> ChronosBolt:
-    """Load the network of a file, in float32 and eval mode.
-
-    Raises:
-        UserError: for a file that `save_bolt` has not written, or whose weights do not fit its model.
-    """
+    """Load the network of a file, in float32 and eval mode."""
     network = read_model(path).build()
     try:
         with safe_open(path, framework="pt") as file:
@@ -105,11 +97,7 @@ def load_bolt(path: Path) -> ChronosBolt:
 
 
 def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtype: torch.dtype = torch.float32) -> None:
-    """Write a file ``NAME.safetensors`` that `load_bolt` reads, its weights rounded to `dtype`.
-
-    Raises:
-        UserError: for another suffix, or if it cannot be written.
-    """
+    """Write a file for `load_bolt`, its weights rounded to `dtype`."""
     if path.suffix != _SUFFIX:
         raise UserError(f"weights are saved as a {_SUFFIX} file, not as {path.name}")
     parts = {name: part.detach().to(dtype).contiguous().cpu() for name, part in state.items()}
@@ -119,7 +107,7 @@ def save_bolt(path: Path, model: BoltModel, state: Mapping[str, Tensor], *, dtyp
         raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
 
 
-# arguments of `ChronosBolt` by the names of a configuration of chronos-forecasting, and of its chronos_config
+# arguments of `ChronosBolt` by the names of a configuration of chronos-forecasting and of its chronos_config
 _CONFIG = {
     **{"d_model": "d_model", "num_layers": "num_layers", "num_decoder_layers": "num_decoder_layers"},
     **{"num_heads": "num_heads", "d_kv": "head_dim", "d_ff": "d_ff", "dropout_rate": "dropout"},
@@ -134,44 +122,30 @@ _MAPS = {"projection.query": "q", "projection.key": "k", "value": "v", "output":
 def bolt_config(
     description: Mapping[str, Any], context_length: int, prediction_length: int, quantiles: Sequence[float]
 ) -> dict[str, Any]:
-    """Write the configuration that chronos-forecasting builds the same network from.
-
-    Raises:
-        UserError: for a stride that means other patches there.
-    """
+    """Write the configuration that chronos-forecasting builds the same network from."""
     prefix, _, function = description["feed_forward"].rpartition("-")
-    function = {"gelu_tanh": "gelu_new"}.get(function, function)
-    whole = {
-        **description,
-        "head_dim": description["head_dim"] or description["d_model"] // description["num_heads"],
-        "d_ff": description["d_ff"] or 4 * description["d_model"],
-        "stride": description["stride"] or description["patch_len"],
-    }
+    function = "gelu_new" if function == "gelu_tanh" else function
+    whole, D = dict(description), description["d_model"]
+    for name, value in {"head_dim": D // whole["num_heads"], "d_ff": 4 * D, "stride": whole["patch_len"]}.items():
+        whole[name] = whole[name] or value
     if whole["patch_len"] % whole["stride"]:
         raise UserError(
             "weights are exchanged with chronos-forecasting where the stride divides "
             f"patch_len {whole['patch_len']}, not {whole['stride']}"
         )
+    chronos = {"context_length": context_length, "prediction_length": prediction_length, "quantiles": [*quantiles]}
     return {
         **{theirs: whole[ours] for theirs, ours in _CONFIG.items()},
         "feed_forward_proj": f"{prefix}-{function}" if prefix else function,
         "dense_act_fn": function,  # which transformers would take as gelu_new from gated-gelu
         **{"pad_token_id": 0, "decoder_start_token_id": 0, "is_encoder_decoder": True},
-        "architectures": ["ChronosBoltModelForForecasting"],
-        "chronos_pipeline_class": "ChronosBoltPipeline",
-        "chronos_config": {
-            **{theirs: whole[ours] for theirs, ours in _CHRONOS_CONFIG.items()},
-            **{"context_length": context_length, "prediction_length": prediction_length, "quantiles": [*quantiles]},
-        },
+        **{"architectures": ["ChronosBoltModelForForecasting"], "chronos_pipeline_class": "ChronosBoltPipeline"},
+        "chronos_config": {**{theirs: whole[ours] for theirs, ours in _CHRONOS_CONFIG.items()}, **chronos},
     }
 
 
 def to_chronos_bolt(state: Mapping[str, T]) -> dict[str, T]:
-    """Rename the weights of a `ChronosBolt` to those of `ChronosBoltModelForForecasting`.
-
-    Raises:
-        KeyError: for a weight of an attention without linear maps of queries and keys.
-    """
+    """Rename the weights of a `ChronosBolt` to those of `ChronosBoltModelForForecasting`."""
     is_gated = any(name.endswith("network.gate.weight") for name in state)
     theirs = {_their_name(name, is_gated): part for name, part in state.items()}
     copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")

@@ -8,6 +8,7 @@ attention.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,17 +29,17 @@ from tsattn.errors import UserError, one_of
 from tsattn.layers import BlockStack, Dropout
 from tsattn.task import Output, Task
 
-__all__ = ["UNSCALED", "ChronosBolt", "DistanceBias", "T5Stack", "WindowScale", "continued_quantiles"]
-__all__ += ["distance_buckets", "quantiles_of_paths", "without_biases"]
+__all__ = ["UNSCALED", "ChronosBolt", "DistanceBias", "WindowScale", "continued_quantiles", "quantiles_of_paths"]
+__all__ += ["without_biases"]
 
 UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
 """The attention of the T5 models, whose logits have no factor."""
 
 _START, _REG = 0, 1  # places in the table of special tokens
-# at the start
+# of `_initialise`
 _PEAK = 6.0  # logit of the token that a head looks at; the others have about 0
-_SMALL = 0.1  # share of their size by T5's rules that branches have which add to what is there
-_GAIN = 2.0  # of the head, so that small steps of what it reads are steps of the forecast
+_SMALL = 0.1  # size of branches that are added, as a share of T5's
+_GAIN = 2.0  # of the head, so that small steps of its input are steps of the forecast
 
 
 class ChronosBolt(Backbone):
@@ -187,11 +188,11 @@ class ChronosBolt(Backbone):
 
     def _patches(self, series: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
         """`(R, N, patch_len)` values, 0 where missing, and whether they were observed."""
-        lacking = self._lacking(series.shape[-1])
         observed = torch.ones_like(series, dtype=torch.bool) if observed is None else observed
-        series = F.pad(series.masked_fill(~observed, 0), (lacking, 0))
-        observed = F.pad(observed, (lacking, 0))
-        return series.unfold(-1, self.patch_len, self.stride), observed.unfold(-1, self.patch_len, self.stride)
+        padding = (self._lacking(series.shape[-1]), 0)
+        parts = F.pad(series.masked_fill(~observed, 0), padding), F.pad(observed, padding)
+        values, seen = (part.unfold(-1, self.patch_len, self.stride) for part in parts)
+        return values, seen
 
     def _lacking(self, length: int) -> int:
         if self.patch_len % self.stride == 0:
@@ -206,15 +207,15 @@ class ChronosBolt(Backbone):
         quantiles of a step read one direction of it, and all other branches add little.
         """
         nn.init.normal_(self.special.weight)
-        for mlp in (self.patch_mlp, self.head):
-            for linear in (mlp.hidden, mlp.output, mlp.skip):
-                nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
-                nn.init.zeros_(linear.bias)
-            mlp.output.weight.mul_(_SMALL)
-        for stack in (self.encoder, self.decoder):
-            for part in stack.modules():
+        for owner in (self.patch_mlp, self.head, self.encoder, self.decoder):
+            for part in owner.modules():
                 if isinstance(part, nn.Linear):
                     nn.init.normal_(part.weight, std=part.in_features**-0.5)
+                    if part.bias is not None:
+                        nn.init.zeros_(part.bias)
+        for mlp in (self.patch_mlp, self.head):
+            mlp.output.weight.mul_(_SMALL)
+        for stack in (self.encoder, self.decoder):
             for branch in stack.modules():
                 if isinstance(branch, Attention):
                     branch.output.weight.mul_(_SMALL)
@@ -225,22 +226,18 @@ class ChronosBolt(Backbone):
                     branch.output.weight.mul_(_SMALL)
         self.encoder.relative_bias.look_at_distances_(_PEAK)
         self.decoder.relative_bias.weight.zero_()
-        for part in self.decoder.modules() if self.reg_token else ():
-            if isinstance(part, T5Block) and part.across is not None:
-                self._take_over_window(part.across)
+        blocks: Any = self.decoder.blocks if self.reg_token else ()
+        for block in blocks:
+            # the decoder's token attends to that of the whole window, and copies it
+            start, window = (token * token.square().mean().rsqrt() for token in self.special.weight[[_START, _REG]])
+            across, projection = block.across, block.across.projection
+            queries = (projection.query.weight @ start).unflatten(0, (-1, projection.width))
+            keys = _PEAK / across.scale * queries / queries.square().sum(-1, keepdim=True)
+            projection.key.weight.add_(torch.outer(keys.flatten(), window / window.square().sum()))
+            nn.init.orthogonal_(across.value.weight)
+            across.output.weight.copy_(across.value.weight.T)
         directions = self.head.skip.weight.new_empty(self.num_steps, self.head.skip.in_features)
         self.head.skip.weight.copy_(_GAIN * nn.init.orthogonal_(directions).repeat(self.num_outputs, 1))
-
-    def _take_over_window(self, across: Attention) -> None:
-        """Let the decoder's token attend to the token of the whole window, and copy it."""
-        projection = across.projection
-        assert isinstance(projection, LowRankProjection)
-        start, window = (token * token.square().mean().rsqrt() for token in self.special.weight[[_START, _REG]])
-        queries = (projection.query.weight @ start).unflatten(0, (-1, projection.width))
-        keys = _PEAK / across.scale * queries / queries.square().sum(-1, keepdim=True)
-        projection.key.weight.add_(torch.outer(keys.flatten(), window / window.square().sum()))
-        nn.init.orthogonal_(across.value.weight)
-        across.output.weight.copy_(across.value.weight.T)
 
 
 def continued_quantiles(
@@ -248,16 +245,9 @@ def continued_quantiles(
 ) -> Tensor:
     """Forecast `(R, Q, horizon)`, unsorted, beyond the network's horizon as `ChronosBoltPipeline.predict` does.
 
-    Each quantile forecast becomes a context for the next steps; the quantiles of all these forecasts together are the
-    next forecast, so that intervals widen.
-
-    Args:
-        network: of Q quantiles at once.
-        levels: the Q levels.
-        context: `(R, L)` one series a row.
-        observed: `(R, L)` bool; None if all is observed.
-        most: steps of the longest context that the network reads.
-        horizon: steps to forecast.
+    Each quantile forecast becomes a context `(R, L)` for the next steps, of which the network reads `most`; the
+    quantiles of all these forecasts together are the next forecast, so that intervals widen. `observed (R, L)` is None
+    if all is observed.
     """
     R, Q = len(context), len(levels)
     pieces = [network.quantiles_of(context[:, -most:], None if observed is None else observed[:, -most:])]
@@ -308,11 +298,7 @@ def _activation(feed_forward: str) -> Callable[[Tensor], Tensor]:
 
 
 class ResidualMLP(nn.Module):
-    """A network with one hidden layer plus a linear map, `(..., num_inputs)` to `(..., num_outputs)`.
-
-    Source: Das et al., *A decoder-only foundation model for time-series forecasting* (ICML 2024). `mup_roles` are those
-    of its layers, see `tsattn.layers.optim`.
-    """
+    """A network with one hidden layer plus a linear map (Das et al., *A decoder-only foundation model*, ICML 2024)."""
 
     def __init__(
         self, num_inputs: int, d_ff: int, num_outputs: int, feed_forward: str, dropout: float, mup_roles: dict[str, str]
@@ -352,16 +338,11 @@ class TokenNetwork(nn.Module):
 
 
 class DistanceBias(nn.Module):
-    """A learned bias for each head and bucket of distances; one serves all layers of a stack.
+    """A learned bias for each head and bucket of distances in tokens; one serves all layers of a stack.
 
     The nearest distances have a bucket each, further ones share buckets that grow in proportion to the distance, and
-    all from `max_distance` on share the last.
-
-    Args:
-        num_heads: H.
-        num_buckets: of both directions together, or of the past alone.
-        max_distance: in tokens.
-        both_ways: whether later tokens have buckets of their own; else each counts as the token itself.
+    all from `max_distance` on share the last. `both_ways`, later tokens have half of the buckets; else each counts as
+    the token itself.
     """
 
     def __init__(
@@ -378,10 +359,26 @@ class DistanceBias(nn.Module):
         self.both_ways = both_ways
         self.weight = nn.Parameter(_normal(num_buckets, num_heads, std=0.02))
 
+    @classmethod
+    def of(cls, original: Any) -> DistanceBias:
+        """Copy the relative bias of a `T5Attention` of transformers."""
+        sizes = original.relative_attention_num_buckets, original.relative_attention_max_distance
+        with torch.device("meta"):  # so that nothing is drawn
+            bias = cls(original.n_heads, *sizes, both_ways=not original.is_decoder)
+        bias.weight = copy.deepcopy(original.relative_attention_bias.weight)
+        return bias
+
     def forward(self, num_tokens: int) -> Tensor:
         """The bias `(1, H, N, N)` of N neighbouring tokens; `[..., i, j]`: token i looks at token j."""
         place = torch.arange(num_tokens, device=self.weight.device)
         return self.weight[self.buckets(place[None, :] - place[:, None])].permute(2, 0, 1)[None]
+
+    def of_many(self, queries: int, keys: int, seen: int) -> Tensor:
+        """`(1, H, N, S)`: of the last `queries` tokens, before which `seen` came, looking at the first `keys`."""
+        # of each distance once, from the last query's first key to the first query's last: rows are stretches of these
+        ahead = torch.arange(1 - seen - queries, keys - seen, device=self.weight.device)
+        line: Tensor = self.weight[self.buckets(ahead)].T
+        return line.unfold(1, keys, 1).flip(1)[None]
 
     @torch.no_grad()
     def look_at_distances_(self, peak: float) -> None:
@@ -392,34 +389,23 @@ class DistanceBias(nn.Module):
 
     def buckets(self, ahead: Tensor) -> Tensor:
         """Find the bucket of each number of tokens that a key lies ahead of its query."""
-        return distance_buckets(ahead, self.num_buckets, self.max_distance, both_ways=self.both_ways)
-
-
-def distance_buckets(ahead: Tensor, num_buckets: int, max_distance: int, *, both_ways: bool) -> Tensor:
-    """The bucket of each number of tokens that a key lies ahead of its query, see `DistanceBias`."""
-    first = torch.zeros_like(ahead)
-    if both_ways:
-        num_buckets //= 2
-        first = (ahead > 0).long() * num_buckets
-        distance = ahead.abs()
-    else:
-        distance = (-ahead).clamp(min=0)
-    exact = num_buckets // 2
-    # in float32, in which the pretrained weights were assigned to their buckets
-    share = (distance.float().clamp(min=1) / exact).log() / math.log(max_distance / exact)
-    far = exact + (share * (num_buckets - exact)).long()
-    return first + torch.where(distance < exact, distance, far.clamp(max=num_buckets - 1))
+        number, first, distance = self.num_buckets, torch.zeros_like(ahead), (-ahead).clamp(min=0)
+        if self.both_ways:
+            number //= 2
+            first, distance = (ahead > 0).long() * number, ahead.abs()
+        exact = number // 2
+        # in float32, in which the pretrained weights were assigned to their buckets
+        share = (distance.float().clamp(min=1) / exact).log() / math.log(self.max_distance / exact)
+        far = exact + (share * (number - exact)).long()
+        return first + torch.where(distance < exact, distance, far.clamp(max=number - 1))
 
 
 class WindowScale:
-    """The mean and standard deviation of the observed steps of each window, as the Chronos models have them.
+    """The mean and standard deviation `(R, 1)` of the observed steps of each window, as the Chronos models have them.
 
     Unlike `InstanceNorm` nothing is added to the variance, and missing steps keep their place; their values are not
-    read. With `arcsinh`, as in Chronos-2, the arcsinh of standardised values is taken.
-
-    Attributes:
-        mean: `(R, 1)`; 0 without an observed step.
-        scale: `(R, 1)`; 1e-5 where all observed steps are alike, 1 without any.
+    read. The deviation is 1e-5 where all observed steps are alike, 1 without any. With `arcsinh`, as in Chronos-2, the
+    arcsinh of standardised values is taken.
     """
 
     def __init__(self, context: Tensor, observed: Tensor | None = None, *, arcsinh: bool = False) -> None:

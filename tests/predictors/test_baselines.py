@@ -1,9 +1,13 @@
-"""The ridge against normal equations that numpy solves, and what it chooses by validation or blocks."""
+"""Naive forecasts, and the ridge against normal equations that numpy solves, with what it chooses."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import re
+import shlex
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +15,74 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.predictors.cases import windows_for
 from tests.toy_windows import toy_task
+from tsattn.cli import main
 from tsattn.data import FrameDataModule
 from tsattn.data import datamodule as module
 from tsattn.errors import UserError
-from tsattn.predictors import build_predictor
+from tsattn.predictors import build_predictor, predictor_kinds
 from tsattn.predictors import ridge as ridge_choice
+from tsattn.predictors.ensemble import TRAINING_OPTIONS
 from tsattn.predictors.ridge import Ridge
-from tsattn.task import Output, Task
+
+
+@pytest.mark.parametrize(
+    ("description", "season"),
+    [("persistence", 1), ("seasonal_naive", 6), ({"kind": "seasonal_naive", "season_length": 31}, 31)],
+)
+def test_the_last_steps_come_again_and_again(description: object, season: int) -> None:
+    predictor = build_predictor(description)  # type: ignore[arg-type]
+    assert not predictor.needs_fit
+    predictor.build(toy_task(24, 13))
+    assert predictor.context_length == season
+    windows = windows_for(predictor, extra=2)
+    forecast = predictor(windows)
+    L = windows.past.shape[1]
+    for step in range(13):
+        source = L + step
+        while source >= L:
+            source -= season
+        assert forecast[:, step].equal(windows.past[:, source])
+
+
+@pytest.mark.parametrize(("own", "L"), [(None, 24), (5, 5)])
+def test_the_mean_of_what_was_observed(own: int | None, L: int) -> None:
+    predictor = build_predictor({"kind": "window_mean", "context_length": own})
+    assert not predictor.needs_fit
+    predictor.build(toy_task(24, 13))
+    assert predictor.context_length == L
+    windows = windows_for(predictor, gaps=True, extra=3)
+    forecast = predictor(windows)
+    assert forecast.shape == (4, 13, 3)
+    for window, channel in np.ndindex(4, 3):
+        values, seen = windows.past[window, -L:, channel], windows.past_observed[window, -L:, channel]
+        mean = values[seen].mean() if seen.any() else values.mean()
+        assert forecast[window, :, channel].tolist() == pytest.approx([float(mean)] * 13)
+    with pytest.raises(UserError, match="season_length must be at least 1, not 0"):
+        build_predictor({"kind": "seasonal_naive", "season_length": 0})
+
+
+# The predictors on the command line, as their page shows them.
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "predictors.md").read_text("utf-8")
+
+
+def test_the_commands_run(tmp_path: Path) -> None:
+    assert set(re.findall(r"`(\w+)`", PAGE)) >= {*predictor_kinds(), *TRAINING_OPTIONS}
+    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[0].replace("\\\n", "")
+    names = []
+    # in a file, what says how to train may stand beside what is not trained
+    (tmp_path / "toy.yaml").write_text("trainer: {max_steps: 1, accelerator: cpu}\n")
+    for number, command in enumerate(commands.splitlines()):
+        run = tmp_path / str(number)
+        toy = ["--config", str(tmp_path / "toy.yaml"), "--run", str(run)]
+        assert main([*shlex.split(command)[1:], *toy]) == 0
+        metrics = json.loads((run / "metrics.json").read_text())
+        assert metrics["test_windows"] == 407
+        names.append(next(iter(metrics["test"])))
+    assert names == ["ridge", "seasonal_naive", "ensemble"]
 
 
 def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.ndarray:
@@ -41,8 +105,7 @@ def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.nd
     return np.linalg.inv(gram + alpha * np.eye(L)) @ moment
 
 
-@pytest.mark.parametrize(("own", "L"), [(None, 24), (31, 31), (24, 24), (5, 5)])
-@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize(("own", "L", "empty"), [(None, 24, False), (31, 31, True), (5, 5, False)])
 def test_it_solves_the_normal_equations_of_its_own_context(
     data: FrameDataModule, own: int | None, L: int, empty: bool
 ) -> None:
@@ -62,17 +125,14 @@ def test_of_very_many_windows_it_takes_some(data: FrameDataModule, monkeypatch: 
     np.testing.assert_allclose(ridge.weight, oracle(data, 24, 1000.0, every=3), rtol=1e-7, atol=1e-9)
 
 
-def test_before_it_is_fitted_it_forecasts_no_numbers(data: FrameDataModule) -> None:
+def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> None:
     ridge = build_predictor("ridge")
     ridge.build(data.task)
-    assert ridge(next(iter(data.val_dataloader()))).isnan().all()
-
-
-def test_it_forecasts_in_float64_from_windows_of_any_precision(data: FrameDataModule) -> None:
-    ridge = Ridge()
-    ridge.build(data.task)
-    ridge.fit(data)
     batch = next(iter(data.val_dataloader()))
+    assert ridge(batch).isnan().all(), "before it is fitted"
+    ridge.fit(data)
+    for cast in (ridge.half, ridge.bfloat16, ridge.float):
+        assert cast().weight.dtype == torch.float64
     assert batch.past.dtype == torch.float32
     assert ridge(batch).dtype == torch.float64
 
@@ -93,20 +153,6 @@ def test_it_forecasts_in_float64_from_windows_of_any_precision(data: FrameDataMo
 def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         build_predictor({"kind": "ridge", **arguments})
-
-
-def test_a_context_that_the_data_lack_is_refused(data: FrameDataModule) -> None:
-    ridge = Ridge(context_length=500)
-    ridge.build(toy_task(24, 8, 2))
-    with pytest.raises(UserError, match="context_length 500 and prediction_length 8 need 508 rows"):
-        ridge.fit(data)
-
-
-def test_its_weights_stay_exact_whatever_is_cast_around_it() -> None:
-    ridge = build_predictor("ridge")
-    ridge.build(Task("toy", 6, 2, ("a",), "h", 24), Output())
-    for cast in (ridge.half, ridge.bfloat16, ridge.float):
-        assert cast().weight.dtype == torch.float64
 
 
 # A ridge of several contexts and penalties: what is chosen is the best of those that are fitted alone.
@@ -199,16 +245,6 @@ def test_errors_of_blocks_are_those_of_maps_that_never_saw_them(
     np.testing.assert_allclose(ridge.weight[31 - best["context_length"] :], expected, rtol=1e-7, atol=1e-9)
 
 
-def test_one_decomposition_solves_for_every_penalty() -> None:
-    x, y = torch.randn(50, 12, dtype=torch.float64), torch.randn(50, 5, dtype=torch.float64)
-    x[:, 3] = x[:, 2]  # singular
-    alphas = [1e-3, 1.0, 1e4]
-    maps = ridge_choice.ridge_maps(x.T @ x, x.T @ y, alphas)
-    for alpha, found in zip(alphas, maps, strict=True):
-        expected = torch.linalg.solve(x.T @ x + alpha * torch.eye(12, dtype=torch.float64), x.T @ y)
-        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
-
-
 def test_what_was_chosen_is_in_the_state(data: FrameDataModule) -> None:
     ridge = built(data, alpha=[1e9, 0.3], context_length=[31, 9])
     facts = ridge.fit(data)
@@ -218,9 +254,6 @@ def test_what_was_chosen_is_in_the_state(data: FrameDataModule) -> None:
     assert float(again.get_buffer("chosen_alpha")) == facts["chosen"]["alpha"]
     batch = next(iter(data.eval_dataloader("val", 31)))
     assert torch.equal(again(batch), ridge(batch))
-
-
-def test_a_penalty_alone_can_be_chosen_for_the_context_of_the_task(data: FrameDataModule) -> None:
     ridge = built(data, alpha=[1e9, 0.3])
     assert ridge.fit(data)["chosen"] == {"context_length": 24, "alpha": 0.3}
     assert built(data).state_dict().keys() == {"weight"}, "what has no choice keeps none"

@@ -1,4 +1,4 @@
-"""Networks of neuralforecast as predictors: what they are trained with, what is kept, the whole way."""
+"""Networks of neuralforecast and models of statsforecast as predictors, the whole way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 
 import tsattn
 from tests.peers.toys import L, T, toy_data, toy_frame, training
-from tsattn import Forecaster
+from tests.toy_windows import toy_task, toy_windows
+from tsattn import Forecaster, run
 from tsattn.cli import main
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
@@ -37,34 +38,24 @@ def noted(tmp_path: Path, data: ForecastDataModule, how: Any, levels: tuple[floa
     return json.loads((tmp_path / "note").read_text())
 
 
-def test_it_is_trained_as_networks_of_our_own_are(tmp_path: Path) -> None:
+def test_it_is_trained_as_networks_of_our_own_are_unless_its_arguments_say_otherwise(tmp_path: Path) -> None:
     data = toy_data(batch_size=16)
     how = training({"max_steps": 40, "precision": "bf16-true"}, learning_rate=0.25, loss="huber", selection="mae")
     note = noted(tmp_path, data, how)
-    assert {name: note[name] for name in ("h", "input_size", "random_seed")} == {
-        **{"h": T, "input_size": L, "random_seed": 5}
-    }
+    assert (note["h"], note["input_size"], note["random_seed"]) == (T, L, 5)
     assert (note["max_steps"], note["early_stop_patience_steps"]) == (40, -1)
     assert (note["loss"], note["valid_loss"], note["learning_rate"]) == ("HuberLoss", "MAE", 0.25)
     assert note["windows_batch_size"] == 16 * 2, "of each channel"
     assert (note["accelerator"], note["precision"], note["devices"]) == ("cpu", "bf16-true", 1)
     assert note["val_size"] == data.splits[0].val_end - data.splits[0].train_end
     assert note["rows"] == [data.splits[0].val_end] * 2, "no test row is read"
-
-
-def test_without_a_length_it_has_that_of_our_own(tmp_path: Path) -> None:
-    note = noted(tmp_path, toy_data(), training())
+    note = noted(tmp_path, data, training())
     assert (note["max_steps"], note["early_stop_patience_steps"]) == (400, 7)
     assert 400 % note["val_check_steps"] == 0
-
-
-def test_its_own_arguments_come_first(tmp_path: Path) -> None:
     own = {"max_steps": 30, "learning_rate": 0.1, "loss": "MAE", "windows_batch_size": 4, "gradient_clip_val": 0.3}
-    note = noted(tmp_path, toy_data(), training({"max_steps": 40}, loss="mse"), **own)
-    found = {name: note[name] for name in own}
-    assert found == own
-    assert note["valid_loss"] == "MSE"
-    assert note["early_stop_patience_steps"] == -1
+    note = noted(tmp_path, data, training({"max_steps": 40}, loss="mse"), **own)
+    assert {name: note[name] for name in own} == own
+    assert (note["valid_loss"], note["early_stop_patience_steps"]) == ("MSE", -1)
 
 
 def test_all_channels_go_to_a_model_of_several_series_together(tmp_path: Path) -> None:
@@ -91,15 +82,10 @@ def test_the_weights_of_the_least_validation_loss_are_kept(best_at: int) -> None
     (batch,) = data.eval_dataloader("val")
     expected = (batch.past[:, -1:] + rows.mean()).expand(-1, T, -1)
     torch.testing.assert_close(predictor(batch), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_fit_to_all_rows_ends_at_the_length_that_validation_chose() -> None:
-    data = toy_data()
-    how = training({"max_steps": 9, "val_check_interval": 3})
-    facts = built(data, best_at=6).fit(data, how)
+    # a fit to all rows ends at the length that validation chose
     whole = data.with_all_rows()
-    again = built(whole, best_at=6).fit(whole, how.at_length(facts))
-    assert (again["best_step"], again["training"]["steps"]) == (6, 6)
+    again = built(whole, best_at=best_at).fit(whole, how.at_length(facts))
+    assert (again["best_step"], again["training"]["steps"]) == (best_at, best_at)
 
 
 def test_quantiles_that_cross_are_sorted() -> None:
@@ -135,29 +121,12 @@ def test_what_it_cannot_be_trained_with_is_refused_before(trainer: Any, options:
 
 def test_what_was_not_fitted_does_not_forecast() -> None:
     data = toy_data()
-    predictor = build_predictor({"kind": "neuralforecast", "model": "Level"})
-    assert data.task is not None
-    predictor.build(data.task)
+    predictor = built(data)
     with pytest.raises(UserError, match=r"^neuralforecast_Level is not fitted yet$"):
         predictor(next(iter(data.eval_dataloader("val"))))
     assert predictor.num_parameters == 0
-
-
-@pytest.mark.parametrize("model", ["../Level", ""])
-def test_a_model_has_the_name_of_a_class(model: str) -> None:
     with pytest.raises(UserError, match=r"^model must be the name of a class of neuralforecast, not "):
-        build_predictor({"kind": "neuralforecast", "model": model})
-
-
-def test_only_the_worker_reads_what_a_fit_leaves() -> None:
-    """The state is bytes of safetensors, whose header is all that is read here."""
-    data = toy_data()
-    predictor = built(data)
-    predictor.fit(data, training({"max_steps": 3}))
-    (fitted,) = predictor.state_dict().values()
-    assert fitted.dtype == torch.uint8
-    header = bytes(fitted.numpy()[8 : 8 + int.from_bytes(bytes(fitted.numpy()[:8]), "little")])
-    assert set(json.loads(header)) == {"level", "__metadata__"}
+        build_predictor({"kind": "neuralforecast", "model": "../Level"})
 
 
 def test_a_forecaster_goes_the_whole_way(tmp_path: Path) -> None:
@@ -192,8 +161,6 @@ def test_the_command_line_goes_the_whole_way(
     assert metrics["refit"] == {"rows": "all", "steps": 3}
     assert metrics["validation_windows"] > 0
     assert main(["test", "--run", str(run)]) == 0
-    assert main(["predict", "--run", str(run), "--output", str(tmp_path / "forecast.csv")]) == 0
-    assert len(pd.read_csv(tmp_path / "forecast.csv")) == 2 * 8
     assert main(["fit", *data, "--model.backbone", "{kind: neuralforecast, model: Nil}"]) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("valid: Level, Recursive, Together")
 
@@ -202,9 +169,79 @@ def test_a_state_moves_into_a_predictor_of_any_sort() -> None:
     data = toy_data()
     predictor = built(data)
     predictor.fit(data, training({"max_steps": 3}))
+    assert predictor.fitted.dtype == torch.uint8, "bytes, which the worker alone reads"
     for empty, assign in ((True, True), (False, False), (False, True)):
         again = NeuralForecast(model="Level")
         assert data.task is not None
         again.build(data.task, empty=empty)
         again.load_state_dict(predictor.state_dict(), assign=assign)
         assert torch.equal(again.fitted, predictor.fitted)
+
+
+def local(levels: tuple[float, ...] = (), C: int = 3, **more: Any) -> Any:
+    predictor = build_predictor({"kind": "statsforecast", "model": "Mean", **more})
+    predictor.build(toy_task(L, T, C), Output(levels))
+    return predictor
+
+
+def test_each_channel_of_each_window_is_fitted_by_itself() -> None:
+    windows = toy_windows(toy_task(L, T, 3), 5)
+    made = local()(windows)
+    torch.testing.assert_close(made, windows.past.mean(1, keepdim=True).expand(-1, T, -1), rtol=1e-6, atol=1e-6)
+
+
+def test_its_context_can_be_bounded_and_its_season_given() -> None:
+    windows = toy_windows(toy_task(L, T, 3), 5)  # seasons of 6 steps
+    predictor = local(context_length=7)
+    assert predictor.context_length == 7
+    made = predictor(windows)
+    torch.testing.assert_close(made[:, 0], windows.past[:, -7:].mean(1), rtol=1e-6, atol=1e-6)
+    with pytest.raises(UserError, match=r"^context_length must be at least 1, not 0$"):
+        local(context_length=0)
+    made = local(arguments={"seasons": 2})(windows)
+    torch.testing.assert_close(made[:, 0], windows.past[:, -12:].mean(1), rtol=1e-6, atol=1e-6)
+    made = local(arguments={"seasons": 2, "season_length": 5})(windows)
+    torch.testing.assert_close(made[:, 0], windows.past[:, -10:].mean(1), rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_before_the_first_observed_value_is_left_out() -> None:
+    windows = toy_windows(toy_task(L, T, 3), 4, gaps=True)
+    assert windows.past_observed is not None
+    made = local()(windows)
+    for window, channel in np.ndindex(4, 3):
+        seen = windows.past_observed[window, :, channel]
+        first = int(seen.int().argmax()) if seen.any() else 0
+        expected = windows.past[window, first:, channel].mean()
+        torch.testing.assert_close(made[window, 0, channel], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_quantiles_are_the_ends_of_intervals() -> None:
+    levels = (0.05, 0.1, 0.5, 0.9)
+    windows = toy_windows(toy_task(L, T, 2), 3)
+    made = local(levels, 2)(windows)
+    middle = windows.past.mean(1)
+    for number, offset in enumerate((-90, -80, 0, 80)):
+        torch.testing.assert_close(made[:, 0, :, number], middle + offset, rtol=1e-6, atol=1e-5)
+
+
+def test_a_window_that_cannot_be_fitted_is_said() -> None:
+    windows = toy_windows(toy_task(L, T, 3), 2)
+    windows.past[1, 3, 0] = 1e3
+    with pytest.raises(UserError, match=r"^Mean of statsforecast failed on a window: a thousand is too much$"):
+        local()(windows)
+
+
+def test_it_needs_no_fit_and_goes_the_whole_way() -> None:
+    frame = toy_frame(300)
+    peer = {"kind": "statsforecast", "model": "Mean"}
+    made = Forecaster(peer, context_length=L, prediction_length=T).predict(frame)  # nobody has called fit
+    assert made.columns.tolist() == ["unique_id", "date", "predictions", "0.1", "0.5", "0.9"]
+    np.testing.assert_allclose(made["predictions"][::T], frame[-L:].mean(), rtol=1e-5)
+    result = run(
+        {
+            "data": {"class_path": "CO2DataModule", "init_args": {"context_length": 104, "prediction_length": 26}},
+            "model": {"backbone": {**peer, "context_length": 52}},
+        }
+    )
+    assert "statsforecast_Mean" in result.tables
+    assert result.fit["parameters"] == 0
