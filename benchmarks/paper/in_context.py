@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from benchmarks.paper.claims import Claim, PaperReport, is_lower, most, paragraph, with_spread
+from benchmarks.paper.claims import Claim, PaperReport, is_lower, most, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
 from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
 from tsattn.attention import build_attention
@@ -109,11 +109,8 @@ def described_prompts(runs: pd.DataFrame) -> pd.DataFrame:
         **{name: f"data.init_args.{name}" for name in ("dimensions", "batch_size")},
         steps="trainer.max_steps",
     )
-    error = runs["mse"].astype("float64") / runs["dimensions"].astype("float64")
-    standard = {True: ONE_HEAD, False: HEADS}
-    arms = [
-        standard[row.heads == 1] if row.kind == "standard" else row.attention for row in runs.itertuples(index=False)
-    ]
+    error, standard = runs["mse"].astype("float64") / runs["dimensions"].astype("float64"), {1: ONE_HEAD}
+    arms = [standard.get(row.heads, HEADS) if row.kind == STANDARD else row.attention for row in runs.itertuples()]
     sizes = [_sizes(*row) for row in runs[["described", "width", "heads"]].itertuples(index=False)]
     return runs.assign(error=error, arm=arms, rank=[one[0] for one in sizes], scores=[one[1] for one in sizes])
 
@@ -155,21 +152,19 @@ def score_rank(attention: Mapping[str, Any], d_model: int, num_heads: int) -> in
 
 
 def _level_rank(level: Mapping[str, Any], D: int) -> int:
-    left, right = level.get("left_blocks", 1), level.get("right_blocks", 1)
-    if level.get("shuffled"):
-        return min(D, left * right * level["rank"])
-    return int(left * min(level["rank"], D // left))
+    left, right, rank = level.get("left_blocks", 1), level.get("right_blocks", 1), int(level["rank"])
+    return min(D, left * right * rank) if level.get("shuffled") else left * min(rank, D // left)
 
 
 def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of the arm with the least validation error; ``is_edge`` is still that of the rate."""
     best = chosen_by_validation(arms.assign(at_edge=arms["is_edge"]), ["dimensions"], ["width", "arm"])
-    return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all(), is_edge=best["at_edge"])
+    return best.assign(is_edge=best["at_edge"])
 
 
 def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
     """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor, in a grid of ours, does its edge."""
-    if min(len(arm), len(other)) < LEAST_SEEDS or not (arm["is_whole"].all() and other["is_whole"].all()):
+    if min(len(arm), len(other)) < LEAST_SEEDS:
         return None
     found = is_lower(list(arm["error"]), list(other["error"]))
     return None if found is not None and _is_grid_ours(arm) and is_at_edge(other if found else arm) else found
@@ -182,9 +177,7 @@ def is_at_edge(arm: pd.DataFrame) -> bool:
 
 def all_or_none(arm: pd.DataFrame, found: Sequence[bool]) -> bool | None:
     """Return whether something holds for all seeds of an arm, or for none; None otherwise, and for too few runs."""
-    if len(arm) < LEAST_SEEDS or not arm["is_whole"].all():
-        return None
-    return {len(arm): True, 0: False}.get(sum(found))
+    return None if len(arm) < LEAST_SEEDS else {len(arm): True, 0: False}.get(sum(found))
 
 
 def said(arm: pd.DataFrame) -> str:
@@ -291,8 +284,7 @@ def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
 
 def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     dimensions = sorted(chosen["dimensions"].unique())
-    figure = Figure(figsize=(11, 4.2 * max(1, len(dimensions))), layout="constrained")
-    axes = figure.subplots(max(1, len(dimensions)), 2, squeeze=False, sharey="row")
+    figure, axes = new_axes((11, 4.2 * max(1, len(dimensions))), len(dimensions), 2, sharey="row")
     arms = list(dict.fromkeys(chosen["arm"]))
     # a closed form so far below all others that these would be one line is left out
     shown = solved[solved["error"] > float(chosen["error"].min()) / 10]
@@ -314,7 +306,6 @@ def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
                 ax.set_xticks(sorted(chosen["width"].unique()))
                 ax.xaxis.set_major_formatter(ScalarFormatter())
                 ax.xaxis.set_minor_locator(NullLocator())
-            ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("error of the last value, over d")
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=8)

@@ -18,6 +18,7 @@ if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 from benchmarks.paper.claims import ASKED_BY, CLAIMS_FILE, WORDS, plain_table
+from benchmarks.paper.experiment import RESULTS
 from tsattn.errors import UserError, number_of
 from tsattn.saved_folders import write_text
 
@@ -31,7 +32,6 @@ EXPERIMENTS = {
     "blocks": "blocks by number, by the calendar and by change points",
 }  # by the name of the folder, in the order of the report
 
-_RESULTS = Path(__file__).parents[1] / "results" / "paper"
 _COUNTED = {True: "held", False: "refuted", None: "not decided"}
 _HEAD = """\
 # The paper's experiments
@@ -51,12 +51,10 @@ validation chose.
 
 
 def overview(results: Path) -> str:
-    """Return the report on the experiments in a folder as Markdown.
-
-    Raises:
-        UserError: if there is none, or one cannot be read.
-    """
-    found = {file.parent.name: _read(file) for file in results.glob(f"*/{CLAIMS_FILE}")}
+    """Return the report on the experiments in a folder as Markdown; without any, that is a UserError."""
+    found: dict[str, dict[str, Any]] = {
+        file.parent.name: json.loads(file.read_text()) for file in results.glob(f"*/{CLAIMS_FILE}")
+    }
     if not found:
         raise UserError(f"no experiment has a {CLAIMS_FILE} in {results}: run one, as by `make paper`")
     claims = [one for content in found.values() for one in content["claims"]]
@@ -70,8 +68,6 @@ def overview(results: Path) -> str:
     for name in sorted(found, key=lambda name: (_place(name), name)):
         content = found[name]
         where = f"[{content['title']}]({name}/report.md)"
-        if content.get("decided", 0) < content.get("planned", 0):
-            where += f", a part: {content['decided']:,} of {number_of(content['planned'], 'run')}"
         for number, one in enumerate(content["claims"]):
             hours = "" if number else f"{content['seconds'] / 3600:.1f}"
             rows.append((one["claim"], ASKED_BY[one["is_of_paper"]], one["found"], WORDS[one["holds"]], where, hours))
@@ -90,17 +86,9 @@ def _place(name: str) -> int:
     return order.index(max(fitting, key=len)) if fitting else len(order)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    return content
-
-
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="of the folders of experiments")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="of the folders of experiments")
     options = parser.parse_args(words)
     try:
         write_text(options.results / "report.md", overview(options.results))
