@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, most, new_axes, paragraph, percent
+from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph, percent
 from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, runs_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD, Analysis
@@ -168,7 +168,7 @@ def answered(
     found = {tuple(row[name] for name in _PAIR): row for row in compared.to_dict("records")}
     edges, claims = chosen.groupby(_ARM)["is_edge"].first(), []
     for question, pairs in zip(questions, asked, strict=True):
-        said, verdicts = [], []
+        parts = []
         for pair in pairs:
             dataset, horizon, *names = pair
             is_edge = [bool(edges[dataset, horizon, name]) for name in names]
@@ -177,11 +177,9 @@ def answered(
                 words = f"{words}, where the rate of {names[int(verdict)]} is at the edge of those tried"
                 verdict = None if is_grid_ours else verdict
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
-            verdicts.append(verdict)
-            said.append(f"{dataset}, {horizon}: {words}{forms}")
+            parts.append((f"{dataset}, {horizon}: {words}{forms}", verdict))
         rule = f"{_RULE}; {_OURS if is_grid_ours else _THEIRS}"
-        words = "; ".join(said) or "no such runs"
-        claims.append(Claim(question.text, words, most(verdicts), rule, is_of_paper=question.is_of_paper))
+        claims.append(claim_of(question.text, parts, rule, is_of_paper=question.is_of_paper))
     return claims
 
 

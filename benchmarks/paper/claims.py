@@ -92,6 +92,13 @@ def most(verdicts: Iterable[bool | None]) -> bool | None:
     return None
 
 
+def claim_of(text: str, parts: Iterable[tuple[str, bool | None]], rule: str, *, is_of_paper: bool = True) -> Claim:
+    """Make a claim that most of some comparisons decide, each with its words and its verdict."""
+    found = [*parts]
+    words = "; ".join(words for words, _ in found) or "no such runs"
+    return Claim(text, words, most(verdict for _, verdict in found), rule, is_of_paper)
+
+
 def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Return the interval of a mean by Student's t; infinite for fewer than two values."""
     if len(values) < 2:

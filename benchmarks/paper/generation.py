@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.measuring import Timing, cpu_clock, take_turns
 from benchmarks.paper.character_transformer import CharacterTransformer
-from benchmarks.paper.claims import Claim, PaperReport, most, new_axes, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph
 from benchmarks.paper.language import NAMES
 from benchmarks.paper.machine_files import measure_and_report, timed_parser
 from benchmarks.paper.text_windows import SYMBOLS
@@ -172,21 +172,22 @@ def _size(value: float) -> str:
 
 def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
     standard = table[table["arm"] == "standard"].set_index("T")
-    said, slower = [], []
+    parts = []
     for row in table[table["arm"] == "mlr"].itertuples():
         other = standard.loc[row.T]
-        said.append(
+        words = (
             f"T {row.T}: {row.T / row.seconds:,.0f} characters a second ({row.T / row.slowest:,.0f} to "
             f"{row.T / row.fastest:,.0f}) beside {other['speed']:,.0f} ({row.T / other['slowest']:,.0f} to "
             f"{row.T / other['fastest']:,.0f})"
         )
-        slower.append(True if row.fastest > other["slowest"] else False if row.slowest < other["fastest"] else None)
+        is_slower = True if row.fastest > other["slowest"] else False if row.slowest < other["fastest"] else None
+        parts.append((words, is_slower))
     rule = (
         "at most lengths every round is slower than each of standard attention, and at none faster; the reverse does "
         "not hold; else it is not decided"
     )
     text = f"MLR attention, which holds fewer keys, writes more slowly than standard attention ({machine})."
-    return Claim(text, "; ".join(said), most(slower), rule, is_of_paper=False)
+    return claim_of(text, parts, rule, is_of_paper=False)
 
 
 def _figure(table: pd.DataFrame) -> Figure:

@@ -171,11 +171,9 @@ class _Diagnosis:
         for series in np.unique(owners).tolist():
             places = later[owners == series]
             is_same = np.array_equal(cells[order[places - 1]], cells[order[places]], equal_nan=True)
-            sentence = (
-                f"{number_of(len(places), 'row')} of a time stamp that is there already, with "
-                f"{'the same' if is_same else 'other'} values; the reader refuses that: remove them, sum what they "
-                "hold, or name id_column if they are of several series"
-            )
+            values = f"{'the same' if is_same else 'other'} values"
+            what = f"{number_of(len(places), 'row')} repeat a time stamp with {values}"
+            sentence = f"{what}; the reader refuses that: remove or sum them, or name id_column"
             first = str(given.time[order[places[0]]])
             self.add(self.label(series), self.time_name, "repeated", len(places), first, sentence)
         for column in self.roles.static if len(self.names) > 2 else ():  # of one or two series nothing is said
@@ -183,10 +181,8 @@ class _Diagnosis:
             series_of = pairs.groupby("category", sort=True)["series"].nunique()
             rare = series_of.index[series_of == 1]
             if len(rare):
-                sentence = (
-                    f"{number_of(len(rare), 'category')} of {len(series_of)} that a single series has: nothing can be "
-                    "learnt of them beside that series"
-                )
+                many = number_of(len(rare), "category")
+                sentence = f"{many} of {len(series_of)} that a single series has: too few to learn from"
                 listed = ", ".join(shown(name) for name in rare[:5]) + (", ..." if len(rare) > 5 else "")
                 self.add("", column, "category", len(rare), listed, sentence)
 
@@ -240,10 +236,8 @@ class _Diagnosis:
     def _look_for_gaps(self, of: tuple[Any, str], time: Times, places: NDArray[np.int64]) -> None:
         missing = np.diff(places) - 1  # before each row but the first
         for first, last in runs_of_longer_steps(places, np.array([0])).tolist() if len(places) > 1 else ():
-            sentence = (
-                f"stamps come {time[first] - time[first - 1]} apart there, else at frequency {self.frequency}; give "
-                "that as the frequency to have what is between filled as missing, or bring all to one"
-            )
+            apart = f"stamps come {time[first] - time[first - 1]} apart there, else at frequency {self.frequency}"
+            sentence = f"{apart}: give the finer one as the frequency, or bring all to one"
             self.add(*of, "frequency", last - first + 2, f"{time[first - 1]} to {time[last]}", sentence)
             missing[first - 1 : last] = 0
         if not missing.any():
@@ -251,14 +245,10 @@ class _Diagnosis:
         total, gaps = int(missing.sum()), np.flatnonzero(missing)
         share, what = total / (total + len(places)), "they are filled as missing"
         if share > self.max_filled:
-            what = (
-                f"that is {share:.1%} of its time stamps, and the reader refuses more than {self.max_filled:.0%}: "
-                "check its dates and frequency, or give a larger max_filled"
-            )
-        sentence = (
-            f"{number_of(total, 'time stamp')} missing in {number_of(len(gaps), 'gap')}, the longest of "
-            f"{number_of(int(missing.max()), 'step')}; {what}"
-        )
+            what = f"that is {share:.1%} of its time stamps, and the reader refuses more than {self.max_filled:.0%}"
+            what += ": check its dates and frequency, or give a larger max_filled"
+        many, longest = f"{number_of(total, 'time stamp')} missing in {number_of(len(gaps), 'gap')}", int(missing.max())
+        sentence = f"{many}, the longest of {number_of(longest, 'step')}; {what}"
         self.add(*of, "gap", total, f"after {time[int(gaps[0])]}", sentence)
 
     def look_at_values(self, needed: int, prediction_length: int) -> None:
@@ -268,11 +258,8 @@ class _Diagnosis:
             own = self.coordinates[part][self.on_grid[part]]
             steps = int(np.ptp(own)) + 1 if len(own) else 0
             if steps < needed:
-                sentence = (
-                    f"{number_of(steps, 'step')}, and a window takes {needed} (context_length "
-                    f"{needed - prediction_length}, prediction_length {prediction_length}): nothing is learnt from a "
-                    "whole window of it"
-                )
+                lengths = f"context_length {needed - prediction_length}, prediction_length {prediction_length}"
+                sentence = f"{number_of(steps, 'step')}, fewer than the {needed} of a whole window ({lengths})"
                 self.add(self.label(series), self.time_name, "short", steps, "everywhere", sentence)
             self._look_at_targets(series, part)
             self._look_at_covariates(series, part, prediction_length)
@@ -301,10 +288,8 @@ class _Diagnosis:
             if len(places):
                 worst = int(places[np.argmax(abs(full[places] - np.nanmedian(full)))])
                 first, far = (self.time[own[np.searchsorted(steps, place)]] for place in (places[0], worst))
-                sentence = (
-                    f"{number_of(len(places), 'value')} more than {_FAR:g} robust standard deviations from those a "
-                    f"season before and after, the farthest {full[worst]:g} at {far}"
-                )
+                what = f"more than {_FAR:g} robust standard deviations from those a season before and after"
+                sentence = f"{number_of(len(places), 'value')} {what}, the farthest {full[worst]:g} at {far}"
                 self.add(label, column, "outlier", len(places), str(first), sentence)
 
     def _look_at_covariates(self, series: int, given: slice, prediction_length: int) -> None:
@@ -316,10 +301,7 @@ class _Diagnosis:
         is_ahead = self.on_grid[given.stop : part.stop] & (steps <= prediction_length) & (given.stop > part.start)
         for column, values in zip(self.roles.future, self.known.T, strict=True):
             ahead = int(np.isnan(values[given.stop : part.stop][is_ahead]).sum())
-            needed = (
-                f", but for {ahead} among the steps to forecast after the last target: `predict` refuses these, "
-                "give one for each step"
-            )
+            needed = f", but for {ahead} among the steps to forecast after the last target: `predict` refuses these"
             self._look_for_missing(label, column, values[part], part.start, masked, needed if ahead else "")
 
     def _look_for_missing(self, label: Any, column: str, values: Array, start: int, every: str, more: str = "") -> None:
@@ -330,10 +312,8 @@ class _Diagnosis:
             return
         if count < len(values):
             longest = np.diff(np.flatnonzero(np.diff(np.concatenate([[False], lacking, [False]]))))[::2].max()
-            sentence = (
-                f"{count} of {number_of(len(values), 'value')} missing ({count / len(values):.1%}), at most {longest} "
-                "in a row; they are masked"
-            )
+            share = f"{count} of {number_of(len(values), 'value')} missing ({count / len(values):.1%})"
+            sentence = f"{share}, at most {longest} in a row; they are masked"
         self.add(label, column, "missing", count, str(self.time[start + int(lacking.argmax())]), sentence + more)
 
     def _look_for_constant(self, label: Any, column: str, values: Array, sentence: str) -> bool:
@@ -357,11 +337,8 @@ class _Diagnosis:
             if spreads[most] > _APART * spreads[least]:
                 count = int((spreads[known] * _APART < spreads[most]).sum())
                 small, name = shown(names[least]), names[most] if is_wide else column
-                sentence = (
-                    f"its values spread {spreads[most] / spreads[least]:.3g} times as far as those of {small}: keep "
-                    "scaling series, and compare by scaled scores, MASE or sMAPE, as the large ones decide errors in "
-                    "original units"
-                )
+                far = f"its values spread {spreads[most] / spreads[least]:.3g} times as far as those of {small}"
+                sentence = f"{far}: it decides errors in original units, so compare by MASE or sMAPE"
                 self.add(names[most], name, "scale", count, f"{small} is the least", sentence)
 
 
@@ -396,12 +373,10 @@ def _regular_run(time: Times, off: Bools) -> tuple[int, int] | None:
 def outliers(values: Array, season: int) -> NDArray[np.int64]:
     """Find the places of values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
 
-    Differences over a season are held against their median absolute deviation (MAD) or their mean absolute deviation,
-    whichever is the larger spread: the median alone is blind to how a rate moves that mostly stands still. A value is
-    an outlier if that before it and that after it say so, and to the same side: a level that has shifted, which lies
-    far from one of them alone, is none. In the first and the last season, where there is but one, its neighbours must
-    say so, too. Where more than 1 % of the values would be outliers (and more than three), that is how the series is,
-    and none is.
+    Differences over a season are compared with the larger of their median and mean absolute deviations: the median
+    alone is blind to a rate that mostly stands still. A value is an outlier if it lies far from both, to the same side;
+    a shifted level is none. In the first and the last season, where there is but one, its neighbours must agree. Where
+    more than 1 % of the values would be outliers (and more than three), that is how the series is, and none is.
 
     Source: Iglewicz & Hoaglin, *How to Detect and Handle Outliers* (1993), for the scale.
     """
