@@ -29,10 +29,9 @@ _WITHOUT_NETWORK = {"ridge": "the ridge", "seasonal_naive": "seasonal naive"}
 _RULE = (
     "holds: better in most tables and worse in none; does not hold: worse in most and better in none; else it is not "
     "decided. Better and worse are those of the interval of 95 % over windows, which are paired, and seeds, and of its "
-    "p-value, corrected for all comparisons of these claims (Holm)"
+    "p-value, corrected for all comparisons of these claims (Holm); nothing is decided by an arm that is worse "
+    f"{BEHIND}"
 )
-_OURS = f"nothing is decided by an arm that is worse {BEHIND}"
-_THEIRS = f"the rates are those of the paper, so that an arm that is worse {BEHIND} decides, too, and that is said"
 _LEGEND = (
     "MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the standard "
     "deviation over these; `%` is the {metric} beside that of standard attention, with its paired interval; `tried` is "
@@ -68,7 +67,6 @@ def forecast_report(
     *,
     tried: str = "of how many learning rates",
     by: str = "",
-    is_grid_ours: Callable[[pd.DataFrame], bool] = lambda chosen: True,
 ) -> PaperReport:
     """Report an experiment on forecasts.
 
@@ -81,14 +79,13 @@ def forecast_report(
         differs: makes the differences from the paper of the chosen runs.
         tried: the meaning of that column.
         by: further words of the caption.
-        is_grid_ours: see `answered`.
     """
     chosen = chosen_arms(records, metric)
     compared = beside(records, chosen, STANDARD, metric)
     return PaperReport(
         title=title,
         about=[paragraph(doc)],
-        claims=answered(records, chosen, questions, metric, is_grid_ours=is_grid_ours(chosen)),
+        claims=answered(records, chosen, questions, metric),
         table=arms_table(records, chosen, compared),
         legend=_LEGEND.format(metric=metric.upper(), tried=tried),
         figure=relative_figure(compared, STANDARD, metric),
@@ -147,19 +144,8 @@ def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[st
     return [f"{' '.join(said)} Attentions are compared here, not models."] if said else []
 
 
-def answered(
-    records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str, *, is_grid_ours: bool = True
-) -> list[Claim]:
-    """Answer questions table by table; all comparisons of all questions are one family (Holm).
-
-    Args:
-        records: with the errors by window.
-        chosen: from `chosen_arms`.
-        questions: of the experiment, all of them.
-        metric: of the errors.
-        is_grid_ours: whether the rates are no part of the claims, so that an arm that is worse with its rate at the
-            edge decides nothing; else that is only said.
-    """
+def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str) -> list[Claim]:
+    """Answer all questions of an experiment table by table; all their comparisons are one family (Holm)."""
     asked = []
     for question in questions:
         arms, others = (best_of(chosen, names, metric) for names in (question.arms, question.others))
@@ -172,14 +158,12 @@ def answered(
         for pair in pairs:
             dataset, horizon, *names = pair
             is_edge = [bool(edges[dataset, horizon, name]) for name in names]
-            verdict, words = _verdict(found[pair], is_open=is_grid_ours and all(is_edge))
+            verdict, words = _verdict(found[pair], is_open=all(is_edge))
             if verdict is not None and is_edge[int(verdict)]:
-                words = f"{words}, where the rate of {names[int(verdict)]} is at the edge of those tried"
-                verdict = None if is_grid_ours else verdict
+                verdict, words = None, f"{words}, where the rate of {names[int(verdict)]} is at the edge of those tried"
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
             parts.append((f"{dataset}, {horizon}: {words}{forms}", verdict))
-        rule = f"{_RULE}; {_OURS if is_grid_ours else _THEIRS}"
-        claims.append(claim_of(question.text, parts, rule, is_of_paper=question.is_of_paper))
+        claims.append(claim_of(question.text, parts, _RULE, is_of_paper=question.is_of_paper))
     return claims
 
 

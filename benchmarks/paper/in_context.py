@@ -42,7 +42,7 @@ LEGEND = (
     "keys of a layer have; flops are those of a forward pass of one prompt; `seconds` are the median of the seeds; "
     "`rates` is of how many learning rates one was chosen."
 )
-_FEW_DIMENSIONS, _LEAST_OF_PAPER = 4, 16
+_FEW_DIMENSIONS = 4
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
 _SIZED = ["described", "width", "heads"]
 
@@ -65,12 +65,6 @@ _LEARNT_AT_SMALL = (
     "dimensions (width 16) heads did fail: after 6000 steps heads, BTT and bilinear MLR came to 0.56, 0.27 and 0.10, "
     "each at the best of up to four rates, and after 7000, along another schedule, to 0.59, 0.45 and 0.16 at a rate of "
     "0.004; what learns there takes more steps than a small size has."
-)
-_OF_FULL = (
-    "The learning rates are those of the paper: what has the higher error with its rate at the edge of those tried "
-    "decides, too.",
-    "MLBTC has the same two levels at every width, so that it has fewer parameters of the scores than BTT, and at the "
-    "greatest widths than heads: it is shown, and no claim is of it.",
 )
 
 
@@ -158,11 +152,11 @@ def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
 
 
 def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
-    """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor, in a grid of ours, does its edge."""
+    """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor does the edge of the grid."""
     if min(len(arm), len(other)) < LEAST_SEEDS:
         return None
     found = is_lower(list(arm["error"]), list(other["error"]))
-    return None if found is not None and _is_grid_ours(arm) and is_at_edge(other if found else arm) else found
+    return None if found is not None and is_at_edge(other if found else arm) else found
 
 
 def is_at_edge(arm: pd.DataFrame) -> bool:
@@ -243,12 +237,8 @@ def _learns(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
     fails, verdict = all_or_none(heads, heads["error"] > FAILED), all_or_none(best, best["error"] < LEARNT)
     if not fails:
         return None, "" if fails is None else ", which neither fail nor learn"
-    is_open = verdict is not None and _is_grid_ours(best) and is_at_edge(heads if verdict else best)
+    is_open = verdict is not None and is_at_edge(heads if verdict else best)
     return (None if is_open else verdict), ""
-
-
-def _is_grid_ours(arm: pd.DataFrame) -> bool:
-    return bool(arm["dimensions"].max() < _LEAST_OF_PAPER)  # else the rates are those of the paper
 
 
 def _heads(heads: pd.DataFrame) -> str:
@@ -322,7 +312,6 @@ def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
         "Of a kind the form with the least validation error answers, and kinds have different numbers of forms: of the "
         "best of many, a claim that it is lower is wrong more often, and one that it is not less often, than of one.",
         *([f"Of one width alone, unlike the others, are: {', '.join(at_one)}."] if at_one else []),
-        *([] if _is_grid_ours(chosen) else _OF_FULL),
         "The weights with the least validation error are scored, on 3200 prompts that are the same for all arms.",
         "Gradients are clipped to a norm of 1.",
         "A prompt of fewer pairs, in the curriculum, is one whose later values do not count.",

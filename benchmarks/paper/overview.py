@@ -37,9 +37,9 @@ _HEAD = """\
 # The paper's experiments
 
 What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or
-too uncertain numbers do not tell, and what another learning rate might turn round: where we have chosen the rates that
-are tried, a claim is not decided if what has the higher error was best at the least or the greatest of them. The report
-of each experiment says by which rule a claim was decided, and what differs from the paper.
+too uncertain numbers do not tell, and what another learning rate might turn round: a claim is not decided if what has
+the higher error was best at the least or the greatest rate that was tried. The report of each experiment says by which
+rule a claim was decided, and what differs from the paper.
 
 Where there are many comparisons, some come out by chance. On forecasts, p-values are corrected for all comparisons of
 the claims of an experiment (Holm). On prompts, texts and learning rates they are not: where nothing is different, a

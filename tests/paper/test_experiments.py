@@ -66,16 +66,16 @@ def test_differences_are_those_of_the_chosen_runs() -> None:
     assert len(relative_figure(compared.reset_index(), "standard", "mse").axes) == 1
 
 
-def claims_of(questions: list[Question], *parts: list[Record], **options: Any) -> list[Claim]:
+def claims_of(questions: list[Question], *parts: list[Record]) -> list[Claim]:
     records = records_of(*parts)
-    return answered(records, chosen_arms(records, "mse"), questions, "mse", **options)
+    return answered(records, chosen_arms(records, "mse"), questions, "mse")
 
 
 BETTER = Question("it is better", ["mlr"])
 
 
-def claim_of(*parts: list[Record], **options: Any) -> Claim:
-    (claim,) = claims_of([BETTER], *parts, **options)
+def claim_of(*parts: list[Record]) -> Claim:
+    (claim,) = claims_of([BETTER], *parts)
     return claim
 
 
@@ -124,9 +124,6 @@ def test_a_worse_arm_with_its_rate_at_the_edge_decides_nothing() -> None:
         held = claim_of(standard, forecasts("mlr", 0.9))
         assert held.holds is None
         assert held.found.endswith("better, where the rate of standard is at the edge of those tried")
-        claim = claim_of(standard, forecasts("mlr", 0.9), is_grid_ours=False)
-        assert claim.holds is True, "where the rates are a part of the claim"
-        assert claim.found == held.found, "which is said all the same"
     below = forecasts("standard", 1.0, rate=0.0005, validation=1.5)
     assert claim_of(best, above, below, forecasts("mlr", 0.9)).holds is True
 
