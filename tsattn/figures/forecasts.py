@@ -35,10 +35,7 @@ __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
 _HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
-_DATES = {
-    "zero_formats": ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"],
-    "offset_formats": ["", "%Y", "%Y", "%Y", "%Y", "%Y"],
-}
+_DATES = {"zero_formats": ["", "%Y", "%b", *["%b-%d"] * 3], "offset_formats": ["", *["%Y"] * 5]}
 _WIDTH, _HEIGHT = 6.4, 2.0  # inches, of a figure and of a panel: its words are legible on a phone
 _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 

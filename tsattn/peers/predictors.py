@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["VARIABLE", "NeuralForecast", "PeerPredictor", "PeerProcess", "StatsForecast", "peer_process"]
-__all__ += ["peers_python", "read_forecasts", "write_series", "write_windows"]
+__all__ = ["NeuralForecast", "StatsForecast", "peers_python", "read_forecasts", "write_series", "write_windows"]
 
 logger = logging.getLogger("tsattn")
 
@@ -147,7 +146,6 @@ class PeerPredictor(Predictor):
     @property
     @override
     def name(self) -> str:
-        """Kind and model, e.g. ``neuralforecast_PatchTST``."""
         return f"{self.description['kind']}_{self.model}"
 
     @property
