@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph, percent
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, runs_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD, Analysis
 from tsattn.leaderboard.records import Records
@@ -103,11 +103,7 @@ def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
     Raises:
         UserError: if no run with an attention is done.
     """
-    paths = {"learning_rate": "model.learning_rate", "steps": "trainer.max_steps"}
-    paths |= {name: f"model.backbone.{of}" for name, of in (("width", "d_model"), ("hidden", "d_ff"))}
-    paths |= {"dropout": "model.backbone.dropout", "context": "data.init_args.context_length"}
-    paths |= {name: f"data.init_args.{name}" for name in ("batch_size", "every")}
-    runs = described_by(runs_of(records), **paths)
+    runs = runs_of(records)
     attended = runs[(runs["attention"] != "") & (runs["status"] != "does not apply")]
     chosen = chosen_by_validation(attended, _ARM, ["learning_rate", "steps"], f"validation_{metric}")
     if chosen.empty:

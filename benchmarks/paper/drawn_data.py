@@ -85,10 +85,8 @@ class DrawnDataModule(ForecastDataModule):
         if self.trainer is None or not self.trainer.training:
             return batch
         if self.trainer.accumulate_grad_batches != 1:
-            raise UserError(
-                f"{self.name} are drawn once a step: leave trainer.accumulate_grad_batches out, and make "
-                "data.batch_size larger"
-            )
+            said = "are drawn once a step: leave trainer.accumulate_grad_batches out, and make data.batch_size larger"
+            raise UserError(f"{self.name} {said}")
         steps = self.trainer.estimated_stepping_batches
         if not np.isfinite(steps):
             raise UserError(f"how {self.name} are drawn goes by the share of the training: give trainer.max_steps")
@@ -131,16 +129,10 @@ class _DrawnSource(Source):
             time=pd.Index((first[:, None] + np.arange(length)).ravel()),
             starts=np.arange(len(whole) + 1) * length,
             values=whole.reshape(-1, 1),
-            past_covariates=None,
-            past_names=(),
-            future_covariates=None,
-            future_names=(),
-            ahead=None,
             ahead_starts=np.zeros(len(whole) + 1, np.int64),
-            static=None,
-            static_names=(),
-            static_categories=(),
             is_wide=False,
+            **dict.fromkeys(("past_covariates", "future_covariates", "ahead", "static")),
+            **dict.fromkeys(("past_names", "future_names", "static_names", "static_categories"), ()),
         )
 
     @override

@@ -25,7 +25,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 
 from benchmarks.paper.claims import PaperReport, claim_of, is_lower, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, listed, runs_of
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD
@@ -44,7 +44,6 @@ LEGEND = (
 )
 _FEW_DIMENSIONS = 4
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
-_SIZED = ["described", "width", "heads"]
 
 _LEARNS = (
     f"at most widths of heads of a rank below d: all seeds of the heads above {FAILED:g}, and all of the arm, which "
@@ -103,18 +102,10 @@ def report(records: Records) -> PaperReport:
 
 def described_prompts(runs: pd.DataFrame) -> pd.DataFrame:
     """Add the columns that tell arms apart; ``kind`` is that of the attention, None for closed forms."""
-    backbone = {"width": "d_model", "heads": "num_heads", "layers": "num_layers", "kind": "attention.kind"}
-    backbone |= {"described": "attention", "alpha": "alpha"}
-    runs = described_by(
-        runs,
-        **{name: f"model.backbone.{path}" for name, path in backbone.items()},
-        **{name: f"model.{name}" for name in ("learning_rate", "schedule", "mup")},
-        **{name: f"data.init_args.{name}" for name in ("dimensions", "batch_size")},
-        steps="trainer.max_steps",
-    )
     error, standard = runs["mse"].astype("float64") / runs["dimensions"].astype("float64"), {1: ONE_HEAD}
     arms = [standard.get(row.heads, HEADS) if row.kind == STANDARD else row.attention for row in runs.itertuples()]
-    sizes = [sizes_of(json.dumps(one), D, H) for one, D, H in zip(*(runs[c] for c in _SIZED), strict=True)]
+    described = (json.dumps(one.get("attention")) for one in runs["backbone"])
+    sizes = [sizes_of(*one) for one in zip(described, runs["width"], runs["heads"], strict=True)]
     return runs.assign(error=error, arm=arms, rank=[one[0] for one in sizes], scores=[one[1] for one in sizes])
 
 

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 NAMES = {
@@ -42,10 +42,7 @@ _RULE = (
 
 def report(records: Records) -> PaperReport:
     """Report the records."""
-    paths = {"width": "model.backbone.d_model", "layers": "model.backbone.num_layers", "backbone": "model.backbone"}
-    paths |= {"learning_rate": "model.learning_rate", "steps": "trainer.max_steps"}
-    runs = described_by(runs_of(records), **paths, batch_size="data.init_args.batch_size")
-    chosen = chosen_by_validation(runs, ["width", "attention"], ["learning_rate"], "validation_mae")
+    chosen = chosen_by_validation(runs_of(records), ["width", "attention"], ["learning_rate"], "validation_mae")
     costs = [float(forward_flops(one, int(T))) for one, T in zip(chosen["backbone"], chosen["horizon"], strict=True)]
     chosen = chosen.assign(cost=costs, loss=chosen["mae"])
     chosen = chosen.sort_values(["width", "attention", "seed"], ignore_index=True)

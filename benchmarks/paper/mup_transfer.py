@@ -23,7 +23,7 @@ from scipy import stats
 
 from benchmarks.paper.claims import Claim, PaperReport, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import LEAST_SEEDS, described_by, listed, runs_of
+from benchmarks.paper.runs import LEAST_SEEDS, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 COST = 1.05  # the error of the narrow model's rate over the wide one's least error, up to which it is as good
@@ -41,8 +41,7 @@ _RULE = (
 
 def report(records: Records) -> PaperReport:
     """Report the records."""
-    paths = {"kind": "model.backbone.attention.kind", "width": "model.backbone.d_model", "mup": "model.mup"}
-    runs = described_by(runs_of(records), **paths, rate="model.learning_rate", steps="trainer.max_steps")
+    runs = runs_of(records).rename(columns={"learning_rate": "rate"})
     runs = runs[runs["kind"].notna()].astype({"mup": bool, "width": int, "rate": float})
     failed = runs["status"] != "done"  # as a run that diverged
     errors = {name: runs[name].astype("float64").mask(failed, math.inf) for name in ("mse", "validation_mse")}

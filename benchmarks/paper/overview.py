@@ -22,16 +22,7 @@ from benchmarks.paper.experiment import RESULTS
 from tsattn.errors import UserError, number_of
 from tsattn.saved_folders import write_text
 
-EXPERIMENTS = {
-    "in_context": "regression in context",
-    "etth1": "forecasts of ETTh1",
-    "language": "language models",
-    "generation": "writing with caches",
-    "mup_transfer": "learning rates from narrow to wide",
-    "wall_clock": "the time of multi-level attention",
-    "blocks": "blocks by number, by the calendar and by change points",
-}  # by the name of the folder, in the order of the report
-
+EXPERIMENTS = ("in_context", "etth1", "language", "generation", "mup_transfer", "wall_clock", "blocks")  # in this order
 _COUNTED = {True: "held", False: "refuted", None: "not decided"}
 _HEAD = """\
 # The paper's experiments
@@ -74,16 +65,15 @@ def overview(results: Path) -> str:
     parts = [_HEAD, f"{'. '.join(counts)}."]
     parts += [plain_table(("claim", "of", "here", "", "experiment", "hours"), rows)]
     parts += ["Hours are by the clock, of the whole experiment, on the machines that its report names."]
-    if lacking := [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]:
+    if lacking := [f"`{name}.py`" for name in EXPERIMENTS if name not in found]:
         parts.append(f"Not run at their small size yet: {', '.join(lacking)}.")
     return "\n\n".join(parts) + "\n"
 
 
 def _place(name: str) -> int:
-    """Place an experiment of another size, or of another text, next to its small one."""
-    order = [*EXPERIMENTS]
-    fitting = [one for one in order if name == one or name.startswith(f"{one}_")]
-    return order.index(max(fitting, key=len)) if fitting else len(order)
+    """Place an experiment of another size next to its small one."""
+    fitting = [one for one in EXPERIMENTS if name == one or name.startswith(f"{one}_")]
+    return EXPERIMENTS.index(max(fitting, key=len)) if fitting else len(EXPERIMENTS)
 
 
 def main(words: Sequence[str] | None = None) -> int:

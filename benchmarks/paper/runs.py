@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,16 @@ from tsattn.leaderboard.suite import read_suite
 LEAST_SEEDS = 3  # of each arm, below which no claim is decided
 EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
 BEHIND = "with its rate at the edge of those tried"
+
+PATHS = {
+    **{name: f"model.{name}" for name in ("learning_rate", "schedule", "mup", "backbone")},
+    **{"width": "model.backbone.d_model", "hidden": "model.backbone.d_ff", "heads": "model.backbone.num_heads"},
+    **{"layers": "model.backbone.num_layers", "kind": "model.backbone.attention.kind"},
+    **{name: f"model.backbone.{name}" for name in ("dropout", "alpha")},
+    **{name: f"data.init_args.{name}" for name in ("batch_size", "every", "dimensions")},
+    **{"context": "data.init_args.context_length", "steps": "trainer.max_steps"},
+}
+"""Values of experiments that reports look at, by the name of their column."""
 
 _STILL = 5.0  # times the median of the same arm: a run that takes longer stood still
 _ARM = ["dataset", "horizon", "predictor", "attention"]
@@ -43,7 +53,7 @@ def left_of(records: Records, suite: Path) -> int:
 
 
 def runs_of(records: Records) -> pd.DataFrame:
-    """Return a row an entry; ``values`` describes its experiment as plain data.
+    """Return a row an entry, with a column for each value of its experiment in `PATHS`, None where it has none.
 
     Raises:
         UserError: if no run is done.
@@ -51,20 +61,8 @@ def runs_of(records: Records) -> pd.DataFrame:
     frame = records.frame
     if not (frame["status"] == "done").any():
         raise UserError("no run is done, so there is nothing to report")
-    frame["values"] = [yaml.load(text, yaml.CSafeLoader) if text else {} for text in frame["experiment"]]
-    return frame
-
-
-def described_by(runs: pd.DataFrame, **paths: str) -> pd.DataFrame:
-    """Add a column for each value at a dotted path of the experiments, None where one has no such value."""
-
-    def at(values: Mapping[str, Any], path: str) -> Any:
-        try:
-            return get_at(values, path)
-        except KeyError:
-            return None
-
-    return runs.assign(**{name: [at(values, path) for values in runs["values"]] for name, path in paths.items()})
+    experiments = [yaml.load(text, yaml.CSafeLoader) if text else {} for text in frame["experiment"]]
+    return frame.assign(**{name: [get_at(one, path, None) for one in experiments] for name, path in PATHS.items()})
 
 
 def chosen_by_validation(
@@ -75,7 +73,7 @@ def chosen_by_validation(
     A candidate is not chosen if one of its runs failed, or another one of the arm has more seeds.
 
     Args:
-        runs: from `runs_of`, described.
+        runs: from `runs_of`.
         arm: columns that tell arms apart.
         candidate: columns that are chosen, such as the learning rate.
         error: column of the validation error.

@@ -15,7 +15,7 @@ from scipy import stats
 from benchmarks.paper import in_context, overview
 from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, most, write_outcome
 from benchmarks.paper.machine_files import MachineFiles, all_machines
-from benchmarks.paper.runs import chosen_by_validation, clock_seconds, described_by, how_made, left_of, runs_of
+from benchmarks.paper.runs import chosen_by_validation, clock_seconds, how_made, left_of, runs_of
 from tests.docs.blocks import ROOT
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
@@ -72,11 +72,11 @@ def test_a_rate_that_failed_once_is_not_chosen() -> None:
         prompt_runs("btt_1", "btt", [0.5] * 3, rate=0.001),
         prompt_runs("btt_1", "btt", [0.4] * 2, rate=0.003),
     )
-    runs = described_by(runs_of(records), rate="model.learning_rate", nothing="model.no.such.value")
-    chosen = chosen_by_validation(runs, ["attention"], ["rate"])
-    assert chosen["rate"].tolist() == [0.001] * 3, "not that of two seeds alone"
+    runs = runs_of(records)
+    chosen = chosen_by_validation(runs, ["attention"], ["learning_rate"])
+    assert chosen["learning_rate"].tolist() == [0.001] * 3, "not that of two seeds alone"
     assert chosen["candidates"].tolist() == [3] * 3
-    assert runs["nothing"].isna().all()
+    assert runs["alpha"].isna().all()
     with pytest.raises(UserError, match="no run is done, so there is nothing to report"):
         runs_of(records_of(prompt_runs("btt_1", "btt", [0.1], status="failed")))
 
@@ -139,7 +139,7 @@ def test_the_overview_lists_all_that_is_there_in_order(tmp_path: Path, capsys: p
         row("Another", 0, "not decided", "other", 1.5),
     ]
     assert "Of 6 claims of the paper: 1 held, 3 refuted, 2 not decided." in text
-    assert "Not run at their small size yet: forecasts of ETTh1 (`etth1.py`), language models (`language.py`)" in text
+    assert "Not run at their small size yet: `etth1.py`, `language.py`" in text
 
 
 def test_every_experiment_of_make_paper_is_known() -> None:
@@ -155,7 +155,7 @@ def test_every_experiment_of_make_paper_is_known() -> None:
 def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     spans = [(0, 10), (5, 12), (100, 103), (6, 8), (101, 104), (150, 160)]  # began and ended
-    common = {"dataset": "a", "horizon": 8, "predictor": "b", "attention": "mlr", "status": "done", "values": {}}
+    common = {"dataset": "a", "horizon": 8, "predictor": "b", "attention": "mlr", "status": "done"}
     rows = [
         {**common, "seed": seed, "finished": start + timedelta(seconds=end), "seconds": float(end - begin)}
         for seed, (begin, end) in enumerate(spans)
