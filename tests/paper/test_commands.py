@@ -128,7 +128,7 @@ def test_every_suite_can_be_run(path: Path) -> None:
     assert len(set(keys)) == len(keys), "no two arms are one experiment"
 
 
-@pytest.mark.parametrize("path", SUITES.glob("*_full.yaml"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SUITES.glob("*_full.yaml")), ids=lambda path: path.stem)
 def test_every_full_suite_can_be_read(path: Path) -> None:
     assert read_suite(path).predictors
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
+_CHANNELS = 3  # of a test window, the last ones of the data, at most: the target of ETT comes last
 _HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
 _DATES = {"zero_formats": ["", "%Y", "%b", *["%b-%d"] * 3], "offset_formats": ["", *["%Y"] * 5]}
@@ -47,7 +48,6 @@ def plot_test_forecasts(
     title: str,
     forecast: Callable[[Batch], Tensor] | None = None,
     num_windows: int = 3,
-    num_channels: int = 3,
 ) -> Figure:
     """Draw forecasts of test windows, the last and others evenly before it, a panel for each window and channel.
 
@@ -57,7 +57,6 @@ def plot_test_forecasts(
         title: of the figure.
         forecast: from a batch, if not on this device.
         num_windows: at most.
-        num_channels: at most, the last channels of the data (the target of ETT comes last).
     """
     task, output, L = predictor.task, predictor.output, predictor.context_length
     windows = data.windows("test", L, predictor.seasons)
@@ -73,7 +72,7 @@ def plot_test_forecasts(
         target[~batch.target_observed.numpy()] = np.nan
     stamps, observed = _stamps(batch, task), np.concatenate([past, target], axis=1)
     dates, first = are_dates(stamps.ravel()), max(0, L - 2 * task.prediction_length)
-    channels = range(task.num_channels)[-num_channels:]
+    channels = range(task.num_channels)[-_CHANNELS:]
     figure, axes = _panels(len(numbers) * len(channels))
     for window, row in enumerate(axes.reshape(len(numbers), -1)):
         moment = stamps[window, L]
