@@ -203,7 +203,7 @@ def _draw_errors(ax: Axes, lines: Mapping[str, Array]) -> None:
     """Draw the errors of each step, `(T,)`, as lines: the first in the accent, thicker than the others."""
     for number, (name, values) in enumerate(lines.items()):
         color = OTHERS[(number - 1) % len(OTHERS)] if number else ACCENT
-        style = {"ls": "-" if number <= len(OTHERS) else "--", "lw": 1.2 if number else 2.4, "label": name}
+        style: Any = {"ls": "-" if number <= len(OTHERS) else "--", "lw": 1.2 if number else 2.4, "label": name}
         # a line of one point would not be seen
         ax.plot(np.arange(1, len(values) + 1), values, color=color, marker="o" if len(values) == 1 else None, **style)
     longest = max(map(len, lines.values()))
