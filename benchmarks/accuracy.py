@@ -21,17 +21,14 @@ from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.suite import label
 from tsattn.saved_folders import write_text
 
-RECORDS = Path(__file__).parent / "results" / "accuracy"
 BASE, RIDGE = label("base", STANDARD), "ridge"
 HEADS = ("change", "compared with", "MSE", "difference in MSE (95 % interval)", "verdict", "in MAE", "verdict")
 
 
 def base_of(analysis: Analysis, dataset: str, model: str) -> str:
-    """What a model changes."""
+    """Return what a model changes."""
     predictor, attention = analysis.parts[model]
-    suite = analysis.suite_of(dataset)
-    assert suite is not None
-    mix = suite.predictors[predictor].mix
+    mix = analysis.suite_of(dataset).predictors[predictor].mix  # type: ignore[union-attr]
     if attention not in ("", STANDARD):
         return label(predictor, STANDARD)
     if mix is not None and attention:
@@ -40,21 +37,23 @@ def base_of(analysis: Analysis, dataset: str, model: str) -> str:
 
 
 def section(analysis: Analysis, dataset: str) -> list[str]:
-    """A data set: what is better or worse than its base, and the table."""
-    networks = [one for one in analysis.models[dataset] if "ensemble" not in analysis.kinds[one]]
-    means = [one for one in analysis.models[dataset] if one not in networks]
-    rows, decided = [], {f"{verdict} in {metric.upper()}": [] for metric in METRICS for verdict in ("better", "worse")}
-    for model in analysis.models[dataset]:
+    """Write a data set: what is better or worse than its base, and the table."""
+    models, rows = analysis.models[dataset], []
+    networks = [one for one in models if "ensemble" not in analysis.kinds[one]]
+    decided = {f"{verdict} in {metric.upper()}": [] for metric in METRICS for verdict in ("better", "worse")}
+    for model in models:
         if model == RIDGE:
             continue
-        base = base_of(analysis, dataset, model)
+        base, alike = (
+            base_of(analysis, dataset, model),
+            [one for one in models if (one in networks) == (model in networks)],
+        )
         row = [f"`{model}`", f"`{base}`", f"{analysis.score(dataset, model):.3f}"]
         for metric in METRICS:
-            found = analysis.difference(dataset, [model], base, metric, alike=networks if model in networks else means)
+            found = analysis.difference(dataset, [model], base, metric, alike=alike)
             verdict = found.verdict(analysis.margin([dataset]))
             row += [interval_text(found), verdict]
-            if verdict in ("better", "worse"):
-                decided[f"{verdict} in {metric.upper()}"].append(f"`{model}`")
+            decided.get(f"{verdict} in {metric.upper()}", []).append(f"`{model}`")
         rows.append(row)
     said = [f"- {verdict[0].upper()}{verdict[1:]}: {', '.join(names) or 'none'}." for verdict, names in decided.items()]
     ridge = f"The ridge has an MSE of {analysis.score(dataset, RIDGE):.3f}."
@@ -62,24 +61,23 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
 
 
 def page(analysis: Analysis) -> str:
-    """All data sets, in Markdown."""
+    """Write all data sets, in Markdown."""
     comparisons = sum(len(METRICS) * (len(models) - 1) for models in analysis.models.values())
-    lines = ["# What helps PatchTST", ""]
-    lines += [
+    head = (
         f"Each change is compared with its base, at horizon {analysis.horizons[analysis.datasets[0]][0]}. "
         "Intervals include what another test period and other seeds would change. "
-        f"Nothing is corrected: of {comparisons} comparisons, chance alone decides about {comparisons / 20:.0f}.",
-        "",
-    ]
-    for dataset in analysis.datasets:
-        lines += section(analysis, dataset)
+        f"Nothing is corrected: of {comparisons} comparisons, chance alone decides about {comparisons / 20:.0f}."
+    )
+    lines = ["# What helps PatchTST", "", head, ""]
+    lines += [line for dataset in analysis.datasets for line in section(analysis, dataset)]
     lines += ["## How it was made", "", *(f"- {sentence}" for sentence in made(analysis))]
     return "\n".join([*lines, "- This page: `python benchmarks/accuracy.py`."]) + "\n"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
+    folder = Path(__file__).parent / "results" / "accuracy"
+    parser.add_argument("--records", type=Path, default=folder, help="folder of the records")
     options = parser.parse_args(words)
     try:
         text = page(Analysis(Records.read(options.records)))

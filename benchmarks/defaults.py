@@ -20,7 +20,6 @@ import json
 import math
 import statistics
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -36,34 +35,9 @@ from tsattn.peers.predictors import peers_python
 FOLDER = RESULTS / "defaults"
 SEASONAL, DEFAULT, PEERS = "seasonal naive", "Forecaster()", ("NHITS", "PatchTST")
 FIRST_GUESS, GUESSES, NEAR = 100, 6, 0.1  # of the steps that take as long as ours
-
-
-@dataclass(frozen=True)
-class Case:
-    """A data set: the horizon, the rows that are used, and the part of them before the test part."""
-
-    horizon: int
-    rows: int | None = None
-    known: float = 0.8
-
-
-CASES = {
-    "CO2": Case(52),
-    "national_illness": Case(24),
-    "exchange_rate": Case(96),
-    "ETTh1": Case(96, 14_400),
-    "vic_electricity": Case(48),
-}
-
-
-def frame_of(name: str) -> pd.DataFrame:
-    data = CO2DataModule() if name == "CO2" else PublicDataModule(name)
-    return data.load_frame().iloc[: CASES[name].rows]
-
-
-def known(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows before the test part."""
-    return frame.iloc[: round(CASES[name].known * len(frame))]
+KNOWN = 0.8  # the part of the rows before the test part
+HORIZONS = {"CO2": 52, "national_illness": 24, "exchange_rate": 96, "ETTh1": 96, "vic_electricity": 48}
+ROWS = {"ETTh1": 14_400}  # that are used; all by default
 
 
 def cpu_seconds() -> float:
@@ -76,9 +50,9 @@ def cpu_seconds() -> float:
 def fitted(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> tuple[Forecaster, float]:
     """Fit to the known rows; return the forecaster, and the CPU seconds."""
     given = {} if backbone is None else {"backbone": backbone}
-    forecaster = Forecaster(**given, prediction_length=CASES[name].horizon, accelerator="cpu", **arguments)
+    forecaster = Forecaster(**given, prediction_length=HORIZONS[name], accelerator="cpu", **arguments)
     before = cpu_seconds()
-    forecaster.fit(known(name, frame))
+    forecaster.fit(frame.iloc[: round(KNOWN * len(frame))])
     return forecaster, cpu_seconds() - before
 
 
@@ -86,8 +60,7 @@ def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) ->
     """Return MASE on all windows of the rows that are not known, and the facts of the fit."""
     forecaster, seconds = fitted(name, frame, backbone, **arguments)
     mase = forecaster.evaluate(frame)["MASE"]
-    assert forecaster.result is not None
-    facts = forecaster.result.fit
+    facts: Any = forecaster.result.fit  # type: ignore[union-attr]
     each = [fit for member in facts.get("members", [[facts]]) for fit in member]
     return {
         "mase": float(mase.iloc[0]),
@@ -99,9 +72,8 @@ def measured(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) ->
     }
 
 
-def steps_in(seconds: float, name: str, frame: pd.DataFrame, model: str, context_length: int) -> int:
+def steps_in(seconds: float, name: str, frame: pd.DataFrame, backbone: Any, context_length: int) -> int:
     """Return the steps of a network of neuralforecast that took nearest to so long, validations included."""
-    backbone = {"kind": "neuralforecast", "model": model}
     fitted(name, frame, backbone, max_steps=1, context_length=context_length)  # starts the worker
     steps, found = FIRST_GUESS, {}
     for _ in range(GUESSES):
@@ -120,24 +92,23 @@ def is_equal(ratio: float) -> bool:
 
 def compare(name: str, seeds: int, *, peers: bool, most: int | None) -> dict[str, Any]:
     """Run all of them on one data set, with `most` steps if that is given."""
-    frame, each = frame_of(name), range(1, seeds + 1)
-    short = {} if most is None else {"max_steps": most}
+    data, each = CO2DataModule() if name == "CO2" else PublicDataModule(name), range(1, seeds + 1)
+    frame, short = data.load_frame().iloc[: ROWS.get(name)], {} if most is None else {"max_steps": most}
     rows = {DEFAULT: [measured(name, frame, None, seed=seed, **short) for seed in each]}
     seconds = statistics.median(one["cpu_seconds"] for one in rows[DEFAULT])
     context_length = rows[DEFAULT][0]["context_length"]
     for model in PEERS if peers else ():
-        steps = most or steps_in(seconds, name, frame, model, context_length)
         backbone = {"kind": "neuralforecast", "model": model}
-        arguments = {"max_steps": steps, "context_length": context_length}
-        rows[model] = [measured(name, frame, backbone, seed=seed, **arguments) for seed in each]
+        steps = most or steps_in(seconds, name, frame, backbone, context_length)
+        sizes = {"max_steps": steps, "context_length": context_length}
+        rows[model] = [measured(name, frame, backbone, seed=seed, **sizes) for seed in each]
     for who, runs in {SEASONAL: [{"mase": rows[DEFAULT][0][SEASONAL]}], **rows}.items():
         print(f"{name:18} {who:16} MASE", *(f"{one['mase']:.4f}" for one in runs), flush=True)
-    return {"horizon": CASES[name].horizon, "runs": rows}
+    return {"horizon": HORIZONS[name], "runs": rows}
 
 
 def page(record: dict[str, Any]) -> str:
     """Return the record in Markdown."""
-    head = f"# `Forecaster()` and others, {record['machine']['cpu']}"
     text = (
         "MASE on the test part (mean over seeds, and the spread between the least and the most), by "
         "`python benchmarks/defaults.py`. Networks of neuralforecast have the steps that were found to take the CPU "
@@ -147,30 +118,29 @@ def page(record: dict[str, Any]) -> str:
     rows = []
     for name, one in record["data"].items():
         runs = one["runs"]
-        medians = {
-            fact: {who: statistics.median(run[fact] for run in each) for who, each in runs.items()}
+        seconds, steps = (
+            {who: statistics.median(run[fact] for run in each) for who, each in runs.items()}
             for fact in ("cpu_seconds", "steps")
-        }
-        ours, first = medians["cpu_seconds"][DEFAULT], runs[DEFAULT][0]
-        ratios = {who: taken / ours for who, taken in medians["cpu_seconds"].items()}
-        cells = []
+        )
+        ratios, first, cells = {who: taken / seconds[DEFAULT] for who, taken in seconds.items()}, runs[DEFAULT][0], []
         for who in (DEFAULT, *PEERS):
             found = [run["mase"] for run in runs.get(who, [])]
             spread = f" ({max(found) - min(found):.3f})" if len(found) > 1 else ""
             mark = "" if is_equal(ratios.get(who, 1.0)) else ", not at equal time"
             cells.append(f"{statistics.mean(found):.3f}{spread}{mark}" if found else "")
-        taken = " / ".join(f"{value:.1f}" for value in medians["cpu_seconds"].values())
+        taken = " / ".join(f"{value:.1f}" for value in seconds.values())
         times = " / ".join(f"{ratio:.2f}" for who, ratio in ratios.items() if who != DEFAULT)
-        steps = " / ".join(f"{value:.0f}" for value in medians["steps"].values())
+        counts = " / ".join(f"{value:.0f}" for value in steps.values())
         sizes = name, one["horizon"], first["context_length"], f"{first[SEASONAL]:.3f}"
-        rows.append((*sizes, *cells, taken, times, steps, len(runs[DEFAULT])))
+        rows.append((*sizes, *cells, taken, times, counts, len(runs[DEFAULT])))
     titles = ("data", "horizon", "context", SEASONAL, DEFAULT, *PEERS, "CPU s", "times ours", "steps", "seeds")
+    head = f"# `Forecaster()` and others, {record['machine']['cpu']}"
     return "\n".join([head, "", text, "", *table(titles, rows)])
 
 
 def main() -> int:
     parser = new_parser(__doc__, FOLDER, toy="two steps each")
-    parser.add_argument("--data", nargs="+", choices=[*CASES], default=[*CASES], help="data sets to measure again")
+    parser.add_argument("--data", nargs="+", choices=[*HORIZONS], default=[*HORIZONS], help="to measure again")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--without-peers", action="store_true", help="leave neuralforecast out")
     options = parse(parser)
@@ -185,7 +155,7 @@ def main() -> int:
     for name in options.data:
         runs = compare(name, options.seeds, peers=not options.without_peers, most=2 if options.dry_run else None)
         found[name] = {"command": this_command(), **runs}
-        record = {"machine": machine, "data": {one: found[one] for one in CASES if one in found}}
+        record = {"machine": machine, "data": {one: found[one] for one in HORIZONS if one in found}}
         write_record(file, record, page(record))
     return 0
 

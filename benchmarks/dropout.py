@@ -27,7 +27,7 @@ from tsattn.task import Task
 
 SHAPES, TINY = ((224 * 63, 16), (504 * 63, 32), (504 * 63, 64)), ((3, 5),)
 PROBABILITY = 0.2
-STEP = (24, 21, 512, 96)  # batch, channels, context and horizon
+STEP, TINY_STEP = (24, 21, 512, 96), (2, 2, 32, 4)  # batch, channels, context and horizon
 BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "num_layers": 2, "dropout": PROBABILITY}
 
 
@@ -41,12 +41,13 @@ def pass_and_back(shape: tuple[int, ...], *, residual: bool) -> Callable[[], obj
     return run
 
 
-def training_step(sizes: tuple[int, int, int, int]) -> Callable[[], object]:
-    batch_size, channels, context_length, prediction_length = sizes
-    names = tuple(f"channel {number}" for number in range(channels))
+def training_step(sizes: tuple[int, int, int, int], backbone: dict[str, Any]) -> Callable[[], object]:
+    """Make a step of a network on random windows: batch, channels, context and horizon."""
+    B, C, L, T = sizes
     torch.manual_seed(0)
-    past, target = (torch.randn(batch_size, length, channels) for length in (context_length, prediction_length))
-    model = build_backbone(BACKBONE, Task("none", context_length, prediction_length, names, "h", 24)).train()
+    past, target = (torch.randn(B, length, C) for length in (L, T))
+    task = Task("none", L, T, tuple(f"channel {number}" for number in range(C)), "h", 24)
+    model = build_backbone(backbone, task).train()
     return partial(step, model, adamw([model], 1e-3, 0.01), Batch(past, target))
 
 
@@ -66,7 +67,7 @@ def main() -> int:
         name = " x ".join(map(str, shape))
         runs[name] = pass_and_back(shape, residual=False)
         runs[f"{name}, residual added"] = pass_and_back(shape, residual=True)
-    runs["training step"] = training_step((2, 2, 32, 4) if options.dry_run else STEP)
+    runs["training step"] = training_step(TINY_STEP if options.dry_run else STEP, BACKBONE)
     timing, rows = Timing(0 if options.dry_run else options.seconds, most=400), []
     for name, run in runs.items():
         both = {"native": run, "torch": partial(by_torch, run)}

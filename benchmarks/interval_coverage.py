@@ -3,7 +3,7 @@
     python benchmarks/interval_coverage.py
 
 Simulates test errors with known differences, and counts. Writes `coverage.csv` and `coverage.md` in some minutes on one
-core. `former_method.csv` beside them has the power of the method used before, measured once on the same simulation.
+core.
 """
 
 from __future__ import annotations
@@ -55,25 +55,21 @@ CASES = [
 
 
 def steps(rng: np.random.Generator, count: int, memory: float) -> NDArray[np.float64]:
-    """`(count,)` heavy-tailed values that remember each other, with variance 1."""
+    """Draw `(count,)` heavy-tailed values that remember each other, with variance 1."""
     noise = rng.standard_t(4, count + 500) / np.sqrt(2)
     return np.asarray(lfilter([np.sqrt(1 - memory**2)], [1, -memory], noise)[500:])
 
 
 def windows(values: NDArray[np.float64], horizon: int, origins: int) -> NDArray[np.float64]:
-    """`(origins,)` means over a horizon."""
+    """Return `(origins,)` means over a horizon."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return (sums[horizon : horizon + origins] - sums[:origins]) / horizon
 
 
-def time_scale(case: Case) -> float:
-    """How large a model's own variation over time must be, for the standard error of a pair that we want."""
+def tables(case: Case, rng: np.random.Generator) -> list[dict[str, ModelErrors]]:
+    """Draw a test in which all models are equally good."""
     of_mean = np.mean([np.sqrt((1 + case.memory) / (1 - case.memory) / count) for count in case.origins.values()])
-    return float(TIME_SE / of_mean / np.sqrt(2))
-
-
-def tables(case: Case, scale: float, rng: np.random.Generator) -> list[dict[str, ModelErrors]]:
-    """One draw of a test in which all models are equally good."""
+    scale = float(TIME_SE / of_mean / np.sqrt(2))  # of a model's own variation over time
     length = max(horizon + count for horizon, count in case.origins.items())
     common, *own = (steps(rng, length, case.memory) for _ in range(1 + len(MODELS)))
     drawn = []
@@ -90,7 +86,7 @@ def tables(case: Case, scale: float, rng: np.random.Generator) -> list[dict[str,
 
 
 def counted(results: Sequence[Estimate]) -> dict[str, float]:
-    """Shares of draws, in which the truth is 0; had the error been lower by a share, nothing but that would change."""
+    """Count draws, in which the truth is 0; had the error been lower by a share, nothing but that would change."""
     counts = {
         "coverage": [one.interval()[0] <= 0 <= one.interval()[1] for one in results],
         "false_positives": [one.p_value < LEVEL for one in results],
@@ -103,12 +99,12 @@ def counted(results: Sequence[Estimate]) -> dict[str, float]:
 
 
 def measure(case: Case, draws: int) -> Iterator[dict[str, object]]:
-    """Rows of the table, one for each length of blocks."""
-    rng, scale, horizons = np.random.default_rng(len(case.name) * 10 + case.seeds), time_scale(case), [*case.origins]
+    """Make rows of the table, one for each length of blocks."""
+    rng, horizons = np.random.default_rng(len(case.name) * 10 + case.seeds), [*case.origins]
     found: dict[str, list[Difference]] = {share: [] for share in case.shares}
     families = []
     for _ in range(draws):
-        drawn = tables(case, scale, rng)
+        drawn = tables(case, rng)
         for share in case.shares:
             block = {"block_share": SHARES[share]} if SHARES[share] else {}
             found[share].append(difference(drawn, QUESTIONS[0], horizons=horizons, **block))
@@ -121,7 +117,7 @@ def measure(case: Case, draws: int) -> Iterator[dict[str, object]]:
 
 
 def measure_claims(draws: int) -> Iterator[dict[str, object]]:
-    """Rows for means over data sets, whose differences are uncertain by 0.2 to 2.8 %."""
+    """Make rows for means over data sets, whose differences are uncertain by 0.2 to 2.8 %."""
     rng = np.random.default_rng(0)
     for sets, between in ((7, 0.0), (7, 0.012), (45, 0.0), (45, 0.012)):
         claims = []
@@ -135,27 +131,24 @@ def measure_claims(draws: int) -> Iterator[dict[str, object]]:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """A table whose shares are percents."""
+    """Write a table whose shares are percents."""
     numbers = {name: [f"{100 * v:.1f}" for v in frame[name]] for name in frame if frame[name].dtype == float}
     cells = frame.assign(**numbers).astype(str).replace("nan", "-")
     lines = [list(cells), ["---"] * cells.shape[1], *cells.to_numpy().tolist()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def page(table: pd.DataFrame, former: pd.DataFrame) -> str:
+def page(table: pd.DataFrame) -> str:
     """Describe the measurements in Markdown."""
     words = {f"power_{by:.0%}": f"finds -{by:.0%}" for by in DIFFERENCES}
     found, both = [*words.values()], ["case", "seeds"]
     words |= {name: name.replace("_", " ") for name in table if name not in words}
-    now, before = (one.rename(columns=words).astype({"seeds": str}) for one in (table, former))
+    now = table.rename(columns=words).astype({"seeds": str})
     is_claim = now["seeds"] == "-"
-    compared = before.merge(now[now["blocks"] == DEFAULT], on=both, suffixes=(", former", ", now"))
     return TEXT.format(
         draws=table["draws"].iloc[0],
-        former=former["draws"].iloc[0],
         pairs=markdown(now.loc[~is_claim, [*both, "blocks", "coverage", "family", *found]]),
         claims=markdown(now.loc[is_claim, ["case", "coverage", "equal within 1%", *found]]),
-        compared=markdown(compared[[*both, *(f"{name}, {when}" for name in found for when in ("former", "now"))]]),
         outside=markdown(now.loc[(now["coverage"] - 0.95).abs() > 0.02, [*both, "blocks", "coverage"]]),
     )
 
@@ -181,12 +174,6 @@ three questions is wrongly answered after Holm's correction. *Finds -2%* counts 
 {pairs}
 The default block is a tenth of the origins, and at least a horizon.
 
-## Compared with the former method
-
-The former method tested in advance whether seeds of models differ, and let seeds of horizons move together. Its power
-was measured once, on {former} draws of these cases.
-
-{compared}
 ## Means over data sets
 
 Single data sets have standard errors of 0.2 to 2.8 %, which are estimates of 10 degrees of freedom.
@@ -213,7 +200,7 @@ def main() -> None:
         rows.append({"draws": options.draws, **row})
     file = options.output / "coverage.csv"
     pd.DataFrame(rows).to_csv(file, index=False, float_format="%.4f")
-    file.with_suffix(".md").write_text(page(pd.read_csv(file), pd.read_csv(FOLDER / "former_method.csv")))
+    file.with_suffix(".md").write_text(page(pd.read_csv(file)))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import torch
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Trainer
 
 sys.path.insert(0, str(Path(__file__).parent))  # a test loads this file by its place
 
@@ -47,25 +47,21 @@ BACKBONE = {"kind": "patchtst", "d_model": 32, "num_layers": 1, "num_heads": 4}
 NAMES = [f"c{number}" for number in range(CHANNELS)]
 
 
+def resident(field: str = "RssAnon") -> int:
+    """Return the bytes in use, by a field of Linux's status of this process."""
+    return 1024 * int(Path("/proc/self/status").read_text().split(f"{field}:")[1].split()[0])
+
+
 class Memory:
-    """The most anonymous memory of this process, sampled by a thread, and the seconds; for Linux."""
+    """The most anonymous memory of this process, sampled by a thread, and the seconds."""
 
     def __init__(self) -> None:
-        self.most = 0
-        self._end = threading.Event()
+        self.most, self._end = 0, threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-
-    @staticmethod
-    def now(field: str = "RssAnon") -> int:
-        """Return the bytes in use."""
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(field):
-                return 1024 * int(line.split()[1])
-        raise RuntimeError(f"/proc/self/status has no {field}")
 
     def _sample(self) -> None:
         while not self._end.wait(0.01):
-            self.most = max(self.most, self.now())
+            self.most = max(self.most, resident())
 
     def __enter__(self) -> Memory:
         pa.default_memory_pool().release_unused()
@@ -83,16 +79,6 @@ class Memory:
         return {"seconds": self.seconds, "max_rss_anon_gb": self.most / 1e9}
 
 
-class Timed(Callback):
-    """The time at the end of each training batch."""
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-
-    def on_train_batch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.times.append(time.perf_counter())
-
-
 def made(number: int, rows: int) -> np.ndarray:
     """Make a series `(rows, CHANNELS)` float32: a daily wave and noise, at a level of its own."""
     values = np.random.default_rng((0, number)).standard_normal((rows, CHANNELS), dtype=np.float32)
@@ -100,31 +86,36 @@ def made(number: int, rows: int) -> np.ndarray:
     return values + np.float32(number)
 
 
-def write(path: Path, rows: int) -> None:
+def writer(path: Path, names: list[str]) -> tuple[pa.Schema, Any]:
+    columns = [("unique_id", pa.string()), ("ds", pa.timestamp("s")), *((name, pa.float32()) for name in names)]
+    return pa.schema(columns), pa.parquet.ParquetWriter(path, pa.schema(columns), use_dictionary=["unique_id"])
+
+
+def write_few(path: Path, rows: int) -> None:
     """Write the few long series, a row group a series."""
-    columns = [("unique_id", pa.string()), ("ds", pa.timestamp("s")), *((name, pa.float32()) for name in NAMES)]
-    schema, stamps = pa.schema(columns), pa.array(pd.date_range("2000-01-01", periods=rows, freq="15min", unit="s"))
-    with pa.parquet.ParquetWriter(path, schema, use_dictionary=["unique_id"]) as writer:
+    stamps = pa.array(pd.date_range("2000-01-01", periods=rows, freq="15min", unit="s"))
+    schema, file = writer(path, NAMES)
+    with file:
         for number in range(SERIES):
             ids = pa.array([f"series {number:03}"]).take(pa.array(np.zeros(rows, np.int8)))
             values = [pa.array(column) for column in made(number, rows).T]
-            writer.write_table(pa.table([ids, stamps, *values], schema=schema), row_group_size=rows)
+            file.write_table(pa.table([ids, stamps, *values], schema=schema), row_group_size=rows)
 
 
 def write_m5(path: Path, series: int) -> None:
     """Write daily counts in the order of days, as a shop does: all series of one day, then those of the next."""
-    schema = pa.schema([("unique_id", pa.string()), ("ds", pa.timestamp("s")), ("y", pa.float32())])
     names = pa.array([f"item {number:05}" for number in range(series)])
     level = np.random.default_rng(0).gamma(0.5, 2.0, series)
     days, together = pd.date_range("2011-01-29", periods=M5_DAYS, freq="D", unit="s"), max(1, 1_000_000 // series)
-    with pa.parquet.ParquetWriter(path, schema, use_dictionary=["unique_id"]) as writer:
+    schema, file = writer(path, ["y"])
+    with file:
         for first in range(0, M5_DAYS, together):
             stamps = days[first : first + together]
             week = 1 + 0.3 * np.sin(2 * np.pi * stamps.day_of_week.to_numpy() / 7)
             counts = np.random.default_rng((1, first)).poisson(level[None] * week[:, None]).astype(np.float32)
             ids = names.take(pa.array(np.tile(np.arange(series), len(stamps))))
             values = [ids, pa.array(stamps.repeat(series)), pa.array(counts.ravel())]
-            writer.write_table(pa.table(values, schema=schema))
+            file.write_table(pa.table(values, schema=schema))
 
 
 def check(data: MappedDataModule, rows: int) -> int:
@@ -134,8 +125,7 @@ def check(data: MappedDataModule, rows: int) -> int:
     drawn = torch.randint(len(windows), (4,), generator=torch.Generator().manual_seed(0)).tolist()
     for index in drawn:
         number, place = divmod(index, len(first))
-        batch = windows[index]
-        assert batch.target is not None
+        batch: Any = windows[index]
         assert batch.series_id.tolist() == [number]
         scaled = torch.cat([batch.past, batch.target], 1)[0].double()
         values = (scaled * data.series.scale[number] + data.series.mean[number]).numpy()
@@ -155,44 +145,29 @@ def arrays(folder: Path) -> float:
 def measured_few(folder: Path, gigabytes: float, steps: int) -> dict[str, Any]:
     """Convert the long series, check windows and train."""
     rows, path = int(gigabytes * 1e9) // (4 * CHANNELS * SERIES), folder / "series.parquet"
-    write(path, rows)
-    before = Memory.now()
-
-    def module() -> MappedDataModule:
-        sizes = {"context_length": CONTEXT, "prediction_length": HORIZON, "batch_size": BATCH}
-        return MappedDataModule(str(path), target=NAMES, **sizes)
-
+    write_few(path, rows)
+    before, sizes = resident(), {"context_length": CONTEXT, "prediction_length": HORIZON, "batch_size": BATCH}
     with Memory() as conversion:
-        data = module()
+        data = MappedDataModule(str(path), target=NAMES, **sizes)
         data.setup("fit")
-    checked = check(data, rows)
-    size = arrays(data.folder)
-    data, timed = module(), Timed()
+    checked, size = check(data, rows), arrays(data.folder)
+    data = MappedDataModule(str(path), target=NAMES, **sizes)
     without = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     limits = {"max_steps": steps, "limit_val_batches": 10, "num_sanity_val_steps": 0}
-    trainer = Trainer(accelerator="cpu", devices=1, callbacks=[timed], **limits, **dict.fromkeys(without, False))
+    trainer = Trainer(accelerator="cpu", devices=1, **limits, **dict.fromkeys(without, False))
     with Memory() as training:
         trainer.fit(ForecastingModule(BACKBONE, warmup_steps=10), datamodule=data)
-    iterator, started = iter(data.train_dataloader()), time.perf_counter()
-    for _ in range(steps):
-        next(iterator)
-    loader_seconds = time.perf_counter() - started
     return {
-        **{"series": SERIES, "rows": rows * SERIES, "channels": CHANNELS},
-        "values_gb": 4 * rows * SERIES * CHANNELS / 1e9,
-        "arrays_gb": size,
-        "training_windows": len(data.windows("train")),
-        "windows_checked": checked,
-        "rss_anon_gb_before": before / 1e9,
+        **{"series": SERIES, "rows": rows * SERIES, "channels": CHANNELS, "arrays_gb": size},
+        **{"values_gb": 4 * rows * SERIES * CHANNELS / 1e9, "windows_checked": checked},
+        **{"training_windows": len(data.windows("train")), "rss_anon_gb_before": before / 1e9},
         "conversion": conversion.facts,
         "training": {
             **{"context_length": CONTEXT, "prediction_length": HORIZON, "steps": trainer.global_step},
             **training.facts,
-            "batches_a_second": (len(timed.times) - 1) / (timed.times[-1] - timed.times[0]),
+            "batches_a_second": trainer.global_step / training.seconds,
             "final_train_loss": float(trainer.callback_metrics["train_loss"]),
-            "rss_file_gb_at_the_end": Memory.now("RssFile") / 1e9,
         },
-        "loader_batches_a_second": steps / loader_seconds,
         "max_rss_anon_gb": max(conversion.most, training.most) / 1e9,
     }
 
@@ -201,7 +176,7 @@ def measured_m5(folder: Path, share: float, steps: int) -> dict[str, Any]:
     """Convert series of M5's shape, train and forecast."""
     series = max(2, round(share * M5_SERIES))
     write_m5(folder / "m5.parquet", series)
-    before = Memory.now()
+    before = resident()
     with Memory() as conversion:
         convert(folder / "m5.parquet", folder / "m5.panel", TableOptions())
     options = {"max_steps": steps, "data": {"batch_size": BATCH}, "accelerator": "cpu", "seed": 0, "quantiles": None}
@@ -213,12 +188,11 @@ def measured_m5(folder: Path, share: float, steps: int) -> dict[str, Any]:
     assert rows == series * M5_HORIZON, f"{rows} forecasts of {series} series"
     return {
         **{"series": series, "rows": series * M5_DAYS, "values_gb": 4 * series * M5_DAYS / 1e9},
-        "arrays_gb": arrays(folder / "m5.panel"),
-        "rss_anon_gb_before": before / 1e9,
+        **{"arrays_gb": arrays(folder / "m5.panel"), "rss_anon_gb_before": before / 1e9},
         "conversion": conversion.facts,
         "training": {"context_length": M5_CONTEXT, "prediction_length": M5_HORIZON, "steps": steps, **training.facts},
         "forecast": {"rows": rows, **forecast.facts},
-        "max_rss_gb": Memory.now("VmHWM") / 1e9,
+        "max_rss_gb": resident("VmHWM") / 1e9,
         "max_rss_anon_gb": max(part.most for part in (conversion, training, forecast)) / 1e9,
     }
 

@@ -25,10 +25,8 @@ FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 def cpu() -> dict[str, Any]:
     """Its name, its family and model where the name leaves them open, and the instructions that matter here."""
     file = Path("/proc/cpuinfo")
-    said: dict[str, str] = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        name, _, value = line.partition(":")
-        said.setdefault(name.strip(), value.strip())
+    lines = file.read_text().splitlines() if file.exists() else []
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
     about: dict[str, Any] = {"cpu": said.get("model name") or platform.processor() or platform.machine()}
     if not re.search(r"\d", short_name(about["cpu"])) and "cpu family" in said:
         about |= {"cpu_family": int(said["cpu family"]), "cpu_model": int(said["model"])}
@@ -71,13 +69,9 @@ def has_bfloat16(about: dict[str, Any]) -> bool:
 
 def slug_of(about: dict[str, Any]) -> str:
     """The name of a machine's files: of its GPU and numbers, else of its CPU."""
-    if "gpu" in about:
-        words = [about["gpu"], about["dtype"]]
-    else:
-        words = [short_name(about["cpu"])]
-        if "cpu_family" in about:
-            words.append(f"family {about['cpu_family']} model {about['cpu_model']}")
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
+    family = f" family {about['cpu_family']} model {about['cpu_model']}" if "cpu_family" in about else ""
+    words = f"{about['gpu']} {about['dtype']}" if "gpu" in about else short_name(about["cpu"]) + family
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
 Run = Callable[[], object]

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 from long_csv import write_long
@@ -78,15 +79,6 @@ print(json.dumps({"reading a long CSV": min(took)}))
 PARTS = [FIT.replace("ATTENTION", "standard"), FIT.replace("ATTENTION", "mlr"), LAYERS, READ]
 
 
-def measured(tree: Path, script: str, folder: Path) -> dict[str, float]:
-    """Run a script on the package of a checkout."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> int:
     parser = new_parser(__doc__)
     parser.add_argument("base", type=Path, help="the other checkout")
@@ -94,22 +86,22 @@ def main() -> int:
     parser.add_argument("--at-most", type=float, default=1.03, help="the limit of each ratio")
     options = parse(parser)
     trees = {"base": options.base.resolve(), "here": Path(__file__).parents[1]}
-    found: dict[str, dict[str, float]] = {name: {} for name in trees}
+    rows: dict[str, dict[str, float]] = defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         write_long(Path(folder) / "long.csv", 300, 1000)
         for number in range(options.rounds):
             for script in PARTS:
                 for name in [*trees][:: 1 if number % 2 else -1]:
-                    for part, value in measured(trees[name], script, Path(folder)).items():
-                        found[name][part] = min(value, found[name].get(part, value))
-    rows = {
-        part: {"base": base, "here": found["here"][part], "ratio": found["here"][part] / base}
-        for part, base in found["base"].items()
-    }
+                    environment = {**os.environ, "PYTHONPATH": str(trees[name]), "OMP_NUM_THREADS": "1"}
+                    how = {"cwd": folder, "env": environment, "text": True}
+                    said = subprocess.check_output([sys.executable, "-c", script], **how)
+                    for part, value in json.loads(said.splitlines()[-1]).items():
+                        rows[part][name] = min(value, rows[part].get(name, value))
     for part, row in rows.items():
+        row["ratio"] = row["here"] / row["base"]
         print(f"{part:32} {row['ratio']:.3f}{'' if row['ratio'] <= options.at_most else '  above the limit'}")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=options.base, capture_output=True, text=True, check=True)
-    record = {**about("lightning", "numpy", "pandas"), "base": commit.stdout.strip(), "rows": rows}
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=options.base, text=True).strip()
+    record = {**about("lightning", "numpy", "pandas"), "base": commit, "rows": rows}
     write_record(options.output / "over_base.json", record)
     return int(any(row["ratio"] > options.at_most for row in rows.values()))
 

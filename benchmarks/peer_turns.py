@@ -20,8 +20,7 @@ import torch
 
 
 def say(lines: TextIO, **facts: Any) -> None:
-    lines.write(json.dumps(facts) + "\n")
-    lines.flush()
+    print(json.dumps(facts), file=lines, flush=True)
 
 
 def turns(base: type[Any], lines: TextIO, metric: str) -> Any:
@@ -61,10 +60,7 @@ def turns(base: type[Any], lines: TextIO, metric: str) -> Any:
 
 def memory(name: str) -> int:
     """Return the bytes of this process in RAM, ``VmRSS``, or the most of them, ``VmHWM``."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError(f"/proc/self/status has no {name}")
+    return 1024 * int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
 
 
 def begin() -> int:
@@ -101,7 +97,6 @@ def ours(lines: TextIO, asked: dict[str, Any]) -> dict[str, Any]:
     callbacks = [turns(Callback, lines, "val_mse_scaled")]
     how = {"seed": asked["seed"], "callbacks": callbacks, "say": lambda line: None}
     predictor = build_predictor(experiment.model["backbone"])
-    assert data.task is not None
     predictor.build(data.task, empty=True)
     predictor.fit(data, Training(TrainerOptions.of(trainer), options, **how))
     patches = getattr(predictor.backbone, "patches", None)

@@ -9,8 +9,7 @@ that a Trainer does between two batches' ends: cutting windows, forward, backwar
 
 - `steps`: the median CPU time of a step, and the most memory that a training holds beside its imports;
 - `best`: PatchTST without a ridge, its validation MSE over all windows, and the CPU seconds until ours is as low as
-  theirs ever is. Where theirs is lowest at its last validation the table says so: it might fall on, and `--length` is
-  too short.
+  theirs ever is. Where theirs is lowest at its last validation the table says so: `--length` is too short.
 
 PatchTST of neuralforecast has residual attention scores and normalises after its branches, and ours does neither;
 theirs learns at a constant rate, and ours at one that rises and falls.
@@ -29,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +41,7 @@ from tsattn.errors import UserError
 from tsattn.peers import peer_worker
 from tsattn.peers.predictors import peers_python, write_series
 
-FOLDER = RESULTS / "peers"
-PARTS = ("steps", "best")
+FOLDER, PARTS = RESULTS / "peers", ("steps", "best")
 OURS, THEIRS = "tsattn", "neuralforecast"
 NOT_COUNTED = 5  # steps at the beginning
 
@@ -62,57 +60,36 @@ class Recipe:
     prediction_length: int = 96
 
 
-_PATCHTST = {"d_model": 16, "num_layers": 3, "num_heads": 4, "d_ff": 128, "dropout": 0.2, "norm": "batch"}
+_PATCHTST = {
+    **{"kind": "patchtst", "d_model": 16, "num_layers": 3, "num_heads": 4, "d_ff": 128, "dropout": 0.2},
+    **{"norm": "batch", "pad_end": True, "subtract_last": True},
+}
 _THEIR_PATCHTST = {
     **{"hidden_size": 16, "encoder_layers": 3, "n_heads": 4, "linear_hidden_size": 128, "dropout": 0.2},
     **{"fc_dropout": 0.2, "head_dropout": 0.0, "attn_dropout": 0.0, "patch_len": 16, "stride": 8},
 }
-_ITRANSFORMER = {"d_model": 128, "num_layers": 2, "num_heads": 8, "d_ff": 128, "dropout": 0.1}
+_ITRANSFORMER = {"kind": "itransformer", "d_model": 128, "num_layers": 2, "num_heads": 8, "d_ff": 128, "dropout": 0.1}
 _THEIR_ITRANSFORMER = {"hidden_size": 128, "e_layers": 2, "n_heads": 8, "d_ff": 128, "dropout": 0.1}
 RECIPES = {
-    "patchtst": Recipe(
-        {"kind": "patchtst", **_PATCHTST, "pad_end": True, "subtract_last": True}, "PatchTST", _THEIR_PATCHTST, 2.3, 3.0
-    ),
-    "itransformer": Recipe({"kind": "itransformer", **_ITRANSFORMER}, "iTransformer", _THEIR_ITRANSFORMER, 1.3, 1.6),
+    "patchtst": Recipe(_PATCHTST, "PatchTST", _THEIR_PATCHTST, 2.3, 3.0),
+    "itransformer": Recipe(_ITRANSFORMER, "iTransformer", _THEIR_ITRANSFORMER, 1.3, 1.6),
     "dlinear": Recipe({"kind": "dlinear", "kernel_size": 25}, "DLinear", {"moving_avg_window": 25}, 20, 50),
 }
 
 
-@dataclass
-class Course:
-    """A training: CPU seconds of each step, ``at``, ``mse``, ``training`` and ``validating`` of each validation, and
-    ``memory``, ``parameters``, ``tokens`` and ``versions`` at its end."""
-
-    seconds: list[float] = field(default_factory=list)
-    validations: list[dict[str, float]] = field(default_factory=list)
-    end: dict[str, Any] = field(default_factory=dict)
-
-
 def contest(
-    recipe: Recipe,
-    *,
-    steps: int,
-    interval: int = 0,
-    learning_rate: float = 1e-3,
-    our_learning_rate: float = 1e-3,
-    seed: int = 1,
-) -> dict[str, Course]:
-    """Train both on ETTh1, and return the course of each by name.
+    recipe: Recipe, steps: int, interval: int = 0, learning_rate: float = 1e-3, our_learning_rate: float = 1e-3, seed=1
+) -> dict[str, dict[str, Any]]:
+    """Train both on ETTh1, validated every `interval` steps (0: never).
 
-    Args:
-        recipe: the networks.
-        steps: of each.
-        interval: from one validation to the next; 0 validates neither.
-        learning_rate: of theirs, which is constant.
-        our_learning_rate: of ours at its peak, before which it rises and after which it falls.
-        seed: of both.
+    Returns:
+        by name the CPU seconds of each step, the validations, and the facts at its ``end``.
     """
     sizes = {"context_length": recipe.context_length, "prediction_length": recipe.prediction_length}
     data = {"name": "ETTh1", **sizes, "batch_size": recipe.batch_size, "val_windows": "all"}
     module = PublicDataModule(**data)
     module.prepare_data()
     module.setup("fit")
-    assert module.task is not None
     asked = {"steps": steps, "interval": interval, "learning_rate": our_learning_rate, "seed": seed}
     with tempfile.TemporaryDirectory() as folder:
         series = Path(folder) / "series.parquet"
@@ -126,24 +103,24 @@ def contest(
         request = {
             **{"library": "neuralforecast", "model": recipe.model, "arguments": recipe.theirs, "options": options},
             **{"h": recipe.prediction_length, "input_size": recipe.context_length, "seed": seed, "quantiles": []},
-            "channels": len(module.task.channels),
+            "channels": module.series.mean.shape[1],
         }
         theirs = {**asked, "request": request, "table": str(series), "val_rows": rows, "worker": peer_worker.__file__}
         runners = {
             OURS: _lines(Path(sys.executable), "ours", {**asked, "data": data, "ours": recipe.ours}),
             THEIRS: _lines(peers_python("the benchmark"), "theirs", theirs),
         }
-        courses = {name: Course() for name in runners}
+        courses: dict[str, dict[str, Any]] = {name: {"seconds": [], "validations": []} for name in runners}
         while runners:
             for name, lines in [*runners.items()]:
                 for line in lines:
                     if "step" in line:
-                        courses[name].seconds.append(line["seconds"])
+                        courses[name]["seconds"].append(line["seconds"])
                         break
                     if "at" in line:
-                        courses[name].validations.append(line)
+                        courses[name]["validations"].append(line)
                     else:
-                        courses[name].end = line
+                        courses[name]["end"] = line
                         del runners[name]
     return courses
 
@@ -153,22 +130,17 @@ def _lines(python: Path, which: str, asked: dict[str, Any]) -> Iterator[dict[str
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if which == "theirs":
         environ.pop("PYTHONPATH", None)
-    script = Path(__file__).with_name("peer_turns.py")
-    command = [str(python), "-W", "ignore", str(script), which, json.dumps(asked)]
+    command = [str(python), "-W", "ignore", str(Path(__file__).with_name("peer_turns.py")), which, json.dumps(asked)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environ}
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stderr=errors, **pipes)
-        assert process.stdin is not None
-        assert process.stdout is not None
+        process: Any = subprocess.Popen(command, bufsize=1, stderr=errors, **pipes)
         try:
             process.stdin.write("begin\n")
-            process.stdin.flush()
             for line in process.stdout:
                 said = json.loads(line)
                 yield said
                 if "step" in said:
                     process.stdin.write("go on\n")
-                    process.stdin.flush()
             if process.wait():
                 errors.seek(0)
                 raise RuntimeError(f"the training of {which} failed:\n{errors.read()[-3000:]}")
@@ -177,25 +149,25 @@ def _lines(python: Path, which: str, asked: dict[str, Any]) -> Iterator[dict[str
             process.wait()
 
 
-def steps_of(recipe: Recipe, courses: dict[str, Course]) -> dict[str, Any]:
+def steps_of(recipe: Recipe, courses: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return milliseconds and memory of each, and how many times ours is as fast."""
     each = {
         name: {
-            "ms": round(1e3 * statistics.median(course.seconds[NOT_COUNTED:]), 2),
-            "memory_mib": round(course.end["memory"] / 2**20, 1),
-            **{fact: course.end[fact] for fact in ("parameters", "tokens", "versions")},
+            "ms": round(1e3 * statistics.median(course["seconds"][NOT_COUNTED:]), 2),
+            "memory_mib": round(course["end"]["memory"] / 2**20, 1),
+            **{fact: course["end"][fact] for fact in ("parameters", "tokens", "versions")},
         }
         for name, course in courses.items()
     }
     ratios = {"times_faster": round(each[THEIRS]["ms"] / each[OURS]["ms"], 2)}
     ratios["memory_over_theirs"] = round(each[OURS]["memory_mib"] / each[THEIRS]["memory_mib"], 3)
     limits = {"at_least": recipe.faster, "hope": recipe.hoped, "recipe": asdict(recipe)}
-    return {**each, "steps": len(courses[OURS].seconds) - NOT_COUNTED, **ratios, **limits}
+    return {**each, "steps": len(courses[OURS]["seconds"]) - NOT_COUNTED, **ratios, **limits}
 
 
-def best_of(recipe: Recipe, courses: dict[str, Course]) -> dict[str, Any]:
+def best_of(recipe: Recipe, courses: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return where theirs has its least validation MSE, and where ours first is as low."""
-    curves = {name: course.validations for name, course in courses.items()}
+    curves = {name: course["validations"] for name, course in courses.items()}
     theirs, ours_best = (min(curves[name], key=lambda one: one["mse"]) for name in (THEIRS, OURS))
     ours = next((one for one in curves[OURS] if one["mse"] <= theirs["mse"]), None)
     record = {"theirs": theirs, "ours": ours, "ours_best": ours_best, "curves": curves, "recipe": asdict(recipe)}
@@ -207,13 +179,13 @@ def best_of(recipe: Recipe, courses: dict[str, Course]) -> dict[str, Any]:
 
 def page(record: dict[str, Any]) -> str:
     """Return the record in Markdown."""
-    machine = record["machine"]
+    machine, versions = record["machine"], {}
     lines = [f"# Training beside neuralforecast, {machine['cpu']}", ""]
     lines += ["One thread, float32, ETTh1, made by `python benchmarks/peers.py`.", ""]
     if record["steps"]:
-        head = ("recipe", "ours, ms", "theirs, ms", "times faster", "at least", "hope")
-        rows = []
+        head, rows = ("recipe", "ours, ms", "theirs, ms", "times faster", "at least", "hope"), []
         for name, one in record["steps"].items():
+            versions |= one[THEIRS]["versions"]
             pairs = [f"{one[OURS][fact]} / {one[THEIRS][fact]}" for fact in ("parameters", "tokens")]
             times = (one[OURS]["ms"], one[THEIRS]["ms"], one["times_faster"], one["at_least"], one["hope"])
             rows.append((name, *times, one[OURS]["memory_mib"], one[THEIRS]["memory_mib"], *pairs))
@@ -231,9 +203,8 @@ def page(record: dict[str, Any]) -> str:
             is_last = theirs["at"] == max(validation["at"] for validation in one["curves"][THEIRS])
             mse = f"{theirs['mse']:.4f}", f"{theirs['at']}{', the last' * is_last}", f"{theirs['training']:.1f}"
             rows.append((one["seed"], *mse, *reached, f"{one['ours_best']['mse']:.4f}"))
-        head = ("seed", "their best MSE", "at step", "CPU s", "ours as low at step", "CPU s", "times faster")
-        lines += table((*head, "with validation", "our best MSE"), rows)
-    versions = {name: value for one in record["steps"].values() for name, value in one[THEIRS]["versions"].items()}
+        head = ("seed", "their best MSE", "at step", "CPU s", "ours as low at step", "CPU s")
+        lines += table((*head, "times faster", "with validation", "our best MSE"), rows)
     lines += [f"Python {machine['python']}, torch {machine['torch']}, {machine['platform']}"]
     if "neuralforecast" in versions:
         lines[-1] += f"; neuralforecast {versions['neuralforecast']} with torch {versions['torch']}"
@@ -259,23 +230,19 @@ def main() -> int:
     if toy:
         tiny = {"context_length": 48, "batch_size": 4, "prediction_length": 8}
         recipes = {name: replace(one, **tiny) for name, one in RECIPES.items()}
-    file = options.output / f"{slug_of(machine)}.json"
+        options.steps, options.length, options.interval, options.seeds = NOT_COUNTED + 2, 6, 3, 1
+    file, network = options.output / f"{slug_of(machine)}.json", recipes["patchtst"]
     known = json.loads(file.read_text()) if file.exists() else {"steps": {}, "best": []}
-    same = {name: asdict(recipe) for name, recipe in recipes.items()}
-    steps = {name: one for name, one in known["steps"].items() if one.get("recipe") == same[name]}
-    best = [one for one in known["best"] if one.get("recipe") == same["patchtst"]]
-    if "steps" in options.parts:
-        for name in options.recipes:
-            courses = contest(recipes[name], steps=NOT_COUNTED + 2 if toy else options.steps)
-            steps[name] = steps_of(recipes[name], courses)
+    steps = {name: one for name, one in known["steps"].items() if one.get("recipe") == asdict(recipes[name])}
+    best = [one for one in known["best"] if one.get("recipe") == asdict(network)]
+    for name in options.recipes if "steps" in options.parts else ():
+        steps[name] = steps_of(recipes[name], contest(recipes[name], options.steps))
     if "best" in options.parts:
-        length, interval = (6, 3) if toy else (options.length, options.interval)
-        sizes: dict[str, Any] = {"steps": length, "interval": interval, "learning_rate": options.learning_rate}
+        sizes: dict[str, Any] = {"steps": options.length, "interval": options.interval}
+        sizes["learning_rate"] = options.learning_rate
         sizes["our_learning_rate"] = options.our_learning_rate or options.learning_rate
-        best = []
-        for seed in range(1, 1 + (1 if toy else options.seeds)):
-            courses = contest(recipes["patchtst"], **sizes, seed=seed)
-            best.append({**sizes, "seed": seed, **best_of(recipes["patchtst"], courses)})
+        seeds = range(1, 1 + options.seeds)
+        best = [{**sizes, "seed": seed, **best_of(network, contest(network, **sizes, seed=seed))} for seed in seeds]
     record = {"steps": steps, "best": best, "machine": machine}
     write_record(file, record, page(record))
     print(page(record))

@@ -23,25 +23,23 @@ from tsattn.leaderboard.records import Records
 
 # defaults that readers look for
 KEPT = ("class_path", "name", "prediction_length", "kind", "backbone", "data", "model", "trainer")
-FOLDER = Path(__file__).parents[1] / "configs"
 
 
 def presets(folder: Path) -> dict[str, str]:
     """Return the content of each file by its name."""
-    analysis = Analysis(Records.read(folder))
-    chosen = {dataset: analysis.chosen(dataset, attention=True) for dataset in analysis.datasets}
-    return {f"{dataset.lower()}.yaml": preset(analysis, dataset, model) for dataset, model in chosen.items() if model}
-
-
-def preset(analysis: Analysis, dataset: str, model: str) -> str:
-    horizons = analysis.horizons[dataset]
-    runs = analysis.runs
-    own = runs[(runs["dataset"] == dataset) & (runs["model"] == model) & (runs["horizon"] == horizons[0])]
-    run = own.sort_values("seed").iloc[0]
-    listed, how = ", ".join(map(str, horizons)), "another one with --data.prediction_length."
-    head = f"# {dataset}: {model}, which has the lowest validation MSE over the horizons {listed}\n"
-    head += f"# in the suite {run['suite']}; its values are those of horizon {horizons[0]}, {how}\n"
-    return head + yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
+    analysis, made = Analysis(Records.read(folder)), {}
+    for dataset in analysis.datasets:
+        if not (model := analysis.chosen(dataset, attention=True)):
+            continue
+        horizons, runs = analysis.horizons[dataset], analysis.runs
+        own = runs[(runs["dataset"] == dataset) & (runs["model"] == model) & (runs["horizon"] == horizons[0])]
+        run = own.sort_values("seed").iloc[0]
+        listed, how = ", ".join(map(str, horizons)), "another one with --data.prediction_length."
+        head = f"# {dataset}: {model}, which has the lowest validation MSE over the horizons {listed}\n"
+        head += f"# in the suite {run['suite']}; its values are those of horizon {horizons[0]}, {how}\n"
+        content = yaml.safe_dump(shortest(yaml.safe_load(run["experiment"])), sort_keys=False, width=110)
+        made[f"{dataset.lower()}.yaml"] = head + content
+    return made
 
 
 def shortest(content: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +48,7 @@ def shortest(content: dict[str, Any]) -> dict[str, Any]:
     content["data"]["class_path"] = content["data"]["class_path"].rpartition(".")[2]
     meant = Experiment.of(content).to_dict()
     for path in [*paths(content)]:
-        without = copy.deepcopy(content)
-        part = without
+        part = without = copy.deepcopy(content)
         for name in path[:-1]:
             part = part[name]
         del part[path[-1]]
@@ -78,7 +75,8 @@ def paths(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", type=Path, nargs="+", help="folders with records.parquet of `benchmark`")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
+    configs = Path(__file__).parents[1] / "configs"
+    parser.add_argument("--output", type=Path, default=configs, help="folder to write into")
     options = parser.parse_args()
     for folder in options.records:
         for name, content in presets(folder).items():

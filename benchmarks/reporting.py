@@ -39,11 +39,8 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -
 def about(*packages: str) -> dict[str, Any]:
     """Return the command, the machine, and the versions of tsattn, torch and further packages."""
     versions = {name: version(name) for name in ("tsattn", "torch", *packages)}
-    return {
-        "command": this_command(),
-        "machine": {**describe("cpu", torch.float32), "threads": 1},
-        "versions": versions,
-    }
+    machine = {**describe("cpu", torch.float32), "threads": 1}
+    return {"command": this_command(), "machine": machine, "versions": versions}
 
 
 def write_record(file: Path, record: dict[str, Any], page: str = "") -> None:

@@ -6,8 +6,9 @@ import importlib
 import json
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -21,32 +22,43 @@ from tsattn.cli import main
 from tsattn.ops.multilevel_triton import triton_available
 from tsattn.ops.native.library import load_kernels
 
-ROOT = Path(__file__).parents[1]
-BENCHMARKS = ROOT / "benchmarks"
-WORDS = ["--accelerator", "cpu", "--max-steps", "2", "--attention", "mlr", "--setting", "bf16"]
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+Run: TypeAlias = Callable[..., int]
+Capture: TypeAlias = pytest.CaptureFixture[str]
+needs_kernels = pytest.mark.skipif(load_kernels() is None, reason="the kernels are not compiled here")
 
 
 @pytest.fixture(autouse=True)
-def parts_of_benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a benchmark with its words, and returns its exit code."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
+    def run_it(script: str, *words: object) -> int:
+        main: Any = runpy.run_path(str(BENCHMARKS / f"{script}.py"))["main"]
+        monkeypatch.setattr(sys, "argv", [f"{script}.py", *map(str, words)])
+        code: int = main()
+        return code
 
-def run(script: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    main: Any = runpy.run_path(str(BENCHMARKS / f"{script}.py"))["main"]
-    monkeypatch.setattr(sys, "argv", [f"{script}.py", *words])
-    code: int = main()
-    return code
+    return run_it
 
 
-def part(name: str) -> Any:
-    return importlib.import_module(f"attention_speed.{name}")
+def refused(run: Run, capsys: Capture, *words: object) -> str:
+    """What is said of wrong words."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        run(*words)
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+def record_in(folder: Path) -> tuple[Path, Any]:
+    (file,) = folder.glob("*.json")
+    return file, json.loads(file.read_text())
 
 
 @pytest.mark.slow
-def test_training_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("gpu", ["--dry-run", "--steps", "training", "--output", str(tmp_path)], monkeypatch) == 0
+def test_training_is_measured(tmp_path: Path, run: Run, capsys: Capture) -> None:
+    assert run("gpu", "--dry-run", "--steps", "training", "--output", tmp_path) == 0
     assert json.loads((tmp_path / "gpu.json").read_text())["steps"]["training"]["exit_code"] == 0
     out = tmp_path / "training"
     table = pd.read_csv(out / "gpu_training.csv")
@@ -54,52 +66,44 @@ def test_training_is_measured(
     assert (table[["windows_per_second", "utilisation", "model_gflops_a_window", "seconds_in_all"]] > 0).all(axis=None)
     assert (table.seconds_in_all > table.seconds).all()
     assert (out / "gpu_training.png").stat().st_size > 5000
-    about = json.loads((out / "gpu_training.json").read_text())
-    assert [
-        f"--trainer.precision={name}" in command
-        for name, command in zip(("32-true", "bf16-mixed"), about["commands"], strict=True)
-    ] == [True, True]
+    commands = json.loads((out / "gpu_training.json").read_text())["commands"]
+    precisions = zip(("32-true", "bf16-mixed"), commands, strict=True)
+    assert all(f"--trainer.precision={name}" in command for name, command in precisions)
     # a record is not made again by the same command; an error that grew with the speed is seen
     record = out / "gpu_training_runs" / "mlr_bf16.json"
     row = json.loads(record.read_text())
     record.write_text(json.dumps({**row, "validation_error": 2 * row["validation_error"]}))
     capsys.readouterr()
-    words = [*WORDS, "--config", str(tmp_path / "tiny.yaml"), "--out", str(out)]
-    assert run("gpu_training", words, monkeypatch) == 1
+    words = ["--accelerator", "cpu", "--max-steps", 2, "--attention", "mlr", "--setting", "bf16"]
+    assert run("gpu_training", *words, "--config", tmp_path / "tiny.yaml", "--out", out) == 1
     assert "NOT within 5 % of float32" in capsys.readouterr().out
     assert json.loads(record.read_text())["seconds_in_all"] == row["seconds_in_all"]
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
-    [("gpu_training", ["--out"]), ("gpu", ["--output"]), ("attention", ["--device", "cuda", "--output"])],
+    "words", [["gpu_training", "--out"], ["gpu", "--output"], ["attention", "--device", "cuda", "--output"]]
 )
 def test_a_gpu_is_asked_for(
-    script: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SystemExit) as stop:
-        run(script, [*words, str(tmp_path)], monkeypatch)
-    assert stop.value.code == 2
-    assert "there is no CUDA device" in capsys.readouterr().err
+    assert "there is no CUDA device" in refused(run, capsys, *words, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
-def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not triton_available():
-        pytest.skip("Triton is not installed, so its steps are not tried")
-    steps = ["attention"]  # and the others above, or by make test
-    assert run("gpu", ["--dry-run", "--steps", *steps, "--output", str(tmp_path)], monkeypatch) == 0
+@pytest.mark.skipif(not triton_available(), reason="Triton is not installed")
+def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, run: Run) -> None:
+    # and the other steps above, or by make test
+    assert run("gpu", "--dry-run", "--steps", "attention", "--output", tmp_path) == 0
     about = json.loads((tmp_path / "gpu.json").read_text())
     assert about["dry_run"]
-    assert {name: step["exit_code"] for name, step in about["steps"].items()} == dict.fromkeys(steps, 0)
+    assert {name: step["exit_code"] for name, step in about["steps"].items()} == {"attention": 0}
     assert "mlr triton" in (tmp_path / "attention.txt").read_text()
 
 
 def test_a_step_that_fails_leaves_the_others_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = runpy.run_path(str(BENCHMARKS / "gpu.py"))
-    main: Any = names["main"]
+    main: Any = runpy.run_path(str(BENCHMARKS / "gpu.py"))["main"]
     code = {"tests": "print('one'); exit(3)", "attention": "print('two')", "training": "pass"}
     monkeypatch.setitem(main.__globals__, "commands", lambda step, *_: [["-c", code[step]]])
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run", "--output", str(tmp_path)])
@@ -110,59 +114,45 @@ def test_a_step_that_fails_leaves_the_others_to_run(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
-def test_attention_is_measured_in_every_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if load_kernels() is None:
-        pytest.skip("the kernels are not compiled here, so nothing is measured")
-    words = ["--dry-run", "--output", str(tmp_path)]
-    assert run("attention", words, monkeypatch) == 0
-    (file,) = tmp_path.glob("*.json")
-    about, table = json.loads(file.read_text()), pd.read_csv(file.with_suffix(".csv"))
+@needs_kernels
+def test_attention_is_measured_in_every_part(tmp_path: Path, run: Run, capsys: Capture) -> None:
+    words = ["attention", "--dry-run", "--output", tmp_path]
+    assert run(*words) == 0
+    file, about = record_in(tmp_path)
+    table = pd.read_csv(file.with_suffix(".csv"))
     assert set(about["parts"]) == set(table.part)
     assert {"attention", "bfloat16", "modules", "patchtst", "long", "decoding"} <= set(table.part)
     assert (table[["median_ms", "ratio"]] > 0).all(axis=None)
     # a part that is measured anew leaves the others
-    assert run("attention", [*words, "--parts", "bare"], monkeypatch) == 0
+    assert run(*words, "--parts", "bare") == 0
     again = pd.read_csv(file.with_suffix(".csv"))
     assert len(again) == len(table)
-    pd.testing.assert_frame_equal(
-        again[again.part != "bare"].reset_index(drop=True), table[table.part != "bare"].reset_index(drop=True)
-    )
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        run("attention", [*words, "--parts", "nothing"], monkeypatch)
-    assert stop.value.code == 2
-    assert "no part is called nothing; there are attention, " in capsys.readouterr().err
+    one, other = (frame[frame.part != "bare"].reset_index(drop=True) for frame in (again, table))
+    pd.testing.assert_frame_equal(one, other)
+    said = refused(run, capsys, *words, "--parts", "nothing")
+    assert "no part is called nothing; there are attention, " in said
 
 
-def test_dropout_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if load_kernels() is None:
-        pytest.skip("the kernels are not compiled here, so nothing is measured")
-    assert run("dropout", ["--dry-run", "--out", str(tmp_path)], monkeypatch) == 0
-    about = json.loads((tmp_path / "dropout.json").read_text())
-    assert [row["case"] for row in about["rows"]] == ["3 x 5", "3 x 5, residual added", "training step"]
-    rows = pd.DataFrame(about["rows"])
+@needs_kernels
+def test_dropout_is_measured(tmp_path: Path, run: Run, capsys: Capture) -> None:
+    assert run("dropout", "--dry-run", "--out", tmp_path) == 0
+    rows = pd.DataFrame(record_in(tmp_path)[1]["rows"])
+    assert rows["case"].tolist() == ["3 x 5", "3 x 5, residual added", "training step"]
     assert (rows[["native_ms", "torch_ms", "native_mib", "torch_mib"]] > 0).all(axis=None)
-    with pytest.raises(SystemExit) as stop:
-        run("dropout", ["--dry-run"], monkeypatch)
-    assert stop.value.code == 2
+    assert "--dry-run needs an --output of its own" in refused(run, capsys, "dropout", "--dry-run")
 
 
-def test_both_ways_to_apply_structured_matrices_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("structured_maps", ["--dry-run", "--out", str(tmp_path)], monkeypatch) == 0
-    rows = pd.DataFrame(json.loads((tmp_path / "structured_maps.json").read_text())["rows"])
+def test_both_ways_to_apply_structured_matrices_are_measured(tmp_path: Path, run: Run) -> None:
+    assert run("structured_maps", "--dry-run", "--out", tmp_path) == 0
+    rows = pd.DataFrame(record_in(tmp_path)[1]["rows"])
     assert list(rows.case.str.contains("training step")) == [False, False, True] * 3
     assert (rows[["factors_ms", "formed_ms", "package_ms"]] > 0).all(axis=None)
     # the flops of the formed map differ, so that it is one way beside another that is measured
     assert (rows.flops_formed_over_factors.dropna() > 1).all()
-    with pytest.raises(SystemExit) as stop:
-        run("structured_maps", ["--dry-run"], monkeypatch)
-    assert stop.value.code == 2
 
 
 def test_a_wrong_contender_is_seen() -> None:
-    contenders = part("contenders")
+    contenders = importlib.import_module("attention_speed.contenders")
     problem = contenders.Problem(70, 1, 8, causal=True)
     wrong = contenders.Contender(contenders.swa("reference"), contenders.standard("reference"))
     right = contenders.Contender(contenders.sdpa, contenders.standard("reference"))
@@ -170,38 +160,31 @@ def test_a_wrong_contender_is_seen() -> None:
     assert contenders.check(right, problem, torch.float32, "cpu") < contenders.TOLERANCES[torch.float32]
 
 
-def test_the_worst_row_counts() -> None:
-    targets = part("report")
+def test_the_worst_row_counts_and_every_machine_has_all_its_files() -> None:
+    report = importlib.import_module("attention_speed.report")
     rows = pd.DataFrame({"part": ["avx2", "avx2", "bare"], "ratio": [0.5, 0.97, 2.0]})
-    target = targets.Target("one", 0.95, 0.8, {"part": "avx2"})
-    assert targets.reached([target, targets.Target("two", 1, None, {"part": "other"})], rows) == [
+    target = report.Target("one", 0.95, 0.8, {"part": "avx2"})
+    assert report.reached([target, report.Target("two", 1, None, {"part": "other"})], rows) == [
         {"target": "one", "measured": 0.97, "at_most": 0.95, "hope": 0.8, "met": False}
     ]
-
-
-def test_every_machine_has_all_its_files() -> None:
-    folder = part("report").FOLDER
-    for machine in {path.stem for path in folder.iterdir()}:
-        is_drawn = (pd.read_csv(folder / f"{machine}.csv")["part"] == "attention").any()
+    for machine in {path.stem for path in report.FOLDER.iterdir()}:
+        is_drawn = (pd.read_csv(report.FOLDER / f"{machine}.csv")["part"] == "attention").any()
         wanted = {".csv", ".json", ".png"} if is_drawn else {".csv", ".json"}
-        assert {path.suffix for path in folder.glob(f"{machine}.*")} == wanted, machine
+        assert {path.suffix for path in report.FOLDER.glob(f"{machine}.*")} == wanted, machine
 
 
 @needs_peers
 @pytest.mark.slow
 @pytest.mark.real_data
-def test_training_is_measured_beside_the_peers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--dry-run", "--output", str(tmp_path)]
-    assert run("peers", [*words, "--recipes", "patchtst"], monkeypatch) == 0
-    (file,) = tmp_path.glob("*.json")
-    record = json.loads(file.read_text())
+def test_training_is_measured_beside_the_peers(tmp_path: Path, run: Run, capsys: Capture) -> None:
+    words = ["peers", "--dry-run", "--output", tmp_path]
+    assert run(*words, "--recipes", "patchtst") == 0
+    file, record = record_in(tmp_path)
     (best,) = record["best"]
     assert [[one["at"] for one in best["curves"][name]] for name in ("tsattn", "neuralforecast")] == [[3, 6], [3, 6]]
     assert file.with_suffix(".md").read_text() in capsys.readouterr().out
     # a part alone leaves the rest as it was
-    assert run("peers", [*words, "--parts", "steps", "--recipes", "itransformer"], monkeypatch) == 0
+    assert run(*words, "--parts", "steps", "--recipes", "itransformer") == 0
     again = json.loads(file.read_text())
     assert again["best"] == record["best"]
     assert again["steps"]["patchtst"] == record["steps"]["patchtst"]
@@ -215,35 +198,28 @@ def test_training_is_measured_beside_the_peers(
     again["steps"]["patchtst"]["recipe"]["batch_size"] += 1
     again["best"][0]["recipe"]["ours"]["d_model"] = 8
     file.write_text(json.dumps(again))
-    assert run("peers", [*words, "--parts", "steps", "--recipes", "itransformer"], monkeypatch) == 0
+    assert run(*words, "--parts", "steps", "--recipes", "itransformer") == 0
     third = json.loads(file.read_text())
     assert (list(third["steps"]), third["best"]) == (["itransformer"], [])
 
 
 def test_the_benchmark_of_peers_asks_for_their_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("TSATTN_PEERS", str(tmp_path / "none"))
-    with pytest.raises(SystemExit):
-        run("peers", [], monkeypatch)
-    assert "TSATTN_PEERS must be the python of an environment with the peers" in capsys.readouterr().err
+    said = "TSATTN_PEERS must be the python of an environment with the peers"
+    assert said in refused(run, capsys, "peers")
 
 
 @pytest.mark.slow
 @pytest.mark.real_data
-def test_a_pretrained_model_is_chosen_and_scored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pretrained_model_is_chosen_and_scored(tmp_path: Path, run: Run, capsys: Capture) -> None:
     sizes = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
+    drawn = {**sizes, "synthetic": 6, "seasonal": 6, "mixed": 4, "public": ["exchange_rate"]}
+    backbone = {"kind": "chronos_bolt", "patch_len": 8, "d_model": 16, "d_ff": 16}
     content = {
-        "data": {
-            "class_path": "PretrainingDataModule",
-            "init_args": {**sizes, "synthetic": 6, "seasonal": 6, "mixed": 4, "public": ["exchange_rate"]},
-        },
-        "model": {
-            "backbone": {"kind": "chronos_bolt", "patch_len": 8, "d_model": 16, "d_ff": 16},
-            "quantiles": [0.1, 0.5, 0.9],
-        },
+        "data": {"class_path": "PretrainingDataModule", "init_args": drawn},
+        "model": {"backbone": backbone, "quantiles": [0.1, 0.5, 0.9]},
         "trainer": {"max_steps": 2, "accelerator": "cpu"},
     }
     config, file = tmp_path / "small.yaml", tmp_path / "small.safetensors"
@@ -254,26 +230,24 @@ def test_a_pretrained_model_is_chosen_and_scored(
     errors = {seed: json.loads((tmp_path / seed / "metrics.json").read_text())["validation_error"] for seed in "12"}
     best = min(errors, key=lambda seed: errors[seed])
     capsys.readouterr()
-    runs = [str(tmp_path / seed) for seed in "12"]
-    assert run("chronos_tiny", ["export", *runs, "--output", str(file), "--half"], monkeypatch) == 0
+    assert run("chronos_tiny", "export", tmp_path / "1", tmp_path / "2", "--output", file, "--half") == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if line.endswith("*"))
     assert line.startswith(f"{tmp_path / best}: ")
     model = read_model(file)
     assert model.trained_on == ("exchange_rate",)
     assert (model.context_length, model.prediction_length, model.quantiles) == (32, 8, (0.1, 0.5, 0.9))
-    words = ["score", "--weights", str(file), "--horizon", "12", "--out", str(tmp_path)]
-    code = run("chronos_tiny", [*words, "--data", "exchange_rate"], monkeypatch)
-    assert code == 0, "no set that it has not seen"
-    record = json.loads((tmp_path / "chronos_tiny.json").read_text())
+
+    def scored(data: str, code: int, *more: str) -> Any:
+        words = ["--weights", file, *more, "--horizon", 12, "--out", tmp_path, "--data", data]
+        assert run("chronos_tiny", "score", *words) == code
+        return json.loads((tmp_path / "chronos_tiny.json").read_text())
+
+    record = scored("exchange_rate", 0)  # no set that it has not seen
     assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small"]
     assert record["beats_naive"] is None
     assert "nothing here is zero-shot" in (tmp_path / "chronos_tiny.md").read_text()
     assert all(row["seen"] and row["mase"] > 0 and row["wql"] > 0 for row in record["rows"])
-    words[1:3] = ["--weights", str(file), "chronos-tiny"]
-    assert run("chronos_tiny", [*words, "--data", "national_illness"], monkeypatch) == 1, (
-        "two steps of training beat nothing"
-    )
-    record = json.loads((tmp_path / "chronos_tiny.json").read_text())
+    record = scored("national_illness", 1, "chronos-tiny")  # two steps of training beat nothing
     assert [row["model"] for row in record["rows"]] == ["seasonal_naive", "small", "chronos-tiny"]
     assert record["beats_naive"] is False
     assert [*record["weights"]] == ["small", "chronos-tiny"]
@@ -282,16 +256,14 @@ def test_a_pretrained_model_is_chosen_and_scored(
 
 @pytest.mark.slow
 @pytest.mark.real_data
-def test_conversions_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--dry-run", "--output", str(tmp_path)]
-    assert run("chronos_conversion", words, monkeypatch) == 0
+def test_conversions_are_compared(tmp_path: Path, run: Run, capsys: Capture) -> None:
+    words = ["chronos_conversion", "--dry-run", "--output", tmp_path]
+    assert run(*words) == 0
     assert len(capsys.readouterr().out.split(" s\n")) == 19, "a line for each run"
     record = json.loads((tmp_path / "conversion.json").read_text())
     arms = ["copy", "rotate", "rotate_noise", "rotate_training", "swa", "btt"]
-    assert [*record["output_errors"]] == arms
     errors = {arm: one["mean"] for arm, one in record["output_errors"].items()}
+    assert [*errors] == arms
     assert errors["rotate_training"] < errors["rotate_noise"] < errors["copy"]
     low, mean, high = ({r["arm"]: r for r in record["fine_tuned"]["rows"]}["mlr"][k] for k in ("low", "ratio", "high"))
     assert low < mean < high
@@ -307,7 +279,7 @@ def test_conversions_are_compared(
     kept.write_text(json.dumps(content))
     other = runs / "fine_tuned-1-national_illness-mlr.json"
     other.write_text(json.dumps({"known": {"weights": "others"}, "found": {}}))
-    assert run("chronos_conversion", words, monkeypatch) == 0
+    assert run(*words) == 0
     printed = [line.split(": ")[1].split(",")[0] for line in capsys.readouterr().out.splitlines() if " of 18: " in line]
     assert printed == ["converted-1-national_illness-btt", "fine_tuned-1-national_illness-mlr"]
     again = json.loads((tmp_path / "conversion.json").read_text())
@@ -319,26 +291,20 @@ def test_a_ratio_has_its_paired_interval() -> None:
     paired = importlib.import_module("chronos_conversion").paired
     rng = np.random.default_rng(0)
     counts = [48] * 1000
-    others = [
-        {"counts": counts, "sums": (48 * (1 + 0.3 * np.sin(np.arange(1000) / 99) + shift)).tolist()}
-        for shift in (0.0, 0.1, 0.3)
-    ]
+    levels = (48 * (1 + 0.3 * np.sin(np.arange(1000) / 99) + shift) for shift in (0.0, 0.1, 0.3))
+    others = [{"counts": counts, "sums": level.tolist()} for level in levels]
 
     def arm(factor: float, spread: float) -> list[dict[str, Any]]:
         noise = 1 + 0.02 * rng.standard_normal((3, 1000))
-        by_seed = factor + spread * np.array([-1.0, 0.2, 0.8])
-        return [
-            {"counts": counts, "sums": (f * n * np.array(one["sums"])).tolist()}
-            for f, n, one in zip(by_seed, noise, others, strict=True)
-        ]
+        by_seed = zip(factor + spread * np.array([-1.0, 0.2, 0.8]), noise, others, strict=True)
+        return [{"counts": counts, "sums": (f * n * np.array(one["sums"])).tolist()} for f, n, one in by_seed]
 
     near = paired(arm(1.02, 1e-4), others, 48)
     assert near["low"] < 1.02 < near["high"]
     assert near["low"] > 1.01, "pairs differ far less than seeds do"
     far = paired(arm(1.02, 0.05), others, 48)
     assert far["low"] < 1 < far["high"]
-    alone = paired(arm(1.02, 0.05)[:1], others[:1], 48)
-    assert alone["pairs"] == 1
+    assert paired(arm(1.02, 0.05)[:1], others[:1], 48)["pairs"] == 1
     short = [{**one, "counts": counts[:9], "sums": one["sums"][:9]} for one in others]
     assert paired(short, short, 48)["low"] is None
     with pytest.raises(RuntimeError, match="different windows"):
@@ -346,16 +312,13 @@ def test_a_ratio_has_its_paired_interval() -> None:
 
 
 @pytest.mark.slow
-def test_the_speed_of_chronos_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if load_kernels() is None:
-        pytest.skip("the kernels are not compiled here, so nothing is measured")
-    words = ["--dry-run", "--output", str(tmp_path)]
-    assert run("chronos_speed", words, monkeypatch) == 0
-    (file,) = tmp_path.glob("*.json")
-    record = json.loads(file.read_text())
+@needs_kernels
+def test_the_speed_of_chronos_is_measured(tmp_path: Path, run: Run) -> None:
+    assert run("chronos_speed", "--dry-run", "--output", tmp_path) == 0
+    file, record = record_in(tmp_path)
     with_bias, without = record["encoder"]
-    assert [*with_bias["seconds"]] == ["original", "standard, sdpa", "standard, native", "mlr, native"]
-    assert [*without["seconds"]] == ["standard, sdpa", "standard, native", "mlr, native"]
+    ours = ["standard, sdpa", "standard, native", "mlr, native"]
+    assert ([*with_bias["seconds"]], [*without["seconds"]]) == (["original", *ours], ours)
     (decoded,) = record["decoder"]
     # at the last of 12 tokens in 1, 2 and 4 blocks of 3: 4, 2 and 2 components of all, of 6 and of 3 tokens
     assert decoded["key_bytes"]["original"] == 12 * 8 * 2 * 2 * 20 * 4
@@ -365,49 +328,38 @@ def test_the_speed_of_chronos_is_measured(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [["--without-peers"], pytest.param([], marks=needs_peers)])
-def test_the_defaults_are_measured(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [*words, "--dry-run", "--data", "CO2", "--seeds", "2", "--output", str(tmp_path)]
-    assert run("defaults", words, monkeypatch) == 0
-    (file,) = tmp_path.glob("*.json")
-    (co2,) = json.loads(file.read_text())["data"].values()
-    assert [*co2["runs"]] == (
-        ["Forecaster()"] if words[0] == "--without-peers" else ["Forecaster()", "NHITS", "PatchTST"]
-    )
+def test_the_defaults_are_measured(words: list[str], tmp_path: Path, run: Run) -> None:
+    assert run("defaults", *words, "--dry-run", "--data", "CO2", "--seeds", 2, "--output", tmp_path) == 0
+    file, record = record_in(tmp_path)
+    (co2,) = record["data"].values()
+    assert [*co2["runs"]] == ["Forecaster()"] + ([] if words else ["NHITS", "PatchTST"])
     for runs in co2["runs"].values():
         assert [one["steps"] for one in runs] == [2, 2]
         assert all(one["seasonal naive"] == pytest.approx(1.37, abs=0.01) for one in runs), "the windows are the same"
         assert runs[0]["mase"] != runs[1]["mase"]
     (row,) = [line for line in file.with_suffix(".md").read_text().splitlines() if line.startswith("| CO2 ")]
-    assert f"{(co2['runs']['Forecaster()'][0]['mase'] + co2['runs']['Forecaster()'][1]['mase']) / 2:.3f}" in row
-    with pytest.raises(SystemExit):
-        run("defaults", ["--dry-run"], monkeypatch)
-    assert "--dry-run needs an --output of its own" in capsys.readouterr().err
+    assert f"{np.mean([one['mase'] for one in co2['runs']['Forecaster()']]):.3f}" in row
 
 
-def test_long_files_are_timed_beside_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("long_csv", ["--rows", "4000", "--rounds", "1", "--out", str(tmp_path)], monkeypatch) in (0, 1)
-    facts = json.loads((tmp_path / "long_csv.json").read_text())
-    assert facts["ratios"].keys() == {
-        *("processor, least of all rounds", "processor, median of the rounds", "clock, median of the rounds")
-    }
+def test_long_files_are_timed_beside_pandas(tmp_path: Path, run: Run) -> None:
+    assert run("long_csv", "--rows", 4000, "--rounds", 1, "--out", tmp_path) in (0, 1)
+    facts, committed = (
+        json.loads((folder / "long_csv.json").read_text()) for folder in (tmp_path, BENCHMARKS / "results" / "data")
+    )
+    ratios = {"processor, least of all rounds", "processor, median of the rounds", "clock, median of the rounds"}
+    assert facts["ratios"].keys() == committed["ratios"].keys() == ratios
     assert "4,000 rows of a long CSV file" in (tmp_path / "report.md").read_text()
-    committed = json.loads((BENCHMARKS / "results" / "data" / "long_csv.json").read_text())
     assert committed["rows"] == 2_000_000
-    assert committed["ratios"].keys() == facts["ratios"].keys()
 
 
-def test_how_often_intervals_hold_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("interval_coverage", ["--draws", "2", "--output", str(tmp_path)], monkeypatch)
+def test_how_often_intervals_hold_is_counted(tmp_path: Path, run: Run) -> None:
+    run("interval_coverage", "--draws", 2, "--output", tmp_path)
     committed = BENCHMARKS / "results/statistics"
     table, small = (pd.read_csv(folder / "coverage.csv") for folder in (committed, tmp_path))
     assert small["case"].tolist() == table["case"].tolist()
     assert table["draws"].min() >= 2000
     page = runpy.run_path(str(BENCHMARKS / "interval_coverage.py"))["page"]
-    assert page(table, pd.read_csv(committed / "former_method.csv")) == (committed / "coverage.md").read_text()
-    asked = table[
-        table["case"].isin(["four horizons", "unequal seed spread"]) | table["case"].str.contains("data sets")
-    ]
-    assert asked["coverage"].between(0.93, 0.97).all()
-    assert asked["family"].max() < 0.05
+    assert page(table) == (committed / "coverage.md").read_text()
+    is_asked = table["case"].isin(["four horizons", "unequal seed spread"]) | table["case"].str.contains("data sets")
+    assert table.loc[is_asked, "coverage"].between(0.93, 0.97).all()
+    assert table.loc[is_asked, "family"].max() < 0.05

@@ -26,46 +26,24 @@ _STD = 0.2  # of characters and places at first: with GPT-2's 0.02 it takes hund
 
 
 def causal_encoder(
-    attention: Description | Sequence[Description],
-    *,
-    d_model: int,
-    num_layers: int,
-    num_heads: int,
-    d_ff: int | None,
-    tokens: int,
-    rope: bool,
+    attention: Description | Sequence[Description], *, num_layers: int, tokens: int, rope: bool, **sizes: Any
 ) -> Encoder:
-    """Build a causal encoder of so many tokens, whose token-wise networks have 4 D hidden units by default."""
-    check_sizes(d_model=d_model, num_layers=num_layers, num_heads=num_heads, d_ff=d_ff, dropout=0.0)
-    sizes: dict[str, Any] = {"d_model": d_model, "num_heads": num_heads, "max_length": tokens}
-    layers = attention_per_layer(attention, num_layers)
-    attentions = [build_attention(layer, **sizes, causal=True, rope=rope) for layer in layers]
-    return Encoder(attentions, 4 * d_model if d_ff is None else d_ff, 0.0)
+    """Build a causal encoder of so many tokens; sizes are ``d_model``, ``num_heads`` and ``d_ff``, 4 D by default."""
+    check_sizes(**sizes, num_layers=num_layers, dropout=0.0)
+    hidden = sizes.pop("d_ff")
+    how = {**sizes, "max_length": tokens, "causal": True, "rope": rope}
+    attentions = [build_attention(layer, **how) for layer in attention_per_layer(attention, num_layers)]
+    return Encoder(attentions, 4 * sizes["d_model"] if hidden is None else hidden, 0.0)
 
 
 class CharacterTransformer(Backbone):
     """Answers a piece of a text with its surprise at each character, see `benchmarks.paper.text_windows`.
 
-    Args:
-        task: the sizes of the pieces.
-        output: a point forecast.
-        d_model: D, the width of the tokens.
-        num_layers: encoder blocks.
-        num_heads: H, heads of each attention; of 64 components each by default.
-        d_ff: hidden width of the token-wise networks; 4 D by default.
-        attention: a kind of attention, its description, or a list of these, one a layer.
-        positions: ``rotary``, or ``learned``, a vector for each place of a piece.
-
-    Raises:
-        UserError: for a task that is none of texts, or a width that the heads do not share.
+    Heads have 64 components, and the token-wise networks 4 D hidden units by default.
     """
 
     POSITIONS = ("rotary", "learned")
-    mup_roles: ClassVar[dict[str, str]] = {  # see tsattn.layers.optim
-        "embedding": "input",
-        "position": "input",
-        "logits": "output",
-    }
+    mup_roles: ClassVar[dict[str, str]] = {"embedding": "input", "position": "input", "logits": "output"}
 
     def __init__(
         self,
@@ -86,15 +64,9 @@ class CharacterTransformer(Backbone):
         self.embedding = nn.Embedding(SYMBOLS, d_model)
         nn.init.normal_(self.embedding.weight, std=_STD)
         self.position = nn.Parameter(_STD * torch.randn(T, d_model)) if positions == "learned" else None
-        self.encoder = causal_encoder(
-            attention,
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=_heads(d_model) if num_heads is None else num_heads,
-            d_ff=d_ff,
-            tokens=T,
-            rope=positions == "rotary",
-        )
+        heads = _heads(d_model) if num_heads is None else num_heads
+        sizes = {"d_model": d_model, "num_layers": num_layers, "num_heads": heads, "d_ff": d_ff}
+        self.encoder = causal_encoder(attention, **sizes, tokens=T, rope=positions == "rotary")
         self.logits = nn.Linear(d_model, SYMBOLS)
 
     @override
@@ -104,12 +76,7 @@ class CharacterTransformer(Backbone):
         return F.cross_entropy(logits.mT.float(), text[:, 1:], reduction="none")[..., None]
 
     def scores(self, text: Tensor, caches: Sequence[Cache] | None = None) -> Tensor:
-        """Return the logits `(B, n, SYMBOLS)` of the character after each.
-
-        Args:
-            text: `(B, n)` int, at most T with those before.
-            caches: from `Encoder.new_caches`, with the characters before.
-        """
+        """Return the logits `(B, n, SYMBOLS)` of the character after each of `(B, n)`, after those in the caches."""
         tokens = self.embedding(text)
         if self.position is not None:
             before = 0 if caches is None else caches[0].length
@@ -121,16 +88,10 @@ class CharacterTransformer(Backbone):
     def write(
         self, text: Tensor, count: int, *, caches: Sequence[Cache] | None, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Continue a text `(B, n)` of at least one character by `count`, to `(B, n + count)`.
+        """Continue a text `(B, n)` of at least one character by `count`, to `(B, n + count)`, at most T.
 
-        Args:
-            text: int.
-            count: at most as many as are left of T.
-            caches: empty, from `Encoder.new_caches`; None computes the whole text anew for each character.
-            generator: draws each by its probability; None takes the most probable one.
-
-        Raises:
-            UserError: if that is longer than T.
+        Without caches, which are empty, the whole text is computed anew for each character. `generator` draws each by
+        its probability; None takes the most probable one.
         """
         T = self.length
         if text.shape[1] < 1 or text.shape[1] + count > T:
@@ -138,10 +99,8 @@ class CharacterTransformer(Backbone):
         new = text
         for _ in range(count):
             last = self.scores(text if caches is None else new, caches)[:, -1]
-            if generator is None:
-                new = last.argmax(-1, keepdim=True)
-            else:
-                new = torch.multinomial(last.softmax(-1), 1, generator=generator)
+            drawn = generator and torch.multinomial(last.softmax(-1), 1, generator=generator)
+            new = last.argmax(-1, keepdim=True) if drawn is None else drawn
             text = torch.cat([text, new], dim=1)
         return text
 
@@ -155,10 +114,6 @@ def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
 
     One multiply-add is 2 flops. Of all arms alike only pairs that a token may see are counted, so that closed forms,
     which count a square whole, are halved.
-
-    Args:
-        backbone: a description with ``d_model``, ``num_layers`` and ``attention``.
-        T: characters.
     """
     D = backbone["d_model"]
     hidden = 4 * D if backbone.get("d_ff") is None else backbone["d_ff"]

@@ -5,20 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, most, paragraph, percent
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, LEFT, chosen_by_validation, described_by, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph, percent
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, runs_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD, Analysis
 from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.statistics import holm
 from tsattn.leaderboard.suite import label
-
-Table: TypeAlias = tuple[str, int]
 
 TABLES = ["dataset", "horizon"]  # runs that are compared have these in common
 
@@ -31,15 +29,14 @@ _WITHOUT_NETWORK = {"ridge": "the ridge", "seasonal_naive": "seasonal naive"}
 _RULE = (
     "holds: better in most tables and worse in none; does not hold: worse in most and better in none; else it is not "
     "decided. Better and worse are those of the interval of 95 % over windows, which are paired, and seeds, and of its "
-    "p-value, corrected for all comparisons of these claims (Holm)"
+    "p-value, corrected for all comparisons of these claims (Holm); nothing is decided by an arm that is worse "
+    f"{BEHIND}"
 )
-_OURS = f"nothing is decided by an arm that is worse {BEHIND}"
-_THEIRS = f"the rates are those of the paper, so that an arm that is worse {BEHIND} decides, too, and that is said"
 _LEGEND = (
     "MSE and MAE are those of scaled values over all test windows, the mean of the seeds, and `spread` the standard "
     "deviation over these; `%` is the {metric} beside that of standard attention, with its paired interval; `tried` is "
     "{tried} one was chosen. "
-    f"{EDGE}{{note}} `seconds` is the time of training with its validation, the mean of the seeds; `time` is that of a "
+    f"{EDGE} `seconds` is the time of training with its validation, the mean of the seeds; `time` is that of a "
     "step over that of a step of standard attention, medians of the seeds; `flops` are those of the matrix products of "
     "one window's forward pass. The intervals of the table and the figure are each of one comparison; the verdicts on "
     "claims are corrected for the number of all their comparisons."
@@ -69,9 +66,7 @@ def forecast_report(
     differs: Callable[[pd.DataFrame], Sequence[str]],
     *,
     tried: str = "of how many learning rates",
-    note: str = "",
     by: str = "",
-    is_grid_ours: Callable[[pd.DataFrame], bool] = lambda chosen: True,
 ) -> PaperReport:
     """Report an experiment on forecasts.
 
@@ -83,18 +78,16 @@ def forecast_report(
         questions: all of them: their comparisons are one family (Holm).
         differs: makes the differences from the paper of the chosen runs.
         tried: the meaning of that column.
-        note: further sentences of the legend.
         by: further words of the caption.
-        is_grid_ours: see `answered`.
     """
     chosen = chosen_arms(records, metric)
     compared = beside(records, chosen, STANDARD, metric)
     return PaperReport(
         title=title,
         about=[paragraph(doc)],
-        claims=answered(records, chosen, questions, metric, is_grid_ours=is_grid_ours(chosen)),
+        claims=answered(records, chosen, questions, metric),
         table=arms_table(records, chosen, compared),
-        legend=_LEGEND.format(metric=metric.upper(), tried=tried, note=note),
+        legend=_LEGEND.format(metric=metric.upper(), tried=tried),
         figure=relative_figure(compared, STANDARD, metric),
         caption=_CAPTION.format(metric=metric.upper(), by=by),
         differs=differs(chosen),
@@ -110,17 +103,7 @@ def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
     Raises:
         UserError: if no run with an attention is done.
     """
-    runs = described_by(
-        runs_of(records),
-        learning_rate="model.learning_rate",
-        steps="trainer.max_steps",
-        width="model.backbone.d_model",
-        hidden="model.backbone.d_ff",
-        dropout="model.backbone.dropout",
-        context="data.init_args.context_length",
-        batch_size="data.init_args.batch_size",
-        every="data.init_args.every",
-    )
+    runs = runs_of(records)
     attended = runs[(runs["attention"] != "") & (runs["status"] != "does not apply")]
     chosen = chosen_by_validation(attended, _ARM, ["learning_rate", "steps"], f"validation_{metric}")
     if chosen.empty:
@@ -129,7 +112,7 @@ def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
     return chosen.assign(is_other=is_other).sort_values([*TABLES, "is_other", "attention", "seed"], ignore_index=True)
 
 
-def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dict[Table, str]:
+def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dict[tuple[str, int], str]:
     """Return by table the one of some attentions with the least validation error, mean over seeds."""
     part = chosen[chosen["attention"].isin(attentions)]
     best = chosen_by_validation(part, TABLES, ["attention"], f"validation_{metric}")
@@ -157,56 +140,32 @@ def beside_ridge(records: Records, chosen: pd.DataFrame, metric: str) -> list[st
     return [f"{' '.join(said)} Attentions are compared here, not models."] if said else []
 
 
-def answered(
-    records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str, *, is_grid_ours: bool = True
-) -> list[Claim]:
-    """Answer questions table by table; all comparisons of all questions are one family (Holm).
-
-    Args:
-        records: with the errors by window.
-        chosen: from `chosen_arms`.
-        questions: of the experiment, all of them.
-        metric: of the errors.
-        is_grid_ours: whether the rates are no part of the claims, so that an arm that is worse with its rate at the
-            edge decides nothing; else that is only said.
-    """
+def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Question], metric: str) -> list[Claim]:
+    """Answer all questions of an experiment table by table; all their comparisons are one family (Holm)."""
     asked = []
     for question in questions:
         arms, others = (best_of(chosen, names, metric) for names in (question.arms, question.others))
         asked.append([(*table, arms[table], others[table]) for table in arms if table in others])
     compared = _compared(records, chosen, list(dict.fromkeys(pair for pairs in asked for pair in pairs)), metric)
     found = {tuple(row[name] for name in _PAIR): row for row in compared.to_dict("records")}
-    arms_of = chosen.groupby(_ARM)[["is_whole", "is_edge"]].first()
-    entries = runs_of(records)
-    left = entries.loc[entries["status"] == LEFT, _ARM]
-    claims = []
+    edges, claims = chosen.groupby(_ARM)["is_edge"].first(), []
     for question, pairs in zip(questions, asked, strict=True):
-        said, verdicts = [], []
+        parts = []
         for pair in pairs:
             dataset, horizon, *names = pair
-            known = arms_of.loc[[(dataset, horizon, name) for name in names]]
-            lacks = (left[TABLES] == [dataset, horizon]).all(axis=1)
-            lacks &= left["attention"].isin([*question.arms, *question.others])  # one of them may be the best yet
-            is_whole = bool(known["is_whole"].all()) and not lacks.any()
-            verdict, words = _verdict(found[pair], is_whole, is_open=is_grid_ours and bool(known["is_edge"].all()))
-            behind = None if verdict is None else int(verdict)
-            if behind is not None and known["is_edge"].iloc[behind]:
-                verdict = None if is_grid_ours else verdict
-                words = f"{words}, where the rate of {names[behind]} is at the edge of those tried"
+            is_edge = [bool(edges[dataset, horizon, name]) for name in names]
+            verdict, words = _verdict(found[pair], is_open=all(is_edge))
+            if verdict is not None and is_edge[int(verdict)]:
+                verdict, words = None, f"{words}, where the rate of {names[int(verdict)]} is at the edge of those tried"
             forms = f" ({names[0]} beside {names[1]})" if max(len(question.arms), len(question.others)) > 1 else ""
-            verdicts.append(verdict)
-            said.append(f"{dataset}, {horizon}: {words}{forms}")
-        rule = f"{_RULE}; {_OURS if is_grid_ours else _THEIRS}"
-        words = "; ".join(said) or "no such runs"
-        claims.append(Claim(question.text, words, most(verdicts), rule, is_of_paper=question.is_of_paper))
+            parts.append((f"{dataset}, {horizon}: {words}{forms}", verdict))
+        claims.append(claim_of(question.text, parts, _RULE, is_of_paper=question.is_of_paper))
     return claims
 
 
-def _verdict(row: Mapping[str, Any], is_whole: bool, is_open: bool) -> tuple[bool | None, str]:
+def _verdict(row: Mapping[str, Any], *, is_open: bool) -> tuple[bool | None, str]:
     """Decide one comparison; `is_open` says that both arms were best at the edge, so that it decides nothing."""
     interval = f"{percent(row['percent'])} ({percent(row['percent_low'])} to {percent(row['percent_high'])})"
-    if not is_whole:
-        return None, f"{interval}, runs are missing"
     if row["seeds"] < LEAST_SEEDS:
         return None, f"{interval}, too few seeds"
     verdict = {"better": True, "worse": False}.get(row["verdict"])
@@ -269,8 +228,8 @@ def relative_figure(compared: pd.DataFrame, reference: str, metric: str) -> Figu
     """Draw the differences from the reference in percent with their intervals: a panel a table."""
     tables = list(dict.fromkeys(zip(compared["dataset"], compared["horizon"], strict=True)))
     attentions = list(dict.fromkeys(compared["attention"]))
-    figure = Figure(figsize=(2.2 + 2.9 * max(1, len(tables)), 1.5 + 0.3 * len(attentions)), layout="constrained")
-    axes = figure.subplots(1, max(1, len(tables)), sharey=True, squeeze=False)[0]
+    size = 2.2 + 2.9 * max(1, len(tables)), 1.5 + 0.3 * len(attentions)
+    figure, (axes,) = new_axes(size, columns=len(tables), sharey=True)
     for ax, (dataset, horizon) in zip(axes, tables, strict=False):
         for row in compared[(compared["dataset"] == dataset) & (compared["horizon"] == horizon)].itertuples():
             place = attentions.index(row.attention)
@@ -279,7 +238,6 @@ def relative_figure(compared: pd.DataFrame, reference: str, metric: str) -> Figu
             ax.plot(row.percent, place, "o", color=colour)
         ax.axvline(0, color="0.7", lw=1, zorder=0)
         ax.set(title=f"{dataset}, {horizon}", xlabel=f"{metric.upper()} beside {reference}, %")
-        ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_yticks(range(len(attentions)), attentions)
     axes[0].invert_yaxis()
     return figure

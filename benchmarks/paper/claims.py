@@ -12,35 +12,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from scipy import stats
 
-from tsattn.errors import number_of
 from tsattn.saved_folders import write_text, write_whole
 
 CLAIMS_FILE = "claims.json"
 ASKED_BY = {True: "the paper", False: "ours"}
 WORDS = {True: "**holds**", False: "**does not hold**", None: "not decided"}
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
-_PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim.
-
-    Attributes:
-        text: what is claimed.
-        found: the numbers of the runs, with their spread.
-        holds: whether they agree; None where that is not decided.
-        rule: by which that is decided.
-        is_of_paper: False where the paper says nothing of it, and we ask.
-    """
+    """One claim: `found` has the numbers of the runs, `holds` is None where it is not decided, by the `rule`."""
 
     text: str
     found: str
     holds: bool | None
     rule: str
-    is_of_paper: bool = True
+    is_of_paper: bool = True  # else the paper says nothing of it, and we ask
 
 
 @dataclass(frozen=True)
@@ -62,9 +53,7 @@ def paragraph(doc: str | None) -> str:
     return " ".join((doc or "").split("\n\n")[-1].split())
 
 
-def write_outcome(
-    folder: Path, report: PaperReport, made: str, *, seconds: float, runs: tuple[int, int] | None = None
-) -> None:
+def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: float) -> None:
     """Write ``report.md``, ``table.csv``, ``figure.png``, and ``claims.json`` for the report over all experiments.
 
     Args:
@@ -72,35 +61,26 @@ def write_outcome(
         report: its parts.
         made: how and on what it was made, as Markdown.
         seconds: by the clock.
-        runs: how many are decided, and of how many; None where there are none.
     """
-    is_part = runs is not None and runs[0] < runs[1]
-    left = [f"**This is the report of a part:** {runs[0]} of {number_of(runs[1], 'run')} are made."] if is_part else []
     rules = {rule: f"({number})" for number, rule in enumerate(dict.fromkeys(one.rule for one in report.claims), 1)}
-    parts = [f"# {report.title}", *left, *report.about, "## Claims"]
     rows = [
         (one.text, ASKED_BY[one.is_of_paper], one.found, WORDS[one.holds], rules[one.rule]) for one in report.claims
     ]
-    parts += [plain_table(("claim", "of", "here", "", "rule"), rows)]
+    parts = [f"# {report.title}", *report.about, "## Claims", plain_table(("claim", "of", "here", "", "rule"), rows)]
     parts += ["\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items())]
     parts += [f"![{report.caption}](figure.png)", f"*{report.caption}*", "## Runs", report.legend]
     parts += [markdown_table(report.table), "## What differs from the paper"]
     parts += ["\n".join(f"- {one}" for one in report.differs), "## How it was made", made]
     claims = [
-        {"claim": one.text, "is_of_paper": one.is_of_paper, "found": one.found, "holds": _plain(one.holds)}
+        {"claim": one.text, "is_of_paper": one.is_of_paper, "found": one.found}
+        | {"holds": None if one.holds is None else bool(one.holds)}  # NumPy's is not JSON's
         for one in report.claims
     ]
-    content: dict[str, Any] = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}
-    if runs is not None:
-        content |= {"decided": runs[0], "planned": runs[1]}
+    content = {"title": report.title, "claims": claims, "seconds": round(float(seconds), 1)}
     write_text(folder / "table.csv", report.table.to_csv(index=False))
     write_whole(folder / "figure.png", lambda file: report.figure.savefig(file, format="png", dpi=130))
     write_text(folder / "report.md", "\n\n".join(parts) + "\n")
     write_text(folder / CLAIMS_FILE, json.dumps(content, indent=2) + "\n")
-
-
-def _plain(holds: Any) -> bool | None:
-    return None if holds is None else bool(holds)  # NumPy's is not JSON's
 
 
 def most(verdicts: Iterable[bool | None]) -> bool | None:
@@ -110,6 +90,13 @@ def most(verdicts: Iterable[bool | None]) -> bool | None:
         if found.count(verdict) * 2 > len(found) and (not verdict) not in found:
             return verdict
     return None
+
+
+def claim_of(text: str, parts: Iterable[tuple[str, bool | None]], rule: str, *, is_of_paper: bool = True) -> Claim:
+    """Make a claim that most of some comparisons decide, each with its words and its verdict."""
+    found = [*parts]
+    words = "; ".join(words for words, _ in found) or "no such runs"
+    return Claim(text, words, most(verdict for _, verdict in found), rule, is_of_paper)
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
@@ -151,25 +138,17 @@ def percent(value: float) -> str:
     return _DASH if math.isnan(value) else f"{value:+.{2 if abs(value) < 0.995 else 1}f} %".replace("-", _MINUS)
 
 
-def size(value: float, unit: str = "") -> str:
-    """Write ``1.2 M``, ``480 MB``: three digits and a prefix of thousands."""
-    power = 0
-    while abs(value) >= 999.5 and power + 1 < len(_PREFIXES):
-        value, power = value / 1000, power + 1
-    return f"{value:.3g} {_PREFIXES[power]}{unit}".strip()
-
-
-def plain_table(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+def plain_table(head: Sequence[str], rows: Iterable[Iterable[object]], marks: Sequence[str] = ()) -> str:
     """Write a table of pipes, whose cells are Markdown."""
-    escaped = ([str(cell).replace("|", "\\|") for cell in line] for line in (head, ["---"] * len(head), *rows))
-    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+    lines = (head, marks or ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
 def markdown_table(frame: pd.DataFrame) -> str:
     """Write a frame as a table of pipes; numbers have four significant digits, and stand right."""
     marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
-    rows = ([_text(value) for value in row] for row in frame.itertuples(index=False))
-    return "\n".join(f"| {' | '.join(line)} |" for line in (map(_escaped, map(str, frame.columns)), marks, *rows))
+    rows = (map(_text, row) for row in frame.itertuples(index=False))
+    return plain_table([str(name).replace("_", r"\_") for name in frame.columns], rows, marks)
 
 
 def _text(value: Any) -> str:
@@ -177,8 +156,13 @@ def _text(value: Any) -> str:
         return _DASH
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 1e5 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int | np.integer) else _escaped(str(value))
+    return f"{value:,}" if isinstance(value, int | np.integer) else str(value).replace("_", r"\_")
 
 
-def _escaped(text: str) -> str:
-    return text.replace("_", r"\_").replace("|", r"\|")
+def new_axes(size: tuple[float, float], rows: int = 1, columns: int = 1, **shared: Any) -> tuple[Figure, NDArray[Any]]:
+    """Make a figure and its axes `(rows, columns)`, without their upper and right sides."""
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(max(1, rows), max(1, columns), squeeze=False, **shared)
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure, axes

@@ -39,17 +39,8 @@ class DrawnDataModule(ForecastDataModule):
 
     Each window of validation and testing is a series of its own, drawn from `data_seed`. In training others replace
     those of the loader at each step. Seed and step decide them: a training that resumes draws as it would have, and all
-    arms of one seed are trained on the same windows.
-
-    Args:
-        name: of the data set.
-        context_length: L.
-        prediction_length: T.
-        how: the training windows in words: it is the name of the channel, and so a part of the key of an experiment.
-        val_draws: windows for validation.
-        test_draws: windows for testing.
-        data_seed: decides both.
-        **sizes: batch sizes, see `ForecastDataModule`.
+    arms of one seed are trained on the same windows. `how` describes these: it is the name of the channel, and so a
+    part of the key of an experiment.
     """
 
     can_recut = False
@@ -84,14 +75,8 @@ class DrawnDataModule(ForecastDataModule):
     def setup(self, stage: str) -> None:
         if self.task is None or self.scaler is None:
             self.panel = self.source.load()
-            self.task = Task(
-                data=self.name,
-                context_length=self.context_length,
-                prediction_length=self.prediction_length,
-                channels=self.panel.channels,
-                frequency=self.panel.frequency,
-                season_length=1,
-            )
+            sizes = self.context_length, self.prediction_length
+            self.task = Task(self.name, *sizes, self.panel.channels, self.panel.frequency, 1)
             self.scaler = Scaler((0.0,), (1.0,))
         super().setup(stage)
 
@@ -100,10 +85,8 @@ class DrawnDataModule(ForecastDataModule):
         if self.trainer is None or not self.trainer.training:
             return batch
         if self.trainer.accumulate_grad_batches != 1:
-            raise UserError(
-                f"{self.name} are drawn once a step: leave trainer.accumulate_grad_batches out, and make "
-                "data.batch_size larger"
-            )
+            said = "are drawn once a step: leave trainer.accumulate_grad_batches out, and make data.batch_size larger"
+            raise UserError(f"{self.name} {said}")
         steps = self.trainer.estimated_stepping_batches
         if not np.isfinite(steps):
             raise UserError(f"how {self.name} are drawn goes by the share of the training: give trainer.max_steps")
@@ -146,16 +129,10 @@ class _DrawnSource(Source):
             time=pd.Index((first[:, None] + np.arange(length)).ravel()),
             starts=np.arange(len(whole) + 1) * length,
             values=whole.reshape(-1, 1),
-            past_covariates=None,
-            past_names=(),
-            future_covariates=None,
-            future_names=(),
-            ahead=None,
             ahead_starts=np.zeros(len(whole) + 1, np.int64),
-            static=None,
-            static_names=(),
-            static_categories=(),
             is_wide=False,
+            **dict.fromkeys(("past_covariates", "future_covariates", "ahead", "static")),
+            **dict.fromkeys(("past_names", "future_names", "static_names", "static_categories"), ()),
         )
 
     @override

@@ -69,8 +69,6 @@ def report(records: Records) -> PaperReport:
         differs,
         tried="how many pairs of a rate and a number of steps there were, of which",
         by=" by horizon",
-        # at another width others than the rates of the paper may be the best
-        is_grid_ours=lambda chosen: set(chosen["width"]) != {_WIDTH},
     )
 
 

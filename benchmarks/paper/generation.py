@@ -10,10 +10,8 @@ they begin with. What this machine has measured already is not measured again.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import sys
-import time
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -27,9 +25,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.measuring import Timing, cpu_clock, take_turns
 from benchmarks.paper.character_transformer import CharacterTransformer
-from benchmarks.paper.claims import Claim, PaperReport, most, paragraph, size, write_outcome
+from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph
 from benchmarks.paper.language import NAMES
-from benchmarks.paper.machine_files import MachineFiles, all_machines, how_measured
+from benchmarks.paper.machine_files import measure_and_report, timed_parser
 from benchmarks.paper.text_windows import SYMBOLS
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.descriptions import Description
@@ -40,15 +38,13 @@ ROUNDS = 3  # in each of which the median of the turns is found, to know its spr
 HEAD = 64  # components of a head
 _LAYERS = 6
 _TOLERANCE = 1e-4  # of scores whose standard deviation is about 0.6; float32 comes to 2e-6
-_SUITES = Path(__file__).parent / "suites"
-_FOLDER = Path(__file__).parents[1] / "results" / "paper" / "generation"
 
 
 @cache
 def _suites() -> list[Suite]:
     """Return the suites of the language models, the shortest pieces first."""
-    found = [read_suite(_SUITES / f"language_{size}.yaml") for size in ("small", "full")]
-    return sorted(found, key=lambda suite: max(suite.horizons))
+    suites = Path(__file__).parent / "suites"
+    return [read_suite(suites / f"language_{size}.yaml") for size in ("small", "full")]
 
 
 def attentions_of(T: int) -> dict[str, Description]:
@@ -59,13 +55,7 @@ def attentions_of(T: int) -> dict[str, Description]:
 
 
 def measured(T: int, width: int, timing: Timing, *, anew: bool = False) -> pd.DataFrame:
-    """Time whole pieces of T characters.
-
-    Args:
-        T: of the text.
-        width: D, a multiple of 64.
-        timing: of a round.
-        anew: whether standard attention is timed without caches, too.
+    """Time whole pieces of T characters; `anew` times standard attention without caches, too.
 
     Returns:
         A row an attention: ``T``, ``arm``, ``key_bytes`` and ``closed_form`` of all layers at the peak, and
@@ -81,8 +71,7 @@ def measured(T: int, width: int, timing: Timing, *, anew: bool = False) -> pd.Da
         models[name] = CharacterTransformer(task, Output(), **sizes, attention=attention).eval()
         check_caches(name, models[name])
     runs = {name: partial(_write, model, True) for name, model in models.items()}
-    if anew:
-        runs["standard, anew"] = partial(_write, models["standard"], False)
+    runs |= {"standard, anew": partial(_write, models["standard"], False)} if anew else {}
     rounds = [take_turns(runs, timing, cpu_clock)[0] for _ in range(ROUNDS)]
     rows = []
     for name in runs:
@@ -167,8 +156,8 @@ def _keys_claim(table: pd.DataFrame) -> Claim:
     """Decide whether MLR holds fewer bytes of keys on one machine: bytes are the same on all."""
     part = table[table["arm"] == "mlr"]
     found = "; ".join(
-        f"T {row.T}: {size(float(row.key_bytes), 'B')}, {row.bytes_over:.3f} of standard attention's, in closed form "
-        f"{size(float(row.closed_form), 'B')}"
+        f"T {row.T}: {_size(row.key_bytes)}, {row.bytes_over:.3f} of standard attention's, in closed form "
+        f"{_size(row.closed_form)}"
         for row in part.itertuples()
     )
     holds = bool(((part["bytes_over"] < 1) & (part["key_bytes"] == part["closed_form"])).all())
@@ -176,84 +165,66 @@ def _keys_claim(table: pd.DataFrame) -> Claim:
     return Claim("MLR attention has a smaller cache of keys than standard attention.", found, holds, rule)
 
 
+def _size(value: float) -> str:
+    """Write ``154 kB``, or ``1.2 MB``."""
+    return f"{value / 1e3:.3g} kB" if value < 999_500 else f"{value / 1e6:.3g} MB"
+
+
 def _speed_claim(table: pd.DataFrame, machine: str) -> Claim:
     standard = table[table["arm"] == "standard"].set_index("T")
-    said, slower = [], []
+    parts = []
     for row in table[table["arm"] == "mlr"].itertuples():
         other = standard.loc[row.T]
-        said.append(
+        words = (
             f"T {row.T}: {row.T / row.seconds:,.0f} characters a second ({row.T / row.slowest:,.0f} to "
             f"{row.T / row.fastest:,.0f}) beside {other['speed']:,.0f} ({row.T / other['slowest']:,.0f} to "
             f"{row.T / other['fastest']:,.0f})"
         )
-        slower.append(True if row.fastest > other["slowest"] else False if row.slowest < other["fastest"] else None)
+        is_slower = True if row.fastest > other["slowest"] else False if row.slowest < other["fastest"] else None
+        parts.append((words, is_slower))
     rule = (
         "at most lengths every round is slower than each of standard attention, and at none faster; the reverse does "
         "not hold; else it is not decided"
     )
     text = f"MLR attention, which holds fewer keys, writes more slowly than standard attention ({machine})."
-    return Claim(text, "; ".join(said), most(slower), rule, is_of_paper=False)
+    return claim_of(text, parts, rule, is_of_paper=False)
 
 
 def _figure(table: pd.DataFrame) -> Figure:
     machines = list(dict.fromkeys(table["machine"]))
-    figure = Figure(figsize=(9, 3.8 * len(machines)), layout="constrained")
-    axes = figure.subplots(len(machines), 2, squeeze=False)
+    figure, axes = new_axes((9, 3.8 * len(machines)), len(machines), 2)
     for machine, (speeds, keys) in zip(machines, axes, strict=True):
         for number, (arm, part) in enumerate(table[table["machine"] == machine].groupby("arm", sort=False)):
             style = {"color": f"C{number}", "marker": "osD^v"[number % 5], "label": NAMES.get(str(arm), str(arm))}
             speeds.plot(part["T"], part["speed"], **style)
             if part["key_bytes"].notna().all():
                 keys.plot(part["T"], part["key_bytes"].astype(float) / 1024, **style)
-        speeds.set(xlabel="characters of the piece", ylabel="characters a second", ylim=(0, None), title=machine)
-        keys.set(xlabel="characters of the piece", ylabel="keys held, KiB", ylim=(0, None))
+        shared = {"xlabel": "characters of the piece", "ylim": (0, None), "xticks": sorted(table["T"].unique())}
+        speeds.set(ylabel="characters a second", title=machine, **shared)
+        keys.set(ylabel="keys held, KiB", **shared)
         speeds.legend(frameon=False, fontsize=8)
-        for ax in (speeds, keys):
-            ax.set_xticks(sorted(table["T"].unique()))
-            ax.spines[["top", "right"]].set_visible(False)
     return figure
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = timed_parser("generation", __doc__, 5, "a round")
     parser.add_argument("--lengths", type=int, nargs="+", default=[256, 1024], help="characters of the pieces")
     parser.add_argument("--width", type=int, default=128, help=f"of the models, a multiple of {HEAD}")
-    parser.add_argument("--seconds", type=float, default=5, help="for the turns of a round, if 5 are done")
-    parser.add_argument("--again", action="store_true", help="measure again what was measured here already")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, and end")
-    parser.add_argument("--report-only", action="store_true", help="write the report of what was measured")
-    parser.add_argument("--output", type=Path, default=_FOLDER, metavar="DIR")
     options = parser.parse_args(words)
-    lengths = sorted(set(options.lengths))
+    lengths, width = sorted(set(options.lengths)), options.width
     if lengths[0] < 2 or options.seconds < 0:
         parser.error("--lengths must be of at least 2 characters, and --seconds at least 0")
-    if options.width < HEAD or options.width % HEAD:
-        parser.error(f"--width must be a multiple of {HEAD}, the components of a head, not {options.width}")
+    if width < HEAD or width % HEAD:
+        parser.error(f"--width must be a multiple of {HEAD}, the components of a head, not {width}")
     torch.set_num_threads(1)
-    settings = {"width": options.width, "seconds": options.seconds, "layers": _LAYERS}
-    if not options.report_only:
-        files = MachineFiles.here(options.output, settings)
-        rows = files.rows()
-        done = set() if rows.empty or options.again else set(rows["T"])
-        if options.again and not options.dry_run:
-            files.remove()
-        for T in lengths:
-            print(f"T {T}: {'measured' if T in done else 'to be measured'}", flush=True)
-            if T not in done and not options.dry_run:
-                began = time.monotonic()
-                found = measured(T, options.width, Timing(options.seconds), anew=lengths[0] == T)
-                files.add(found, time.monotonic() - began)
-        if options.dry_run:
-            return 0
-    rows, known = all_machines(options.output, settings)
-    if rows.empty:
-        print(f"error: nothing was measured in {options.output}: run it without --report-only", file=sys.stderr)
-        return 2
-    command = f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {options.width}"
-    found = report(rows[rows["T"].isin(lengths)], options.width)
-    seconds = sum(about["seconds"] for about in known)
-    write_outcome(options.output, found, how_measured(command, known), seconds=seconds)
-    return 0
+    return measure_and_report(
+        options,
+        {"width": width, "seconds": options.seconds, "layers": _LAYERS},
+        ("T", lengths),
+        lambda T: measured(T, width, Timing(options.seconds), anew=lengths[0] == T),
+        lambda rows: report(rows, width),
+        f"python benchmarks/paper/generation.py --lengths {' '.join(map(str, lengths))} --width {width}",
+    )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ prompts, over d: predicting 0 has an error of 1. Of each arm the learning rate i
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from benchmarks.paper.claims import Claim, PaperReport, is_lower, most, paragraph, with_spread
+from benchmarks.paper.claims import PaperReport, claim_of, is_lower, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, listed, runs_of
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD
@@ -39,7 +42,7 @@ LEGEND = (
     "keys of a layer have; flops are those of a forward pass of one prompt; `seconds` are the median of the seeds; "
     "`rates` is of how many learning rates one was chosen."
 )
-_FEW_DIMENSIONS, _LEAST_OF_PAPER = 4, 16
+_FEW_DIMENSIONS = 4
 _KIND = {"btt": "BTT", "bilinear_mlr": "bilinear MLR"}
 
 _LEARNS = (
@@ -62,12 +65,6 @@ _LEARNT_AT_SMALL = (
     "each at the best of up to four rates, and after 7000, along another schedule, to 0.59, 0.45 and 0.16 at a rate of "
     "0.004; what learns there takes more steps than a small size has."
 )
-_OF_FULL = (
-    "The learning rates are those of the paper: what has the higher error with its rate at the edge of those tried "
-    "decides, too.",
-    "MLBTC has the same two levels at every width, so that it has fewer parameters of the scores than BTT, and at the "
-    "greatest widths than heads: it is shown, and no claim is of it.",
-)
 
 
 def report(records: Records) -> PaperReport:
@@ -77,17 +74,22 @@ def report(records: Records) -> PaperReport:
     fails = "Where heads have a rank below d, they fail, and {} of the same width learns."
     full = "It is the rank that they lack: one head of full rank learns at the same width."
     lower = "At the same width {} has a lower error than heads of a rank below d."
+    cheaper = "For the same {} BTT and bilinear MLR have a lower error than heads of a rank below d."
+    scores, no_more, of_kind = "parameters of the scores", "with no more", _LOWER.format("of this kind")
     return PaperReport(
         title="In-context regression",
         about=[paragraph(__doc__)],
         claims=[
-            *(_claim(chosen, fails.format(name), lambda arms, kind=kind: arms["kind"] == kind, learns=True)
+            *(claim_of(fails.format(name), _beside_heads(chosen, "kind", kind, _learns), _LEARNS)
               for kind, name in _KIND.items()),
-            _claim(chosen, full, lambda arms: arms["arm"] == ONE_HEAD, learns=True),
-            *(_claim(chosen, lower.format(name), lambda arms, kind=kind: arms["kind"] == kind, learns=False)
+            claim_of(full, _beside_heads(chosen, "arm", ONE_HEAD, _learns), _LEARNS),
+            *(claim_of(lower.format(name), _beside_heads(chosen, "kind", kind, _is_lower), of_kind)
               for kind, name in _KIND.items()),
-            _cost_claim(chosen, "flops", "computation", "flops"),
-            _cost_claim(chosen, "scores", "parameters of the scores", "parameters of the scores"),
+            claim_of(cheaper.format("computation"), _at_cost(chosen, "flops"), _LOWER.format(f"{no_more} flops")),
+            claim_of(  # the paper compares models of equal computation
+                cheaper.format(scores), _at_cost(chosen, "scores"), _LOWER.format(f"{no_more} {scores}"),
+                is_of_paper=False,
+            ),
         ],
         table=prompts_table(chosen, solved),
         legend=f"{LEGEND} {EDGE}",
@@ -100,21 +102,10 @@ def report(records: Records) -> PaperReport:
 
 def described_prompts(runs: pd.DataFrame) -> pd.DataFrame:
     """Add the columns that tell arms apart; ``kind`` is that of the attention, None for closed forms."""
-    backbone = {"width": "d_model", "heads": "num_heads", "layers": "num_layers", "kind": "attention.kind"}
-    backbone |= {"described": "attention", "alpha": "alpha"}
-    runs = described_by(
-        runs,
-        **{name: f"model.backbone.{path}" for name, path in backbone.items()},
-        **{name: f"model.{name}" for name in ("learning_rate", "schedule", "mup")},
-        **{name: f"data.init_args.{name}" for name in ("dimensions", "batch_size")},
-        steps="trainer.max_steps",
-    )
-    error = runs["mse"].astype("float64") / runs["dimensions"].astype("float64")
-    standard = {True: ONE_HEAD, False: HEADS}
-    arms = [
-        standard[row.heads == 1] if row.kind == "standard" else row.attention for row in runs.itertuples(index=False)
-    ]
-    sizes = [_sizes(*row) for row in runs[["described", "width", "heads"]].itertuples(index=False)]
+    error, standard = runs["mse"].astype("float64") / runs["dimensions"].astype("float64"), {1: ONE_HEAD}
+    arms = [standard.get(row.heads, HEADS) if row.kind == STANDARD else row.attention for row in runs.itertuples()]
+    described = (json.dumps(one.get("attention")) for one in runs["backbone"])
+    sizes = [sizes_of(*one) for one in zip(described, runs["width"], runs["heads"], strict=True)]
     return runs.assign(error=error, arm=arms, rank=[one[0] for one in sizes], scores=[one[1] for one in sizes])
 
 
@@ -131,48 +122,32 @@ def solved_prompts(runs: pd.DataFrame) -> pd.DataFrame:
     return solved.assign(arm=[f"ridge, penalty {alpha:g}" if alpha else "least squares" for alpha in solved["alpha"]])
 
 
-def _sizes(attention: Mapping[str, Any] | None, width: int | None, heads: int | None) -> tuple[float | None, ...]:
-    """Return the rank and the parameters of the scores of a layer."""
-    if not isinstance(attention, Mapping):
+@cache
+def sizes_of(attention: str, width: float | None, heads: float | None) -> tuple[float | None, ...]:
+    """Return the most that the rank of a head's bilinear form can be, and the parameters of the scores of a layer."""
+    described = json.loads(attention)
+    if not isinstance(described, dict):
         return None, None
-    D, H = int(width or 0), int(heads or 0)
+    torch.manual_seed(0)
     try:
-        return score_rank(attention, D, H), build_attention(attention, d_model=D, num_heads=H).projection.num_params()
+        projection = build_attention(described, d_model=int(width or 0), num_heads=int(heads or 0)).projection
     except UserError:  # it does not apply
         return None, None
-
-
-def score_rank(attention: Mapping[str, Any], d_model: int, num_heads: int) -> int:
-    """Return the most that the rank of the bilinear form of a head can be."""
-    D, r = d_model, attention.get("head_dim") or d_model // num_heads
-    if attention["kind"] == "bilinear_mlr":
-        blocks = attention.get("blocks") or [2**level for level in range(len(attention["ranks"]))]
-        ranks = attention.get("ranks") or [r // len(blocks)] * len(blocks)
-        return min(D, sum(p * min(rank, D // p) for p, rank in zip(blocks, ranks, strict=True)))
-    if attention["kind"] == "mlbtc" and attention.get("levels"):
-        return min(D, sum(_level_rank(level, D) for level in attention["levels"]))
-    return min(D, r) if attention["kind"] == "standard" else D
-
-
-def _level_rank(level: Mapping[str, Any], D: int) -> int:
-    left, right = level.get("left_blocks", 1), level.get("right_blocks", 1)
-    if level.get("shuffled"):
-        return min(D, left * right * level["rank"])
-    return int(left * min(level["rank"], D // left))
+    return int(torch.linalg.matrix_rank(projection.double().to_dense()[0])), projection.num_params()
 
 
 def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of the arm with the least validation error; ``is_edge`` is still that of the rate."""
     best = chosen_by_validation(arms.assign(at_edge=arms["is_edge"]), ["dimensions"], ["width", "arm"])
-    return best.assign(is_whole=best["is_whole"] & arms["is_whole"].all(), is_edge=best["at_edge"])
+    return best.assign(is_edge=best["at_edge"])
 
 
 def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
-    """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor, in a grid of ours, does its edge."""
-    if min(len(arm), len(other)) < LEAST_SEEDS or not (arm["is_whole"].all() and other["is_whole"].all()):
+    """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor does the edge of the grid."""
+    if min(len(arm), len(other)) < LEAST_SEEDS:
         return None
     found = is_lower(list(arm["error"]), list(other["error"]))
-    return None if found is not None and _is_grid_ours(arm) and is_at_edge(other if found else arm) else found
+    return None if found is not None and is_at_edge(other if found else arm) else found
 
 
 def is_at_edge(arm: pd.DataFrame) -> bool:
@@ -182,9 +157,7 @@ def is_at_edge(arm: pd.DataFrame) -> bool:
 
 def all_or_none(arm: pd.DataFrame, found: Sequence[bool]) -> bool | None:
     """Return whether something holds for all seeds of an arm, or for none; None otherwise, and for too few runs."""
-    if len(arm) < LEAST_SEEDS or not arm["is_whole"].all():
-        return None
-    return {len(arm): True, 0: False}.get(sum(found))
+    return None if len(arm) < LEAST_SEEDS else {len(arm): True, 0: False}.get(sum(found))
 
 
 def said(arm: pd.DataFrame) -> str:
@@ -226,25 +199,26 @@ def _of_low_rank(chosen: pd.DataFrame) -> list[tuple[str, pd.DataFrame, pd.DataF
     return found
 
 
-def _claim(chosen: pd.DataFrame, text: str, is_asked: Callable[[pd.DataFrame], pd.Series], *, learns: bool) -> Claim:
-    """Decide whether the best of some arms learns where heads fail, or has a lower error than they."""
-    words, verdicts = [], []
+Verdict = Callable[[pd.DataFrame, pd.DataFrame], tuple[bool | None, str]]
+
+
+def _beside_heads(chosen: pd.DataFrame, column: str, asked: str, decide: Verdict) -> Iterator[tuple[str, bool | None]]:
+    """Decide by width whether the best of some arms learns where heads fail, or has a lower error than they."""
     for name, heads, others in _of_low_rank(chosen):
-        family = others[is_asked(others) & (others["rank"] > heads["rank"].iloc[0])]  # one level is the low-rank form
+        family = others[(others[column] == asked) & (others["rank"] > heads["rank"].iloc[0])]  # one level is low-rank
         if family.empty:
-            words.append(f"{name}: nothing of this kind beside heads")
-            verdicts.append(None)
+            yield f"{name}: nothing of this kind beside heads", None
             continue
         best = best_arm(family)
-        verdict, why = _learns(heads, best) if learns else (is_better(best, heads), "")
+        verdict, why = decide(heads, best)
         more = float(best["scores"].iloc[0]) / float(heads["scores"].iloc[0])
         parameters = f"{'as many' if more == 1 else f'{more:.3g} times the'} parameters of the scores"
-        verdicts.append(verdict)
-        words.append(
-            f"{name}: {said(best)} ({best['arm'].iloc[0]}, {parameters}) beside {said(heads)} ({_heads(heads)}){why}"
-        )
-    rule = _LEARNS if learns else _LOWER.format("of this kind")
-    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), rule)
+        arm = f"{said(best)} ({best['arm'].iloc[0]}, {parameters})"
+        yield f"{name}: {arm} beside {said(heads)} ({_heads(heads)}){why}", verdict
+
+
+def _is_lower(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
+    return is_better(best, heads), ""
 
 
 def _learns(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
@@ -254,12 +228,8 @@ def _learns(heads: pd.DataFrame, best: pd.DataFrame) -> tuple[bool | None, str]:
     fails, verdict = all_or_none(heads, heads["error"] > FAILED), all_or_none(best, best["error"] < LEARNT)
     if not fails:
         return None, "" if fails is None else ", which neither fail nor learn"
-    is_open = verdict is not None and _is_grid_ours(best) and is_at_edge(heads if verdict else best)
+    is_open = verdict is not None and is_at_edge(heads if verdict else best)
     return (None if is_open else verdict), ""
-
-
-def _is_grid_ours(arm: pd.DataFrame) -> bool:
-    return bool(arm["dimensions"].max() < _LEAST_OF_PAPER)  # else the rates are those of the paper
 
 
 def _heads(heads: pd.DataFrame) -> str:
@@ -267,32 +237,24 @@ def _heads(heads: pd.DataFrame) -> str:
     return f"heads of rank {rank}{'' if arm == HEADS else f', as {arm}'}"
 
 
-def _cost_claim(chosen: pd.DataFrame, cost: str, of: str, unit: str) -> Claim:
+def _at_cost(chosen: pd.DataFrame, cost: str) -> Iterator[tuple[str, bool | None]]:
     """Decide whether structured attention has a lower error than heads at no more cost, at whatever width."""
-    words, verdicts = [], []
     for name, heads, _ in _of_low_rank(chosen):
         d, rank, most_cost = (heads[column].iloc[0] for column in ("dimensions", "rank", cost))
         is_cheaper = (chosen["dimensions"] == d) & (chosen["rank"] > rank) & (chosen[cost] <= most_cost)
         cheaper = chosen[chosen["kind"].isin(_KIND) & is_cheaper]
         found = f"{name}: {_heads(heads)} come to {said(heads)} with {most_cost:,.0f}"
         if cheaper.empty:
-            words.append(f"{found}, and nothing has so few")
-            verdicts.append(None)
+            yield f"{found}, and nothing has so few", None
             continue
         best = best_arm(cheaper)
-        verdicts.append(is_better(best, heads))
         arm = f"{best['arm'].iloc[0]} of width {int(best['width'].iloc[0])}"
-        words.append(f"{found}, {arm} to {said(best)} with {best[cost].iloc[0]:,.0f}")
-    text = f"For the same {of} BTT and bilinear MLR have a lower error than heads of a rank below d."
-    rule = _LOWER.format(f"with no more {unit}")
-    # the paper compares models of equal computation
-    return Claim(text, "; ".join(words) or "no such runs", most(verdicts), rule, is_of_paper=cost == "flops")
+        yield f"{found}, {arm} to {said(best)} with {best[cost].iloc[0]:,.0f}", is_better(best, heads)
 
 
 def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     dimensions = sorted(chosen["dimensions"].unique())
-    figure = Figure(figsize=(11, 4.2 * max(1, len(dimensions))), layout="constrained")
-    axes = figure.subplots(max(1, len(dimensions)), 2, squeeze=False, sharey="row")
+    figure, axes = new_axes((11, 4.2 * max(1, len(dimensions))), len(dimensions), 2, sharey="row")
     arms = list(dict.fromkeys(chosen["arm"]))
     # a closed form so far below all others that these would be one line is left out
     shown = solved[solved["error"] > float(chosen["error"].min()) / 10]
@@ -314,7 +276,6 @@ def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
                 ax.set_xticks(sorted(chosen["width"].unique()))
                 ax.xaxis.set_major_formatter(ScalarFormatter())
                 ax.xaxis.set_minor_locator(NullLocator())
-            ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("error of the last value, over d")
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=8)
@@ -342,7 +303,6 @@ def _differences(runs: pd.DataFrame, chosen: pd.DataFrame) -> list[str]:
         "Of a kind the form with the least validation error answers, and kinds have different numbers of forms: of the "
         "best of many, a claim that it is lower is wrong more often, and one that it is not less often, than of one.",
         *([f"Of one width alone, unlike the others, are: {', '.join(at_one)}."] if at_one else []),
-        *([] if _is_grid_ours(chosen) else _OF_FULL),
         "The weights with the least validation error are scored, on 3200 prompts that are the same for all arms.",
         "Gradients are clipped to a norm of 1.",
         "A prompt of fewer pairs, in the curriculum, is one whose later values do not count.",

@@ -1,6 +1,6 @@
 """Multi-level attention makes more of the same computation in language models than standard attention and windows do.
 
-    python benchmarks/paper/language.py [--text FILE] [--size small|full] [--jobs N] [--dry-run] [--report-only] ...
+    python benchmarks/paper/language.py [--size small|full] [--jobs N] [--dry-run] [--report-only] [--output DIR]
 
 Causal transformers of six layers, whose heads have 64 components, read pieces of a text character by character (bytes
 of UTF-8; by default the documentation strings of Python's standard library). Their loss is the cross-entropy of the
@@ -20,9 +20,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.character_transformer import forward_flops
-from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, paragraph, with_spread
+from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, described_by, listed, runs_of
+from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 NAMES = {
@@ -42,16 +42,7 @@ _RULE = (
 
 def report(records: Records) -> PaperReport:
     """Report the records."""
-    runs = described_by(
-        runs_of(records),
-        width="model.backbone.d_model",
-        layers="model.backbone.num_layers",
-        backbone="model.backbone",
-        learning_rate="model.learning_rate",
-        steps="trainer.max_steps",
-        batch_size="data.init_args.batch_size",
-    )
-    chosen = chosen_by_validation(runs, ["width", "attention"], ["learning_rate"], "validation_mae")
+    chosen = chosen_by_validation(runs_of(records), ["width", "attention"], ["learning_rate"], "validation_mae")
     costs = [float(forward_flops(one, int(T))) for one, T in zip(chosen["backbone"], chosen["horizon"], strict=True)]
     chosen = chosen.assign(cost=costs, loss=chosen["mae"])
     chosen = chosen.sort_values(["width", "attention", "seed"], ignore_index=True)
@@ -96,18 +87,15 @@ def _claim(chosen: pd.DataFrame, other: str) -> Claim:
         low, high = mean_interval(part["difference"])
         words = f"width {width}: {float(part['difference'].mean()):+.3f} nats ({low:+.3f} to {high:+.3f})"
         words = words.replace("-", "\N{MINUS SIGN}")
-        is_known = len(part) >= LEAST_SEEDS and bool(part["is_whole"].all() and line["is_whole"].all())
-        verdict = (True if high < 0 else False if low > 0 else None) if is_known else None
+        verdict = (True if high < 0 else False if low > 0 else None) if len(part) >= LEAST_SEEDS else None
         if verdict is not None and part["line_is_edge" if verdict else "is_edge"].any():
             verdict, words = None, f"{words}, where what lies above has its rate at the edge of those tried"
         verdicts.append(verdict)
         said.append(words)
     points = line.groupby("width")["loss"].agg(["mean", "std"])
     losses = ", ".join(with_spread(float(mean), float(std)) for mean, std in points.itertuples(index=False))
-    both = chosen[chosen["attention"].isin(["mlr", other])]
-    unfinished = "" if both["is_whole"].all() else "; rates are still to be tried"
     holds = most(verdicts) if len(verdicts) >= _LEAST_WIDTHS else None
-    return Claim(text, f"{'; '.join(said)}; beside the line through {losses}{unfinished}", holds, _RULE)
+    return Claim(text, f"{'; '.join(said)}; beside the line through {losses}", holds, _RULE)
 
 
 def _below(chosen: pd.DataFrame, other: str) -> pd.DataFrame:
@@ -125,8 +113,8 @@ def _below(chosen: pd.DataFrame, other: str) -> pd.DataFrame:
                 there = np.interp(np.log(row.cost), np.log(line["cost"]), line["loss"])
                 place = int(np.clip(np.searchsorted(line["cost"], row.cost), 1, len(line) - 1))
                 at_edge = bool(line["is_edge"].iloc[place - 1 : place + 1].any())
-                rows.append((row.width, seed, row.loss - there, row.is_whole, row.is_edge, at_edge))
-    return pd.DataFrame(rows, columns=["width", "seed", "difference", "is_whole", "is_edge", "line_is_edge"])
+                rows.append((row.width, seed, row.loss - there, row.is_edge, at_edge))
+    return pd.DataFrame(rows, columns=["width", "seed", "difference", "is_edge", "line_is_edge"])
 
 
 def _table(chosen: pd.DataFrame) -> pd.DataFrame:
@@ -142,8 +130,7 @@ def _table(chosen: pd.DataFrame) -> pd.DataFrame:
 
 
 def _figure(chosen: pd.DataFrame) -> Figure:
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    ax = figure.subplots()
+    figure, ((ax,),) = new_axes((7, 4.5))
     for number, attention in enumerate(dict.fromkeys(chosen["attention"])):
         part = chosen[chosen["attention"] == attention]
         means = part.groupby("cost")["loss"].mean()
@@ -151,13 +138,11 @@ def _figure(chosen: pd.DataFrame) -> Figure:
         ax.plot(means.index, means, **style, lw=1.2, label=NAMES.get(attention, attention))
         ax.plot(part["cost"], part["loss"], ".", color=style["color"], ms=4, alpha=0.6)
     ax.set(xscale="log", xlabel="flops of a piece, without the read-out", ylabel="loss, nats a character")
-    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False, fontsize=9)
     return figure
 
 
-_TEXT = {"text": "a text to learn; by default the documentation strings of Python's library"}
-EXPERIMENT = PaperExperiment("language", __doc__ or "", report, data_options=_TEXT)
+EXPERIMENT = PaperExperiment("language", __doc__ or "", report)
 
 if __name__ == "__main__":
     sys.exit(EXPERIMENT.main())

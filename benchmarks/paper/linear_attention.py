@@ -27,16 +27,7 @@ CHUNK = 64  # tokens whose pairs are formed by a causal pass, which carries sums
 
 
 class LinearAttention(Attention):
-    """Every pair, by products of positive features of queries and keys: time and memory linear in the tokens.
-
-    Args:
-        d_model: D, the width of the tokens.
-        num_heads: H, the number of heads.
-        **options: what every kind takes, see `Attention`; no dropout of weights, as none is formed.
-
-    Raises:
-        UserError: for dropout.
-    """
+    """Every pair, by products of positive features of queries and keys: time and memory linear in the tokens."""
 
     def __init__(self, d_model: int, num_heads: int, **options: Unpack[AttentionOptions]) -> None:
         if options.get("dropout"):

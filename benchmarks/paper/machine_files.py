@@ -1,10 +1,13 @@
-"""Rows that each machine has measured, and the facts about it, in two files that bear its name."""
+"""Experiments that are timed: what each machine has measured is kept, in two files that bear its name, and reported."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +16,8 @@ import pandas as pd
 import torch
 
 from benchmarks.measuring import describe, slug_of
+from benchmarks.paper.claims import PaperReport, write_outcome
+from benchmarks.paper.experiment import RESULTS
 from tsattn.saved_folders import write_text
 
 _SAME = ("tsattn", "torch", "kernels", "settings")  # rows of others are measured again
@@ -27,13 +32,7 @@ class MachineFiles:
 
     @classmethod
     def here(cls, folder: Path, settings: Mapping[str, Any], device: str = "cpu") -> Self:
-        """Name the files of this machine: of ``cpu`` in float32, or ``cuda`` in bfloat16.
-
-        Args:
-            folder: of the experiment.
-            settings: of the measurement, as plain data: rows of other settings are not resumed.
-            device: that is measured.
-        """
+        """Name the files of this machine, of ``cpu`` in float32 or ``cuda`` in bfloat16, by plain settings."""
         about = describe(device, torch.float32 if device == "cpu" else torch.bfloat16)
         return cls(folder, {"tsattn": importlib.metadata.version("tsattn"), **about, "settings": dict(settings)})
 
@@ -73,13 +72,66 @@ def all_machines(folder: Path, settings: Mapping[str, Any]) -> tuple[pd.DataFram
     return pd.concat(parts, ignore_index=True), known
 
 
-def how_measured(command: str, known: list[dict[str, Any]]) -> str:
-    """Describe the command, and each machine with its time, as Markdown."""
+def timed_parser(name: str, doc: str | None, seconds: float, turns_of: str) -> argparse.ArgumentParser:
+    """Make the parser of a timed experiment, with the options that `measure_and_report` takes."""
+    raw, script = argparse.RawDescriptionHelpFormatter, f"python benchmarks/paper/{name}.py"
+    parser = argparse.ArgumentParser(prog=script, description=doc, formatter_class=raw)
+    said = f"for the turns of {turns_of}, if 5 are done"
+    parser.add_argument("--seconds", type=float, default=seconds, help=said)
+    parser.add_argument("--again", action="store_true", help="measure again what was measured here already")
+    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, and end")
+    parser.add_argument("--report-only", action="store_true", help="write the report of what was measured")
+    parser.add_argument("--output", type=Path, default=RESULTS / name, metavar="DIR", help="of all files")
+    return parser
+
+
+def measure_and_report(
+    options: argparse.Namespace,
+    settings: Mapping[str, Any],
+    parts: tuple[str, Sequence[int]],
+    measure: Callable[[int], pd.DataFrame],
+    report: Callable[[pd.DataFrame], PaperReport],
+    command: str,
+    device: str = "cpu",
+) -> int:
+    """Measure what this machine has not measured yet, and report what all machines have; return the exit code.
+
+    Args:
+        options: of `timed_parser`.
+        settings: of the measurement, as plain data: rows of other settings are measured again.
+        parts: a column of the rows, and the numbers in it that are asked for.
+        measure: makes the rows of a part.
+        report: of the rows of all machines, with ``machine``.
+        command: that makes them.
+        device: that is measured.
+    """
+    column, numbers = parts
+    if not options.report_only:
+        files = MachineFiles.here(options.output, settings, device)
+        rows = files.rows()
+        done = set() if rows.empty or options.again else set(rows[column])
+        if options.again and not options.dry_run:
+            files.remove()
+        for number in numbers:
+            print(f"{column} {number}: {'measured' if number in done else 'to be measured'}", flush=True)
+            if number not in done and not options.dry_run:
+                began = time.monotonic()
+                found = measure(number)
+                files.add(found, time.monotonic() - began)
+        if options.dry_run:
+            return 0
+    rows, known = all_machines(options.output, settings)
+    if rows.empty:
+        print(f"error: nothing was measured in {options.output}: run it without --report-only", file=sys.stderr)
+        return 2
     lines = [f"`{command}`, by the clock:"]
     for about in known:
         named = ", ".join(f"{name} {about[name]}" for name in ("tsattn", "torch", "python") if about.get(name))
         lines.append(f"- {_called(about)}: {about['seconds'] / 60:.0f} minutes; {named}")
-    return "\n".join(lines)
+    seconds = sum(about["seconds"] for about in known)
+    write_outcome(options.output, report(rows[rows[column].isin(numbers)]), "\n".join(lines), seconds=seconds)
+    print(f"report: {options.output / 'report.md'}")
+    return 0
 
 
 def _called(about: Mapping[str, Any]) -> str:

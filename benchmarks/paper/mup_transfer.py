@@ -21,9 +21,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from benchmarks.paper.claims import Claim, PaperReport, paragraph, with_spread
+from benchmarks.paper.claims import Claim, PaperReport, new_axes, paragraph, with_spread
 from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import LEAST_SEEDS, LEFT, described_by, listed, runs_of
+from benchmarks.paper.runs import LEAST_SEEDS, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 COST = 1.05  # the error of the narrow model's rate over the wide one's least error, up to which it is as good
@@ -41,15 +41,11 @@ _RULE = (
 
 def report(records: Records) -> PaperReport:
     """Report the records."""
-    runs = described_by(
-        runs_of(records),
-        kind="model.backbone.attention.kind",
-        width="model.backbone.d_model",
-        mup="model.mup",
-        rate="model.learning_rate",
-        steps="trainer.max_steps",
-    )
-    runs = runs[runs["kind"].notna()]
+    runs = runs_of(records).rename(columns={"learning_rate": "rate"})
+    runs = runs[runs["kind"].notna()].astype({"mup": bool, "width": int, "rate": float})
+    failed = runs["status"] != "done"  # as a run that diverged
+    errors = {name: runs[name].astype("float64").mask(failed, math.inf) for name in ("mse", "validation_mse")}
+    runs = runs.assign(**errors)
     means = _means(runs)
     kinds = list(dict.fromkeys(means["kind"]))
     return PaperReport(
@@ -69,35 +65,27 @@ def report(records: Records) -> PaperReport:
             "Of bilinear MLR the factor of the logits is the same by both rules, which differ in initial weights and "
             "rates: where queries and keys are normalised its logits grow with the root of the width, those of BTT do "
             "not.",
-            *_least_errors(means),
+            _least_errors(means),
         ],
     )
 
 
-def _least_errors(means: pd.DataFrame) -> list[str]:
+def _least_errors(means: pd.DataFrame) -> str:
     """Say in how many cases the muP rules do not reach as low an error as the plain rates."""
     chosen = means.loc[means.groupby(["kind", "width", "mup"])["validation"].idxmin()]
     errors = chosen.pivot_table(index=["kind", "width"], columns="mup", values="error").dropna()
-    if set(errors.columns) != {True, False} or errors.empty:
-        return []
     above = int((errors[True] > errors[False]).sum())
-    return [
+    return (
         f"By the rules the error at the best rate is above that by plain rates in {above} of {len(errors)} pairs of an "
         "arm and a width: what is asked is where the best rate lies, not which is better."
-    ]
+    )
 
 
 def _means(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and spread over seeds of each rate; infinite where a run failed, as one that diverged."""
-    rows = []
-    for (kind, mup, width, rate), planned in runs.groupby(["kind", "mup", "width", "rate"], sort=False):
-        part = planned[planned["status"] != LEFT]
-        is_whole = bool((part["status"] == "done").all())
-        errors, validation = (part[name].astype("float64") for name in ("mse", "validation_mse"))
-        row = {"kind": kind, "mup": bool(mup), "width": int(width), "rate": float(rate)}
-        row |= {"error": errors.mean() if is_whole else math.inf, "spread": errors.std() if is_whole else math.nan}
-        rows.append({**row, "validation": validation.mean() if is_whole else math.inf, "seeds": len(part)})
-    return pd.DataFrame(rows).sort_values(["kind", "mup", "width", "rate"], ignore_index=True)
+    """Return mean and spread over seeds of each rate."""
+    of = {"error": ("mse", "mean"), "spread": ("mse", "std"), "validation": ("validation_mse", "mean")}
+    groups = runs.groupby(["kind", "mup", "width", "rate"])
+    return groups.agg(**of, seeds=("seed", "size")).reset_index()
 
 
 def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Claim:
@@ -105,15 +93,11 @@ def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Cla
     widths = sorted(part["width"].unique())
     text = f"{_NAMES.get(kind, kind)}: the best rate of the narrow model is the best of the wide one"
     text += " by the muP rules." if mup else ", which it is not without the muP rules."
-    if len(widths) < 2:
-        return Claim(text, "runs of one width alone", None, _RULE)
     narrow, wide = (part[part["width"] == width].set_index("rate") for width in (widths[0], widths[-1]))
     if not all((table["validation"] < math.inf).any() for table in (narrow, wide)):
         return Claim(text, "no rate was run at both widths without a failure", None, _RULE)
     first, second = float(narrow["validation"].idxmin()), float(wide["validation"].idxmin())
-    if first not in wide.index:
-        return Claim(text, f"the wide model was not run with {_power(first)}", None, _RULE)
-    own = runs[(runs["kind"] == kind) & (runs["mup"] == mup) & (runs["status"] != LEFT)]
+    own = runs[(runs["kind"] == kind) & (runs["mup"] == mup)]
     low, cost, high = _cost(*(own[own["width"] == width] for width in (widths[0], widths[-1])), first, second)
     least = with_spread(float(wide.loc[second, "error"]), float(wide.loc[second, "spread"]))
     costs = f"costs the wide model {cost:.3f} ({low:.3f} to {high:.3f}) of its least error"
@@ -121,11 +105,8 @@ def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Cla
         costs = "makes the wide model diverge"
     found = f"best at {widths[0]}: {_power(first)}, at {widths[-1]}: {_power(second)} ({least}); the former {costs}"
     transfers = True if high < COST else False if low > COST else None
-    at_edge = {
-        _power(rate)
-        for rate, table in ((first, narrow), (second, wide))
-        if rate in (min(table.index), max(table.index))
-    }
+    both = (first, narrow), (second, wide)
+    at_edge = {_power(rate) for rate, table in both if rate in (min(table.index), max(table.index))}
     if at_edge:
         found += f"; {' and '.join(sorted(at_edge))} is at the edge of the grid"
     errors, factor = wide["error"], widths[-1] / widths[0]
@@ -140,16 +121,10 @@ def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Cla
 
 
 def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float) -> tuple[float, float, float]:
-    """Return the mean ratio over seeds of the wide model's errors at two rates, in its interval.
+    """Return the mean ratio over seeds of the wide model's errors at the best rates of both, in its interval.
 
     Which rate is the narrow model's is as uncertain as its seeds differ: it is chosen again from seeds drawn with
     replacement, and each choice costs what Student's t over the seeds of the wide model says.
-
-    Args:
-        narrow: runs of the narrow model.
-        wide: of the wide one.
-        first: the best rate of the narrow one.
-        second: of the wide one.
     """
     errors = _by_rate(wide, "mse")
     ratios = {float(rate): column.dropna().to_numpy() for rate, column in errors.div(errors[second], axis=0).items()}
@@ -174,9 +149,8 @@ def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float)
 
 
 def _by_rate(runs: pd.DataFrame, error: str) -> pd.DataFrame:
-    """Return the errors of seeds (rows) and rates (columns), infinite where a run failed."""
-    finite = runs.assign(error=runs[error].astype("float64").where(runs["status"] == "done", math.inf))
-    return finite.pivot_table(index="seed", columns="rate", values="error", aggfunc="first")
+    """Return the errors of seeds (rows) and rates (columns)."""
+    return runs.pivot_table(index="seed", columns="rate", values=error, aggfunc="first")
 
 
 def _power(rate: float) -> str:
@@ -193,8 +167,7 @@ def _table(means: pd.DataFrame) -> pd.DataFrame:
 
 def _figure(means: pd.DataFrame) -> Figure:
     kinds = list(dict.fromkeys(means["kind"]))
-    figure = Figure(figsize=(9, 3.4 * max(1, len(kinds))), layout="constrained")
-    axes = figure.subplots(max(1, len(kinds)), 2, sharey=True, squeeze=False)
+    figure, axes = new_axes((9, 3.4 * max(1, len(kinds))), len(kinds), 2, sharey=True)
     for kind, line in zip(kinds, axes, strict=False):
         for (mup, name), ax in zip(_RULES.items(), line, strict=True):
             part = means[(means["kind"] == kind) & (means["mup"] == mup)]
@@ -207,7 +180,6 @@ def _figure(means: pd.DataFrame) -> Figure:
                     ax.plot(best["rate"], best["error"], marker="*", ms=16 - 6 * number, color=style["color"])
             ax.set(yscale="log", title=f"{_NAMES.get(kind, kind)}, {name} rules", xlabel="learning rate")
             ax.set_xscale("log", base=2)
-            ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("squared error on new waves")
     axes[0, 0].legend(frameon=False, fontsize=9)
     return figure

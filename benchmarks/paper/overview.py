@@ -18,28 +18,19 @@ if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
 from benchmarks.paper.claims import ASKED_BY, CLAIMS_FILE, WORDS, plain_table
+from benchmarks.paper.experiment import RESULTS
 from tsattn.errors import UserError, number_of
 from tsattn.saved_folders import write_text
 
-EXPERIMENTS = {
-    "in_context": "regression in context",
-    "etth1": "forecasts of ETTh1",
-    "language": "language models",
-    "generation": "writing with caches",
-    "mup_transfer": "learning rates from narrow to wide",
-    "wall_clock": "the time of multi-level attention",
-    "blocks": "blocks by number, by the calendar and by change points",
-}  # by the name of the folder, in the order of the report
-
-_RESULTS = Path(__file__).parents[1] / "results" / "paper"
+EXPERIMENTS = ("in_context", "etth1", "language", "generation", "mup_transfer", "wall_clock", "blocks")  # in this order
 _COUNTED = {True: "held", False: "refuted", None: "not decided"}
 _HEAD = """\
 # The paper's experiments
 
 What was found here of what Kuang et al. (ICML 2025) say, and of what they leave open. *Not decided* is what too few or
-too uncertain numbers do not tell, and what another learning rate might turn round: where we have chosen the rates that
-are tried, a claim is not decided if what has the higher error was best at the least or the greatest of them. The report
-of each experiment says by which rule a claim was decided, and what differs from the paper.
+too uncertain numbers do not tell, and what another learning rate might turn round: a claim is not decided if what has
+the higher error was best at the least or the greatest rate that was tried. The report of each experiment says by which
+rule a claim was decided, and what differs from the paper.
 
 Where there are many comparisons, some come out by chance. On forecasts, p-values are corrected for all comparisons of
 the claims of an experiment (Holm). On prompts, texts and learning rates they are not: where nothing is different, a
@@ -51,12 +42,10 @@ validation chose.
 
 
 def overview(results: Path) -> str:
-    """Return the report on the experiments in a folder as Markdown.
-
-    Raises:
-        UserError: if there is none, or one cannot be read.
-    """
-    found = {file.parent.name: _read(file) for file in results.glob(f"*/{CLAIMS_FILE}")}
+    """Return the report on the experiments in a folder as Markdown; without any, that is a UserError."""
+    found: dict[str, dict[str, Any]] = {
+        file.parent.name: json.loads(file.read_text()) for file in results.glob(f"*/{CLAIMS_FILE}")
+    }
     if not found:
         raise UserError(f"no experiment has a {CLAIMS_FILE} in {results}: run one, as by `make paper`")
     claims = [one for content in found.values() for one in content["claims"]]
@@ -70,37 +59,26 @@ def overview(results: Path) -> str:
     for name in sorted(found, key=lambda name: (_place(name), name)):
         content = found[name]
         where = f"[{content['title']}]({name}/report.md)"
-        if content.get("decided", 0) < content.get("planned", 0):
-            where += f", a part: {content['decided']:,} of {number_of(content['planned'], 'run')}"
         for number, one in enumerate(content["claims"]):
             hours = "" if number else f"{content['seconds'] / 3600:.1f}"
             rows.append((one["claim"], ASKED_BY[one["is_of_paper"]], one["found"], WORDS[one["holds"]], where, hours))
     parts = [_HEAD, f"{'. '.join(counts)}."]
     parts += [plain_table(("claim", "of", "here", "", "experiment", "hours"), rows)]
     parts += ["Hours are by the clock, of the whole experiment, on the machines that its report names."]
-    if lacking := [f"{what} (`{name}.py`)" for name, what in EXPERIMENTS.items() if name not in found]:
+    if lacking := [f"`{name}.py`" for name in EXPERIMENTS if name not in found]:
         parts.append(f"Not run at their small size yet: {', '.join(lacking)}.")
     return "\n\n".join(parts) + "\n"
 
 
 def _place(name: str) -> int:
-    """Place an experiment of another size, or of another text, next to its small one."""
-    order = [*EXPERIMENTS]
-    fitting = [one for one in order if name == one or name.startswith(f"{one}_")]
-    return order.index(max(fitting, key=len)) if fitting else len(order)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(file.read_text())
-    except (OSError, json.JSONDecodeError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    return content
+    """Place an experiment of another size next to its small one."""
+    fitting = [one for one in EXPERIMENTS if name == one or name.startswith(f"{one}_")]
+    return EXPERIMENTS.index(max(fitting, key=len)) if fitting else len(EXPERIMENTS)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=_RESULTS, metavar="DIR", help="of the folders of experiments")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="of the folders of experiments")
     options = parser.parse_args(words)
     try:
         write_text(options.results / "report.md", overview(options.results))

@@ -21,11 +21,7 @@ from tsattn.training import Training
 class PromptRidge(Predictor):
     """Forecasts each value of a prompt by the ridge regression on the pairs before it; float64.
 
-    Args:
-        alpha: penalty on the squared coefficients; 0 for least squares, of which the shortest solution is taken.
-
-    Raises:
-        UserError: for a penalty below 0.
+    Without a penalty `alpha` on the squared coefficients, that is least squares, of which the shortest is taken.
     """
 
     needs_fit = False
@@ -47,12 +43,9 @@ class PromptRidge(Predictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        assert self.task is not None, "build(task, output) comes first"
         x, y = (part.double() for part in pairs_of(batch, dimensions_of(self.task)))
-        forecasts = [x.new_zeros(len(x))]
-        for i in range(1, x.shape[1]):
-            forecasts.append((x[:, i] * self._coefficients(x[:, :i], y[:, :i])).sum(-1))
-        return torch.stack(forecasts, dim=1)[..., None]
+        ones = ((x[:, i] * self._coefficients(x[:, :i], y[:, :i])).sum(-1) for i in range(1, x.shape[1]))
+        return torch.stack([x.new_zeros(len(x)), *ones], dim=1)[..., None]
 
     def _coefficients(self, x: Tensor, y: Tensor) -> Tensor:
         """`(B, d)` of points `(B, i, d)` and values `(B, i)`."""

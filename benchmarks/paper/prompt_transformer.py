@@ -18,21 +18,7 @@ from tsattn.task import Output, Task
 
 
 class PromptTransformer(Backbone):
-    """A causal transformer on the tokens `(x_1, 0), (0, y_1), (x_2, 0), ...` of a prompt.
-
-    Args:
-        task: the sizes of the prompts.
-        output: a point forecast.
-        d_model: D, the width of the tokens.
-        num_layers: encoder blocks.
-        num_heads: H, heads of each attention.
-        d_ff: hidden width of the token-wise networks; 4 D by default.
-        attention: a kind of attention, its description, or a list of these, one a layer.
-        positions: ``learned``, ``rotary`` or ``none``.
-
-    Raises:
-        UserError: for a task that is none of prompts.
-    """
+    """A causal transformer on the tokens `(x_1, 0), (0, y_1), (x_2, 0), ...` of a prompt; `d_ff` is 4 D by default."""
 
     mup_roles: ClassVar[dict[str, str]] = {"value": "output"}  # see tsattn.layers.optim
 
@@ -52,15 +38,8 @@ class PromptTransformer(Backbone):
         self.dimensions = dimensions_of(task)
         N = 2 * task.prediction_length - 1
         self.tokens = TokenEmbedding(self.dimensions + 1, d_model, N, positions, 0.0)
-        self.encoder = causal_encoder(
-            attention,
-            d_model=d_model,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            d_ff=d_ff,
-            tokens=N,
-            rope=positions == "rotary",
-        )
+        sizes = {"d_model": d_model, "num_layers": num_layers, "num_heads": num_heads, "d_ff": d_ff}
+        self.encoder = causal_encoder(attention, **sizes, tokens=N, rope=positions == "rotary")
         self.value = nn.Linear(d_model, 1)
 
     @override

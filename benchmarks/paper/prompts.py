@@ -36,11 +36,7 @@ def pairs_of(batch: Batch, dimensions: int) -> tuple[Tensor, Tensor]:
 
 
 def dimensions_of(task: Task) -> int:
-    """Return d of prompts with the sizes of a task.
-
-    Raises:
-        UserError: if the task is none of prompts.
-    """
+    """Return d of prompts with the sizes of a task, which is refused if it is none of prompts."""
     n = task.prediction_length
     d, rest = divmod(task.context_length + 1 - n, n)
     if rest or d < 1 or task.num_channels != 1:
@@ -56,17 +52,8 @@ class PromptDataModule(DrawnDataModule):
 
     All values are forecast, each from the pairs before it; in training all count, in validation and testing the last.
 
-    In the first steps of a training prompts have fewer dimensions, the others being 0, and fewer pairs: d / 4 (at least
-    one) at first, then one more after equal numbers of steps, and twice as many pairs as dimensions.
-
-    Args:
-        dimensions: d.
-        prediction_length: n, the pairs of a prompt; 2 d by default.
-        curriculum: the share of the training after which prompts are whole; 0 for whole ones from the start.
-        **options: see `DrawnDataModule`.
-
-    Raises:
-        UserError: for no dimension, or a share that is none.
+    Up to `curriculum`, a share of the training, prompts have fewer dimensions, the others being 0, and fewer pairs:
+    d / 4 (at least one) at first, then one more after equal numbers of steps, and twice as many pairs as dimensions.
     """
 
     def __init__(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,22 @@ from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import LABELS, Records
 from tsattn.leaderboard.suite import read_suite
 
-LEFT = "left"  # status of a planned run that has no record
 LEAST_SEEDS = 3  # of each arm, below which no claim is decided
 EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
 BEHIND = "with its rate at the edge of those tried"
 
-_LENGTH = ("max_steps", "val_check_interval")
-_PEERS = 5.0  # times the median of its peers: a run that takes longer stood still
-_PEERS_OF = ["dataset", "horizon", "predictor", "attention"]
+PATHS = {
+    **{name: f"model.{name}" for name in ("learning_rate", "schedule", "mup", "backbone")},
+    **{"width": "model.backbone.d_model", "hidden": "model.backbone.d_ff", "heads": "model.backbone.num_heads"},
+    **{"layers": "model.backbone.num_layers", "kind": "model.backbone.attention.kind"},
+    **{name: f"model.backbone.{name}" for name in ("dropout", "alpha")},
+    **{name: f"data.init_args.{name}" for name in ("batch_size", "every", "dimensions")},
+    **{"context": "data.init_args.context_length", "steps": "trainer.max_steps"},
+}
+"""Values of experiments that reports look at, by the name of their column."""
+
+_STILL = 5.0  # times the median of the same arm: a run that takes longer stood still
+_ARM = ["dataset", "horizon", "predictor", "attention"]
 _BREAK = pd.Timedelta(minutes=1)
 
 
@@ -38,20 +45,15 @@ class _WithoutData(Planner):
         return ""
 
 
-def with_left(records: Records, suite: Path) -> Records:
-    """Add a row of the status `LEFT` for each run of a suite that its records lack."""
-    there = records.table.to_pylist()
-    known = {tuple(row[name] for name in LABELS) for row in there}
-    left = [
-        {**entry.labels, "suite": suite.stem, "status": LEFT, "key": "", "experiment": entry.experiment.to_yaml()}
-        for entry in _WithoutData().plan(read_suite(suite))
-        if entry.experiment is not None and tuple(entry.labels.values()) not in known
-    ]
-    return Records.of([*there, *left], records.suites) if left else records
+def left_of(records: Records, suite: Path) -> int:
+    """Count the runs of a suite that its records lack."""
+    known = {tuple(row[name] for name in LABELS) for row in records.table.to_pylist()}
+    planned = _WithoutData().plan(read_suite(suite))
+    return sum(one.experiment is not None and tuple(one.labels.values()) not in known for one in planned)
 
 
 def runs_of(records: Records) -> pd.DataFrame:
-    """Return a row an entry; ``values`` describes its experiment as plain data.
+    """Return a row an entry, with a column for each value of its experiment in `PATHS`, None where it has none.
 
     Raises:
         UserError: if no run is done.
@@ -59,20 +61,8 @@ def runs_of(records: Records) -> pd.DataFrame:
     frame = records.frame
     if not (frame["status"] == "done").any():
         raise UserError("no run is done, so there is nothing to report")
-    frame["values"] = [yaml.load(text, yaml.CSafeLoader) if text else {} for text in frame["experiment"]]
-    return frame
-
-
-def described_by(runs: pd.DataFrame, **paths: str) -> pd.DataFrame:
-    """Add a column for each value at a dotted path of the experiments, None where one has no such value."""
-
-    def at(values: Mapping[str, Any], path: str) -> Any:
-        try:
-            return get_at(values, path)
-        except KeyError:
-            return None
-
-    return runs.assign(**{name: [at(values, path) for values in runs["values"]] for name, path in paths.items()})
+    experiments = [yaml.load(text, yaml.CSafeLoader) if text else {} for text in frame["experiment"]]
+    return frame.assign(**{name: [get_at(one, path, None) for one in experiments] for name, path in PATHS.items()})
 
 
 def chosen_by_validation(
@@ -83,19 +73,17 @@ def chosen_by_validation(
     A candidate is not chosen if one of its runs failed, or another one of the arm has more seeds.
 
     Args:
-        runs: from `runs_of`, described.
+        runs: from `runs_of`.
         arm: columns that tell arms apart.
         candidate: columns that are chosen, such as the learning rate.
         error: column of the validation error.
 
     Returns:
-        rows of `runs`, with ``candidates``, their number; ``is_edge``, whether the first of these columns has the least
-        or greatest number of those tried; ``is_whole``, whether no later run can change the choice.
+        rows of `runs`, with ``candidates``, their number, and ``is_edge``, whether the first of these columns has the
+        least or greatest number of those tried.
     """
-    parts = []
-    seeds = runs["seed"].nunique()
-    for _, planned in runs.groupby([*arm], dropna=False, sort=False):
-        part = planned[planned["status"] != LEFT]
+    parts = [runs.iloc[:0].assign(candidates=0, is_edge=False)]
+    for _, part in runs.groupby([*arm], dropna=False, sort=False):
         groups = part.groupby([*candidate], dropna=False, sort=False)
         whole = groups.filter(lambda group: bool((group["status"] == "done").all()))
         if not len(whole):
@@ -105,11 +93,8 @@ def chosen_by_validation(
         means = whole.groupby([*candidate], dropna=False)[error].transform("mean")
         best, tried = whole[means == means.min()], part[candidate[0]]
         is_edge = pd.api.types.is_numeric_dtype(tried) and best[candidate[0]].iloc[0] in (tried.min(), tried.max())
-        is_whole = len(part) == len(planned) and bool((groups["seed"].nunique() == seeds).all())
-        parts.append(best.assign(candidates=len(groups), is_edge=is_edge, is_whole=is_whole))
-    if not parts:
-        return runs.iloc[:0].assign(candidates=0, is_edge=False, is_whole=False)
-    return pd.concat(parts, ignore_index=True)
+        parts.append(best.assign(candidates=len(groups), is_edge=is_edge))
+    return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
 def listed(values: pd.Series) -> str:
@@ -122,57 +107,38 @@ def how_made(runs: pd.DataFrame, command: str, suite: str) -> str:
     counts, done = runs["status"].value_counts(), runs[runs["status"] == "done"]
     versions = json.loads(done.iloc[-1]["versions"] or "{}")
     named = ", ".join(f"{name} {versions[name]}" for name in ("tsattn", "torch", "python") if name in versions)
-    others = "".join(f", {count} {status}" for status, count in counts.items() if status not in ("done", LEFT))
+    others = "".join(f", {count} {status}" for status, count in counts.items() if status != "done")
     planned = int((runs["status"] != "does not apply").sum())
-    seconds = counted_seconds(runs)
     lines = [
-        f"`{command}`, the suite `{suite}`: {int(counts['done'])} of {number_of(planned, 'run')} done{others}, "
-        f"{seconds.sum() / 3600:.1f} hours of training in all, on {' and '.join(sorted(set(done['cpu'])))} "
-        f"({' and '.join(sorted(set(done['device'])))}); {named}."
+        f"`{command}`, the suite `{suite}`: {int(counts['done'])} of {number_of(planned, 'run')} done{others}, on "
+        f"{' and '.join(sorted(set(done['cpu'])))} ({' and '.join(sorted(set(done['device'])))}); {named}."
     ]
     lines += [
         f"- failed: {row.dataset}, {row.horizon}: {row.predictor} {row.attention}, seed {row.seed}: {row.reason}"
         for row in runs[runs["status"] == "failed"].itertuples(index=False)
     ]
     clock = f"By the clock the runs took {clock_seconds(runs) / 3600:.1f} hours."
-    if still := int((seconds < _own_seconds(runs)).sum()):
+    counted = _counted_seconds(runs)
+    if still := int((counted < runs.loc[counted.index, "seconds"]).sum()):
         clock += (
-            f" {number_of(still, 'run')} took over {_PEERS:g} times as long as the median of the same predictor and "
-            f"attention, as where the machine stands still, and {'counts' if still == 1 else 'count'} as {_PEERS:g} "
+            f" {number_of(still, 'run')} took over {_STILL:g} times as long as the median of the same predictor and "
+            f"attention, as where the machine stands still, and {'counts' if still == 1 else 'count'} as {_STILL:g} "
             "times that."
         )
     return "\n".join(lines) + f"\n\n{clock}"
 
 
-def counted_seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds of each finished training, at most five times the median of its peers."""
-    seconds = _own_seconds(runs)
-    peers = [runs.loc[seconds.index, name] for name in _PEERS_OF]
-    return seconds.clip(upper=_PEERS * seconds.groupby(peers, dropna=False).transform("median"))
-
-
-def _own_seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds of each finished run, without those of a shorter run that it continued."""
+def _counted_seconds(runs: pd.DataFrame) -> pd.Series:
+    """Return the seconds of each finished run, at most five times the median of its arm."""
     done = runs[(runs["status"] == "done") & runs["seconds"].notna()]
     seconds = done["seconds"].astype("float64")
-    lengths: dict[str, dict[int, Any]] = {}
-    for index, row in zip(done.index, done.to_dict("records"), strict=True):
-        values = row["values"]
-        if values.get("model", {}).get("schedule") == "constant":  # else the rate depends on the length
-            trainer = {name: value for name, value in values["trainer"].items() if name not in _LENGTH}
-            content = [row["dataset"], row["horizon"], row["attention"], row["seed"], {**values, "trainer": trainer}]
-            same = json.dumps(content, sort_keys=True, default=str)
-            lengths.setdefault(same, {})[values["trainer"]["max_steps"]] = index
-    own = seconds.copy()
-    for by_length in lengths.values():
-        for shorter, longer in pairwise(sorted(by_length)):
-            own[by_length[longer]] -= seconds[by_length[shorter]]
-    return own
+    arms = [done[name] for name in _ARM]
+    return seconds.clip(upper=_STILL * seconds.groupby(arms, dropna=False).transform("median"))
 
 
 def clock_seconds(runs: pd.DataFrame) -> float:
     """Return the time by the clock in which at least one run was going on; breaks up to a minute count."""
-    seconds = counted_seconds(runs)
+    seconds = _counted_seconds(runs)
     ends = pd.to_datetime(runs.loc[seconds.index, "finished"], utc=True)
     spans: list[tuple[Any, Any]] = sorted(zip(ends - pd.to_timedelta(seconds, unit="s"), ends, strict=True))
     total, last = pd.Timedelta(0), None

@@ -32,11 +32,7 @@ _LEAST = 100_000  # characters of a library
 
 
 def check_text_task(task: Task) -> int:
-    """Return T, the characters of a piece that are forecast.
-
-    Raises:
-        UserError: if the task is none of texts.
-    """
+    """Return T, the characters of a piece that are forecast; a task that is none of texts is refused."""
     if task.num_channels != 1 or task.context_length != task.prediction_length + 1:
         raise UserError(
             f"pieces of a text are one channel with context_length prediction_length + 1, not {task.num_channels} with "
@@ -49,17 +45,8 @@ class TextDataModule(DrawnDataModule):
     """Pieces of a text, as bytes of UTF-8: each of the last T from those before it in its piece.
 
     The first nine tenths of the text are for training, where pieces begin anywhere; the rest is halved for validation
-    and testing, where they are spread evenly. A window is `T + 1` bytes as numbers.
-
-    Args:
-        text: a file; by default the documentation strings of Python's standard library.
-        prediction_length: T.
-        val_draws: pieces for validation.
-        test_draws: pieces for testing.
-        **options: see `DrawnDataModule`.
-
-    Raises:
-        UserError: for a text that cannot be read, or is too short for a piece of each part.
+    and testing, where they are spread evenly. A window is `T + 1` bytes as numbers. The text is a file, by default the
+    documentation strings of Python's standard library.
     """
 
     def __init__(
@@ -112,9 +99,6 @@ def documentation_strings() -> str:
     """Read the documentation strings of the interpreter's library from its files, none of which is imported.
 
     Each is there once. Files are ordered by their hashed names, so that no part of the text is about one thing alone.
-
-    Raises:
-        UserError: where the interpreter has no such files.
     """
     root = Path(sysconfig.get_path("stdlib"))
     found: dict[str, None] = {}
@@ -131,7 +115,7 @@ def documentation_strings() -> str:
                     found.setdefault(text)
     whole = "\n\n".join(found)
     if len(whole) < _LEAST:
-        raise UserError(f"this Python has no source files of its standard library in {root}: give a text, --text FILE")
+        raise UserError(f"this Python has no source files of its standard library in {root}: give a text")
     return whole
 
 

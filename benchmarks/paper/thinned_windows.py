@@ -17,11 +17,6 @@ class ThinnedDataModule(PublicDataModule):
 
     Neighbouring windows share all but one of their steps, and so nearly all of their errors: those that are left reach
     over the same time. This is not the benchmark's protocol, so the data set is called ``NAME_every_K``.
-
-    Args:
-        name: see `PublicDataModule`.
-        every: k.
-        **options: see `PublicDataModule`.
     """
 
     def __init__(self, name: str = "ETTm1", every: int = 4, **options: Any) -> None:

@@ -13,8 +13,8 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 if not __package__:  # run as a file, which finds what lies beside it but not the folder above
@@ -24,22 +24,13 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, most, paragraph, write_outcome
-from benchmarks.paper.machine_files import MachineFiles, all_machines, how_measured
+from benchmarks.paper.claims import Claim, PaperReport, most, new_axes, paragraph
+from benchmarks.paper.machine_files import measure_and_report, timed_parser
 
-__all__ = ["main", "report", "timed"]
+PAPER = 1.35  # the time of MLR attention over that of standard attention, in the paper
+FROM, TO = 256, 4096  # the tokens that are reported
+ROUNDS = 3  # in which everything is measured, to know the spread
 
-PAPER = 1.35
-"""The time of MLR attention over that of standard attention, in the paper."""
-
-FROM, TO = 256, 4096
-"""The tokens that are reported."""
-
-ROUNDS = 3
-"""In how many everything is measured, to know the spread."""
-
-_ROOT = Path(__file__).parents[2]
-_FOLDER = _ROOT / "benchmarks" / "results" / "paper" / "wall_clock"
 _SDPA = "sdpa"
 _SHAPE = ["machine", "T", "causal", "pass"]
 _CASE = ["machine", "contender", "T", "causal", "pass"]
@@ -51,13 +42,10 @@ _RULE = (
 
 
 def timed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each case of what was measured: the medians of its rounds, with ``least`` and ``greatest``, of their ratios.
+    """Return the medians of the rounds of each case, with the ``least`` and ``greatest`` of their ratios.
 
-    ``alike``, ``alike_least`` and ``alike_greatest`` are likewise of the time over that of standard attention by the
-    same path, NaN where it was not measured by that.
-
-    Args:
-        rows: of `benchmarks/attention.py`, with ``machine`` and ``round``.
+    ``alike``, ``alike_least`` and ``alike_greatest`` are of the time over that of standard attention by the same path,
+    NaN where it was not measured by that. Rows are those of `benchmarks/attention.py`, with ``machine`` and ``round``.
     """
     kind, path = (rows["contender"].str.partition(" ")[part] for part in (0, 2))
     rows = rows.assign(path=path)
@@ -65,19 +53,10 @@ def timed(rows: pd.DataFrame) -> pd.DataFrame:
     alike = standard.rename("alike").reset_index()
     rows = rows.merge(alike, "left", [*_SHAPE, "path", "round"])
     rows["alike"] = rows["ratio"] / rows["alike"]
-    groups = rows.groupby(_CASE, sort=False)
-    found = groups.agg(
-        ms=("median_ms", "median"),
-        ratio=("ratio", "median"),
-        least=("ratio", "min"),
-        greatest=("ratio", "max"),
-        alike=("alike", "median"),
-        alike_least=("alike", "min"),
-        alike_greatest=("alike", "max"),
-        rounds=("round", "nunique"),
-        turns=("turns", "sum"),
-    )
-    return found.reset_index()
+    of = {"ms": ("median_ms", "median"), "ratio": ("ratio", "median"), "least": ("ratio", "min")}
+    of |= {"greatest": ("ratio", "max"), "alike": ("alike", "median"), "alike_least": ("alike", "min")}
+    of |= {"alike_greatest": ("alike", "max"), "rounds": ("round", "nunique"), "turns": ("turns", "sum")}
+    return rows.groupby(_CASE, sort=False).agg(**of).reset_index()
 
 
 def report(cases: pd.DataFrame) -> PaperReport:
@@ -154,9 +133,8 @@ def _table(cases: pd.DataFrame) -> pd.DataFrame:
 
 def _figure(cases: pd.DataFrame) -> Figure:
     machines, passes = (list(dict.fromkeys(cases[name])) for name in ("machine", "pass"))
-    size = (1.5 + 4.5 * max(1, len(passes)), 3.6 * max(1, len(machines)))
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(max(1, len(machines)), max(1, len(passes)), squeeze=False, sharey=True)
+    size = 1.5 + 4.5 * max(1, len(passes)), 3.6 * max(1, len(machines))
+    figure, axes = new_axes(size, len(machines), len(passes), sharey=True)
     for machine, line in zip(machines, axes, strict=False):
         for which, ax in zip(passes, line, strict=False):
             part = cases[(cases["machine"] == machine) & (cases["pass"] == which) & ~cases["causal"].astype(bool)]
@@ -170,73 +148,38 @@ def _figure(cases: pd.DataFrame) -> Figure:
             ax.set(title=f"{which}, not causal\n{machine}", xlabel="tokens")
             ax.set_xscale("log", base=2)
             ax.set_xticks(lengths := sorted(part["T"].unique()), list(map(str, lengths)))
-            ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("time over SDPA's")
         figure.legend(*line[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right upper")
     return figure
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python benchmarks/paper/wall_clock.py",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = timed_parser("wall_clock", __doc__, 2, "one shape and pass")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, default=2, help="for the turns of one shape and pass, if 5 are done")
-    parser.add_argument("--again", action="store_true", help="measure anew what was measured here already")
-    parser.add_argument("--dry-run", action="store_true", help="list what would be measured, and end")
-    parser.add_argument("--report-only", action="store_true", help="make the report of what was measured")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, whose figures mean nothing; needs --output")
-    parser.add_argument("--output", type=Path, default=_FOLDER, metavar="DIR", help="of all files")
     options = parser.parse_args(words)
     if options.seconds < 0:
         parser.error(f"--seconds must be at least 0, not {options.seconds:g}")
-    if options.tiny and options.output == _FOLDER:
+    if options.tiny and options.output == parser.get_default("output"):
         parser.error("--tiny needs an --output of its own: its figures mean nothing")
     if options.device == "cuda" and not torch.cuda.is_available() and not options.report_only:
         parser.error("there is no CUDA device")
-    settings = {"seconds": options.seconds, **({"tiny": True} if options.tiny else {})}
-    if not options.report_only:
-        files = MachineFiles.here(options.output, settings, options.device)
-        before = pd.DataFrame() if options.again else files.rows()
-        done = 0 if before.empty else int(before["round"].max())
-        print(f"{done} of {ROUNDS} rounds are measured on this machine", flush=True)
-        if options.dry_run:
-            return 0
-        if options.again:
-            files.remove()
-        for number in range(done, ROUNDS):
-            code = _add_round(files, number + 1, options)
-            if code:
-                return code
-    rows, known = all_machines(options.output, settings)
-    if rows.empty:
-        print(f"error: nothing was measured in {options.output}: run it without --report-only", file=sys.stderr)
-        return 2
     command = f"python benchmarks/paper/wall_clock.py{'' if options.device == 'cpu' else ' --device cuda'}"
-    seconds = sum(about["seconds"] for about in known)
-    write_outcome(options.output, report(timed(rows)), how_measured(command, known), seconds=seconds)
-    print(f"report: {options.output / 'report.md'}")
-    return 0
+    settings, rounds = {"seconds": options.seconds, **({"tiny": True} if options.tiny else {})}, range(1, ROUNDS + 1)
+    measure, made = partial(_round, options=options), lambda rows: report(timed(rows))
+    return measure_and_report(options, settings, ("round", rounds), measure, made, command, options.device)
 
 
-def _add_round(files: MachineFiles, number: int, options: argparse.Namespace) -> int:
-    """Measure a round, and add it to the files of this machine; the exit code is that of the benchmark."""
-    began = time.monotonic()
+def _round(number: int, options: argparse.Namespace) -> pd.DataFrame:
+    """Measure a round by the benchmark of attention."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(_ROOT / "benchmarks" / "attention.py"), "--parts", "attention"]
+        command = [sys.executable, str(Path(__file__).parents[1] / "attention.py"), "--parts", "attention"]
         command += ["--device", options.device, "--seconds", str(options.seconds), "--output", folder]
-        code = subprocess.run([*command, *(["--dry-run"] if options.tiny else [])], check=False).returncode
-        if code:
-            return code
+        subprocess.run([*command, *(["--dry-run"] if options.tiny else [])], check=True)
         (file,) = Path(folder).glob("*.csv")
         rows = pd.read_csv(file)
     kept = (rows["part"] == "attention") & (rows["width"] == 64)
-    if not options.tiny:
-        kept &= rows["T"].between(FROM, TO)
-    files.add(rows[kept].assign(round=number), time.monotonic() - began)
-    return 0
+    return rows[kept if options.tiny else kept & rows["T"].between(FROM, TO)].assign(round=number)
 
 
 if __name__ == "__main__":

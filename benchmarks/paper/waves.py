@@ -14,11 +14,7 @@ from tsattn.errors import UserError
 
 
 class WaveDataModule(DrawnDataModule):
-    """Series of a wave of each period (in steps), of random height (0.5 to 1.5) and phase, and noise.
-
-    Raises:
-        UserError: for a period that is not above 0, or a noise below it.
-    """
+    """Series of a wave of each period (in steps), of random height (0.5 to 1.5) and phase, and noise."""
 
     def __init__(
         self,

@@ -81,33 +81,30 @@ def diagnose(
     """Report problems of a table before you train on it: errors, and findings that would pass silently.
 
     Nothing is changed, and nothing is refused but what cannot be read: a cell that is no number or date, a column that
-    is not there. Limits are thresholds (see `tsattn.diagnosis.table_diagnosis.outliers`), so that a finding is a reason
-    to look, and none is no proof.
+    is not there. A finding is a reason to look: limits are thresholds, see `tsattn.diagnosis.table_diagnosis.outliers`.
 
     Args:
         frame: a frame or the path of a file, as `tsattn.Forecaster` takes them.
         context_length: past steps that a model will see; by default the fewest that a `Forecaster` chooses among.
         prediction_length: steps that it will forecast.
-        id_column: of series ids of a long frame, or several columns that make them up; found by itself if named
-            ``unique_id`` or ``item_id``.
-        time_column: of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``.
-        target: the columns to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
+        id_column: of series ids, or columns that make them up; found if named ``unique_id`` or ``item_id``.
+        time_column: of time stamps; found if named ``ds``, ``timestamp`` or ``date``.
+        target: to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
         past_covariates: columns known for the past only.
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
-        frequency: pandas frequency of the data, as text, offset or length of time, or 1, 2, ... where time counts
-            steps; None infers it.
+        frequency: pandas frequency as text, offset or length of time, or 1, 2, ... for steps; None infers it.
         date_format: of dates in text, such as ``%d/%m/%y``.
         separator: the character between the cells of CSV files.
         decimal: the character before the decimals in CSV files.
         encoding: of CSV files.
-        comment: the character that begins the lines of CSV files that are not read, such as ``#``; empty for none.
+        comment: the character that begins lines of CSV files that are not read, such as ``#``; empty for none.
         skip_rows: lines before the header of CSV files.
 
     Returns:
         a row for each series, column and kind of finding: ``series`` (of a wide frame the column that is forecast;
-        empty where it is of none alone), ``column``, ``kind`` (one of `KINDS`, in whose order rows come), ``count``,
-        ``where`` and ``sentence``. No rows where nothing was found.
+        empty where it is of none alone), ``column``, ``kind`` (one of `KINDS`, in this order), ``count``, ``where`` and
+        ``sentence``. No rows where nothing was found.
 
     Raises:
         UserError: for a frame that cannot be read, naming the row.
@@ -116,18 +113,9 @@ def diagnose(
     context_length = whole_number("context_length", context_length)
     prediction_length = whole_number("prediction_length", prediction_length)
     with quiet():
-        table = reader.table(frame)
-        empty = _empty_columns(table, reader)
-        left: dict[str, Any] = {
-            name: tuple(column for column in getattr(table.roles, name) if column not in empty)
-            for name in ("target", "past", "future")
-        }
-        diagnosis = _Diagnosis(replace(table, roles=replace(table.roles, **left)))
-        for column, sentence in empty.items():
-            diagnosis.add("", column, "missing", len(table.frame), "everywhere", sentence)
-        diagnosis.look_at_time(reader.max_filled)
+        diagnosis = _Diagnosis(reader.table(frame), reader)
+        diagnosis.look_at_time()
         diagnosis.look_at_values(context_length + prediction_length, prediction_length)
-        diagnosis.look_at_categories(table.frame)
     order = [*KINDS]
     found = sorted(diagnosis.findings, key=lambda finding: order.index(finding[2]))
     return pd.DataFrame(found, columns=[*_COLUMNS])
@@ -136,18 +124,14 @@ def diagnose(
 def _empty_columns(table: Table, reader: TableReader) -> dict[str, str]:
     """What comes of each target and covariate of which every value is missing."""
     roles, frame = table.roles, table.frame
-    columns = (*roles.target, *roles.past, *roles.future)
-    empty = [name for name in columns if len(frame) and bool(frame[name].isna().all())]
-    has_targets = any(name not in empty for name in roles.target)
-    refused, sentences = "every value is missing; the reader refuses that", {}
-    for column in empty:
-        if column not in roles.target:
-            sentences[column] = f"{refused}: leave the covariate out"
-        elif roles.is_wide and reader.target is None and has_targets:
-            sentences[column] = "every value is missing: the column is left out"
-        else:
-            sentences[column] = f"{refused}: {'leave it out of the targets' if has_targets else 'a target needs some'}"
-    return sentences
+    empty = {name for name in (*roles.target, *roles.past, *roles.future) if len(frame) and frame[name].isna().all()}
+    has_targets, refused = bool({*roles.target} - empty), "every value is missing; the reader refuses that"
+    target = f"{refused}: {'leave it out of the targets' if has_targets else 'a target needs some'}"
+    if roles.is_wide and reader.target is None and has_targets:
+        target = "every value is missing: the column is left out"
+    covariate = dict.fromkeys((*roles.past, *roles.future), f"{refused}: leave the covariate out")
+    said = {**dict.fromkeys(roles.target, target), **covariate}
+    return {name: said[name] for name in said if name in empty}
 
 
 class _Diagnosis:
@@ -155,21 +139,25 @@ class _Diagnosis:
 
     Attributes:
         names: the S ids, sorted.
-        time: `(R,)`, rising within each series.
-        begin: `(S + 1,)` the first row of each series, and R.
+        time: `(R,)`, rising within each series; `begin` `(S + 1,)` has the first row of each, and R.
         values, past, known: `(R, C)`, `(R, P)` and `(R, F)`, NaN where missing.
         frequency: of most stamps of the longest series, or as given; None where there are too few.
         coordinates: `(R,)` the number of each stamp on the grid of that frequency.
         on_grid: `(R,)` whether a stamp is on the grid of most of its series.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, reader: TableReader) -> None:
         self.findings: list[tuple[Any, ...]] = []
-        self.roles = table.roles
-        self.time_name = shown(table.roles.time)
-        given = read_rows(table)
-        self.names, self.series = given.names, given.series  # series in the order given
-        stamps = counts(given.time)
+        empty, self.max_filled = _empty_columns(table, reader), reader.max_filled
+        for column, sentence in empty.items():
+            self.add("", column, "missing", len(table.frame), "everywhere", sentence)
+        left: Any = {
+            name: tuple(column for column in getattr(table.roles, name) if column not in empty)
+            for name in ("target", "past", "future")
+        }
+        self.roles, self.time_name = replace(table.roles, **left), shown(table.roles.time)
+        given = read_rows(replace(table, roles=self.roles))
+        self.names, stamps = given.names, counts(given.time)
         order = np.lexsort((stamps, given.series))
         again = (np.diff(given.series[order]) == 0) & (np.diff(stamps[order]) == 0)
         once = order[np.concatenate([[True], ~again])]
@@ -179,18 +167,24 @@ class _Diagnosis:
         self.frequency, self.coordinates, self.on_grid = _on_grid(self.time, self.begin, table.frequency)
 
         later = np.flatnonzero(again) + 1
-        cells = np.concatenate([given.values, given.past, given.known], axis=1)
-        owners = given.series[order[later]]
+        cells, owners = np.concatenate([given.values, given.past, given.known], axis=1), given.series[order[later]]
         for series in np.unique(owners).tolist():
             places = later[owners == series]
             is_same = np.array_equal(cells[order[places - 1]], cells[order[places]], equal_nan=True)
-            sentence = (
-                f"{number_of(len(places), 'row')} of a time stamp that is there already, with "
-                f"{'the same' if is_same else 'other'} values; the reader refuses that: remove them, sum what they "
-                "hold, or name id_column if they are of several series"
-            )
+            values = f"{'the same' if is_same else 'other'} values"
+            what = f"{number_of(len(places), 'row')} repeat a time stamp with {values}"
+            sentence = f"{what}; the reader refuses that: remove or sum them, or name id_column"
             first = str(given.time[order[places[0]]])
             self.add(self.label(series), self.time_name, "repeated", len(places), first, sentence)
+        for column in self.roles.static if len(self.names) > 2 else ():  # of one or two series nothing is said
+            pairs = pd.DataFrame({"series": given.series, "category": table.frame[column].to_numpy()}).dropna()
+            series_of = pairs.groupby("category", sort=True)["series"].nunique()
+            rare = series_of.index[series_of == 1]
+            if len(rare):
+                many = number_of(len(rare), "category")
+                sentence = f"{many} of {len(series_of)} that a single series has: too few to learn from"
+                listed = ", ".join(shown(name) for name in rare[:5]) + (", ..." if len(rare) > 5 else "")
+                self.add("", column, "category", len(rare), listed, sentence)
 
     def add(self, *finding: Any) -> None:
         """Take a row of `_COLUMNS`."""
@@ -213,77 +207,49 @@ class _Diagnosis:
             return self.names[series]
         return "" if channel is None else self.roles.target[channel]
 
-    def look_at_categories(self, frame: pd.DataFrame) -> None:
-        """Find static categories that a single series has; of one or two series nothing is said."""
-        for column in self.roles.static if len(self.names) > 2 else ():
-            pairs = pd.DataFrame({"series": self.series, "category": frame[column].to_numpy()}).dropna()
-            series_of = pairs.groupby("category", sort=True)["series"].nunique()
-            once = series_of.index[series_of == 1]
-            if len(once):
-                listed = ", ".join(shown(name) for name in once[:5]) + (", ..." if len(once) > 5 else "")
-                sentence = (
-                    f"{number_of(len(once), 'category')} of {len(series_of)} that a single series has: nothing can be "
-                    "learnt of them beside that series"
-                )
-                self.add("", column, "category", len(once), listed, sentence)
-
-    def look_at_time(self, max_filled: float) -> None:
+    def look_at_time(self) -> None:
         """Find missing time stamps, those off the grid, and series or parts of series of another frequency."""
         if self.frequency is None:
             return
-        begin, column, refused = self.begin[:-1], self.time_name, "the reader refuses that"
-        coarse = coarser_series(self.coordinates, begin)
+        refused, usual = "the reader refuses that", f"frequency {self.frequency}"
+        coarse = coarser_series(self.coordinates, self.begin[:-1])
         if self.frequency == "D":
-            coarse |= business_series(self.time, begin)
+            coarse |= business_series(self.time, self.begin[:-1])
         for series in range(len(self.names)):
-            label, part = self.label(series), self.rows(series)
+            of, part = (self.label(series), self.time_name), self.rows(series)
             time, off = self.time[part], ~self.on_grid[part]
             if coarse[series]:
                 own = usual_frequency(time)
                 sentence = f"its frequency is {own}, others' {self.frequency}; {refused}: bring all to one"
-                self.add(label, column, "frequency", len(time), str(time[0]), sentence)
+                self.add(*of, "frequency", len(time), str(time[0]), sentence)
                 continue
-            run = _regular_run(time, off)
-            if run is not None:
-                first, last = run
-                apart: Any = time[first + 1] - time[first]  # type: ignore[operator]
-                sentence = f"stamps come {apart} apart there, else at frequency {self.frequency}; {refused}"
-                where = f"{time[first]} to {time[last]}"
-                self.add(label, column, "frequency", int(off.sum()), where, sentence)
+            if run := _regular_run(time, off):
+                apart: Any = time[run[0] + 1] - time[run[0]]  # type: ignore[operator]
+                sentence = f"stamps come {apart} apart there, else at {usual}; {refused}"
+                self.add(*of, "frequency", int(off.sum()), f"{time[run[0]]} to {time[run[1]]}", sentence)
             elif off.any():
-                sentence = (
-                    f"{number_of(int(off.sum()), 'time stamp')} not on the grid of frequency {self.frequency}; "
-                    f"{refused}: round them, or give the right frequency"
-                )
-                self.add(label, column, "irregular", int(off.sum()), str(time[int(off.argmax())]), sentence)
-            self._look_for_gaps(label, time[~off], self.coordinates[part][~off], max_filled)
+                many = number_of(int(off.sum()), "time stamp")
+                sentence = f"{many} not on the grid of {usual}; {refused}: round them, or give the right frequency"
+                self.add(*of, "irregular", int(off.sum()), str(time[int(off.argmax())]), sentence)
+            self._look_for_gaps(of, time[~off], self.coordinates[part][~off])
 
-    def _look_for_gaps(self, label: Any, time: Times, places: NDArray[np.int64], max_filled: float) -> None:
-        if len(places) < 2:
-            return
+    def _look_for_gaps(self, of: tuple[Any, str], time: Times, places: NDArray[np.int64]) -> None:
         missing = np.diff(places) - 1  # before each row but the first
-        for first, last in runs_of_longer_steps(places, np.array([0])).tolist():
-            sentence = (
-                f"stamps come {time[first] - time[first - 1]} apart there, else at frequency {self.frequency}; give "
-                "that as the frequency to have what is between filled as missing, or bring all to one"
-            )
-            where = f"{time[first - 1]} to {time[last]}"
-            self.add(label, self.time_name, "frequency", last - first + 2, where, sentence)
+        for first, last in runs_of_longer_steps(places, np.array([0])).tolist() if len(places) > 1 else ():
+            apart = f"stamps come {time[first] - time[first - 1]} apart there, else at frequency {self.frequency}"
+            sentence = f"{apart}: give the finer one as the frequency, or bring all to one"
+            self.add(*of, "frequency", last - first + 2, f"{time[first - 1]} to {time[last]}", sentence)
             missing[first - 1 : last] = 0
         if not missing.any():
             return
         total, gaps = int(missing.sum()), np.flatnonzero(missing)
         share, what = total / (total + len(places)), "they are filled as missing"
-        if share > max_filled:
-            what = (
-                f"that is {share:.1%} of its time stamps, and the reader refuses more than {max_filled:.0%}: check its "
-                "dates and frequency, or give a larger max_filled"
-            )
-        sentence = (
-            f"{number_of(total, 'time stamp')} missing in {number_of(len(gaps), 'gap')}, the longest of "
-            f"{number_of(int(missing.max()), 'step')}; {what}"
-        )
-        self.add(label, self.time_name, "gap", total, f"after {time[int(gaps[0])]}", sentence)
+        if share > self.max_filled:
+            what = f"that is {share:.1%} of its time stamps, and the reader refuses more than {self.max_filled:.0%}"
+            what += ": check its dates and frequency, or give a larger max_filled"
+        many, longest = f"{number_of(total, 'time stamp')} missing in {number_of(len(gaps), 'gap')}", int(missing.max())
+        sentence = f"{many}, the longest of {number_of(longest, 'step')}; {what}"
+        self.add(*of, "gap", total, f"after {time[int(gaps[0])]}", sentence)
 
     def look_at_values(self, needed: int, prediction_length: int) -> None:
         """Find missing values, constants, outliers, series of fewer than `needed` steps, and scales that lie apart."""
@@ -292,82 +258,70 @@ class _Diagnosis:
             own = self.coordinates[part][self.on_grid[part]]
             steps = int(np.ptp(own)) + 1 if len(own) else 0
             if steps < needed:
-                sentence = (
-                    f"{number_of(steps, 'step')}, and a window takes {needed} (context_length "
-                    f"{needed - prediction_length}, prediction_length {prediction_length}): nothing is learnt from a "
-                    "whole window of it"
-                )
+                lengths = f"context_length {needed - prediction_length}, prediction_length {prediction_length}"
+                sentence = f"{number_of(steps, 'step')}, fewer than the {needed} of a whole window ({lengths})"
                 self.add(self.label(series), self.time_name, "short", steps, "everywhere", sentence)
-            self._look_at_targets(series)
-            self._look_at_covariates(series, prediction_length)
+            self._look_at_targets(series, part)
+            self._look_at_covariates(series, part, prediction_length)
         for names, columns in ((self.roles.past, self.past), (self.roles.future, self.known)):
             for column, values in zip(names, columns.T, strict=True):
-                if (known := _constant(values)) is not None:
-                    sentence = f"every value of this covariate is {known[0]:g}, in all series: it says nothing"
-                    self.add("", column, "constant", len(known), "everywhere", sentence)
+                sentence = "every value of this covariate is {:g}, in all series: it says nothing"
+                self._look_for_constant("", column, values, sentence)
         self._look_at_scales()
 
-    def _look_at_targets(self, series: int) -> None:
-        part = self.before_future(series)
+    def _look_at_targets(self, series: int, part: slice) -> None:
         is_empty = bool(np.isnan(self.values[self.rows(series)]).all())
         every = "the series is left out" if is_empty else "the reader refuses that"
         season = 1 if self.frequency is None else season_length(self.frequency)
         own = np.flatnonzero(self.on_grid[self.rows(series)]) + part.start
         steps = self.coordinates[own] - self.coordinates[own[:1]]  # on the grid of the series
         is_too_long = not len(own) or steps[-1] >= _ALWAYS + _MOST_STEPS * len(own)
+        constant = "every value is {:g}: there is nothing to learn, and scores such as MASE are not defined"
         for channel, column in enumerate(self.roles.target):
             label, values = self.label(series, channel), self.values[part, channel]
             self._look_for_missing(label, column, values, part.start, every)
-            if (known := _constant(values)) is not None:
-                sentence = (
-                    f"every value is {known[0]:g}: there is nothing to learn, and scores such as MASE are not defined"
-                )
-                self.add(label, column, "constant", len(known), "everywhere", sentence)
-            elif not is_too_long:
-                full = np.full(int(steps[-1]) + 1, np.nan)
-                full[steps] = self.values[own, channel]
-                places = outliers(full, season)
-                if len(places):
-                    worst = int(places[np.argmax(abs(full[places] - np.nanmedian(full)))])
-                    first, far = (self.time[own[np.searchsorted(steps, place)]] for place in (places[0], worst))
-                    sentence = (
-                        f"{number_of(len(places), 'value')} more than {_FAR:g} robust standard deviations from those a "
-                        f"season before and after, the farthest {full[worst]:g} at {far}"
-                    )
-                    self.add(label, column, "outlier", len(places), str(first), sentence)
+            if self._look_for_constant(label, column, values, constant) or is_too_long:
+                continue
+            full = np.full(int(steps[-1]) + 1, np.nan)
+            full[steps] = self.values[own, channel]
+            places = outliers(full, season)
+            if len(places):
+                worst = int(places[np.argmax(abs(full[places] - np.nanmedian(full)))])
+                first, far = (self.time[own[np.searchsorted(steps, place)]] for place in (places[0], worst))
+                what = f"more than {_FAR:g} robust standard deviations from those a season before and after"
+                sentence = f"{number_of(len(places), 'value')} {what}, the farthest {full[worst]:g} at {far}"
+                self.add(label, column, "outlier", len(places), str(first), sentence)
 
-    def _look_at_covariates(self, series: int, prediction_length: int) -> None:
+    def _look_at_covariates(self, series: int, given: slice, prediction_length: int) -> None:
         """Find missing values of covariates, and of those that `predict` needs after the last target."""
-        given, part, masked = self.before_future(series), self.rows(series), "they are masked"
-        label = "" if self.roles.is_wide else self.label(series)
+        part, masked, label = self.rows(series), "they are masked", self.label(series)
         for column, values in zip(self.roles.past, self.past.T, strict=True):
             self._look_for_missing(label, column, values[given], given.start, masked)
-        later = slice(given.stop, part.stop)
+        steps = self.coordinates[given.stop : part.stop] - self.coordinates[max(given.stop, 1) - 1]
+        is_ahead = self.on_grid[given.stop : part.stop] & (steps <= prediction_length) & (given.stop > part.start)
         for column, values in zip(self.roles.future, self.known.T, strict=True):
-            ahead, needed = 0, ""
-            if given.stop > part.start:
-                steps = self.coordinates[later] - self.coordinates[given.stop - 1]
-                ahead = int(np.isnan(values[later][self.on_grid[later] & (steps <= prediction_length)]).sum())
-            if ahead:
-                needed = (
-                    f", but for {ahead} among the steps to forecast after the last target: `predict` refuses these, "
-                    "give one for each step"
-                )
-            self._look_for_missing(label, column, values[part], part.start, masked, needed)
+            ahead = int(np.isnan(values[given.stop : part.stop][is_ahead]).sum())
+            needed = f", but for {ahead} among the steps to forecast after the last target: `predict` refuses these"
+            self._look_for_missing(label, column, values[part], part.start, masked, needed if ahead else "")
 
     def _look_for_missing(self, label: Any, column: str, values: Array, start: int, every: str, more: str = "") -> None:
         """Find missing values of a column; `every` says what comes of it where all are."""
         lacking = np.isnan(values)
-        count = int(lacking.sum())
-        if count:
-            edges = np.flatnonzero(np.diff(np.concatenate([[False], lacking, [False]])))
-            sentence = f"every value is missing; {every}"
-            if count < len(values):
-                sentence = (
-                    f"{count} of {number_of(len(values), 'value')} missing ({count / len(values):.1%}), at most "
-                    f"{int(np.diff(edges)[::2].max())} in a row; they are masked"
-                )
-            self.add(label, column, "missing", count, str(self.time[start + int(lacking.argmax())]), sentence + more)
+        count, sentence = int(lacking.sum()), f"every value is missing; {every}"
+        if not count:
+            return
+        if count < len(values):
+            longest = np.diff(np.flatnonzero(np.diff(np.concatenate([[False], lacking, [False]]))))[::2].max()
+            share = f"{count} of {number_of(len(values), 'value')} missing ({count / len(values):.1%})"
+            sentence = f"{share}, at most {longest} in a row; they are masked"
+        self.add(label, column, "missing", count, str(self.time[start + int(lacking.argmax())]), sentence + more)
+
+    def _look_for_constant(self, label: Any, column: str, values: Array, sentence: str) -> bool:
+        known = values[~np.isnan(values)]
+        is_constant = len(known) > 1 and bool((known == known[0]).all())
+        if is_constant:
+            self.add(label, column, "constant", len(known), "everywhere", sentence.format(known[0]))
+        return is_constant
 
     def _look_at_scales(self) -> None:
         is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names
@@ -383,11 +337,8 @@ class _Diagnosis:
             if spreads[most] > _APART * spreads[least]:
                 count = int((spreads[known] * _APART < spreads[most]).sum())
                 small, name = shown(names[least]), names[most] if is_wide else column
-                sentence = (
-                    f"its values spread {spreads[most] / spreads[least]:.3g} times as far as those of {small}: keep "
-                    "scaling series, and compare by scaled scores, MASE or sMAPE, as the large ones decide errors in "
-                    "original units"
-                )
+                far = f"its values spread {spreads[most] / spreads[least]:.3g} times as far as those of {small}"
+                sentence = f"{far}: it decides errors in original units, so compare by MASE or sMAPE"
                 self.add(names[most], name, "scale", count, f"{small} is the least", sentence)
 
 
@@ -419,20 +370,13 @@ def _regular_run(time: Times, off: Bools) -> tuple[int, int] | None:
     return next((run for run in runs if off[run[0] : run[1] + 1].sum() >= _RUN), None)
 
 
-def _constant(values: Array) -> Array | None:
-    known = values[~np.isnan(values)]
-    return known if len(known) > 1 and (known == known[0]).all() else None
-
-
 def outliers(values: Array, season: int) -> NDArray[np.int64]:
     """Find the places of values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
 
-    Differences over a season are held against their median absolute deviation (MAD) or their mean absolute deviation,
-    whichever is the larger spread: the median alone is blind to how a rate moves that mostly stands still. A value is
-    an outlier if that before it and that after it say so, and to the same side: a level that has shifted, which lies
-    far from one of them alone, is none. In the first and the last season, where there is but one, its neighbours must
-    say so, too. Where more than 1 % of the values would be outliers (and more than three), that is how the series is,
-    and none is.
+    Differences over a season are compared with the larger of their median and mean absolute deviations: the median
+    alone is blind to a rate that mostly stands still. A value is an outlier if it lies far from both, to the same side;
+    a shifted level is none. In the first and the last season, where there is but one, its neighbours must agree. Where
+    more than 1 % of the values would be outliers (and more than three), that is how the series is, and none is.
 
     Source: Iglewicz & Hoaglin, *How to Detect and Handle Outliers* (1993), for the scale.
     """

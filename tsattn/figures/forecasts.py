@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
+_CHANNELS = 3  # of a test window, the last ones of the data, at most: the target of ETT comes last
 _HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
-_DATES = {
-    "zero_formats": ["", "%Y", "%b", "%b-%d", "%b-%d", "%b-%d"],
-    "offset_formats": ["", "%Y", "%Y", "%Y", "%Y", "%Y"],
-}
+_DATES = {"zero_formats": ["", "%Y", "%b", *["%b-%d"] * 3], "offset_formats": ["", *["%Y"] * 5]}
 _WIDTH, _HEIGHT = 6.4, 2.0  # inches, of a figure and of a panel: its words are legible on a phone
 _SHADES = 0.15, 0.3  # opacity of the widest interval and of the narrowest
 
@@ -50,7 +48,6 @@ def plot_test_forecasts(
     title: str,
     forecast: Callable[[Batch], Tensor] | None = None,
     num_windows: int = 3,
-    num_channels: int = 3,
 ) -> Figure:
     """Draw forecasts of test windows, the last and others evenly before it, a panel for each window and channel.
 
@@ -60,30 +57,28 @@ def plot_test_forecasts(
         title: of the figure.
         forecast: from a batch, if not on this device.
         num_windows: at most.
-        num_channels: at most, the last channels of the data (the target of ETT comes last).
     """
-    task, output, panel, L = predictor.task, predictor.output, data.panel, predictor.context_length
+    task, output, L = predictor.task, predictor.output, predictor.context_length
     windows = data.windows("test", L, predictor.seasons)
     numbers = sorted(set(np.linspace(len(windows) - 1, 0, min(num_windows, len(windows)), dtype=int).tolist()))
-    batch = windows.__getitems__(numbers)
-    assert panel is not None
-    assert batch.time is not None
+    batch, names = windows.__getitems__(numbers), [""] * len(numbers)
+    panel: Any = data.panel  # of data that are set up, whose windows have time
+    if not panel.is_wide and batch.series_id is not None:
+        names = [f"{shown(panel.ids[number])}, " for number in batch.series_id]
     scaled = ((forecast or predictor.eval())(batch), batch.past, batch.known_target)
     predicted, past, target = (data.series.units.restore(part, batch.series_id).numpy() for part in scaled)
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
-    stamps, observed = _stamps(batch.time.numpy(), task), np.concatenate([past, target], axis=1)
+    stamps, observed = _stamps(batch, task), np.concatenate([past, target], axis=1)
     dates, first = are_dates(stamps.ravel()), max(0, L - 2 * task.prediction_length)
-    channels = range(task.num_channels)[-num_channels:]
+    channels = range(task.num_channels)[-_CHANNELS:]
     figure, axes = _panels(len(numbers) * len(channels))
     for window, row in enumerate(axes.reshape(len(numbers), -1)):
-        is_named = not panel.is_wide and batch.series_id is not None
-        name = f"{shown(panel.ids[batch.series_id[window]])}, " if is_named else ""  # type: ignore[index]
         moment = stamps[window, L]
         written = "%Y-%m-%d" if dates else "%Y-%m-%d %H:%M"
         at = f"step {moment}" if isinstance(moment, np.integer) else f"{pd.Timestamp(moment):{written}}"
-        row[0].set_title(f"{name}forecast from {at}", fontsize=10, loc="left")
+        row[0].set_title(f"{names[window]}forecast from {at}", fontsize=10, loc="left")
         for ax, channel in zip(row, channels, strict=True):
             ax.plot(stamps[window, first:], observed[window, first:, channel], color=INK, lw=1.2, label="observed")
             last = stamps[window, L - 1 : L], past[window, -1, channel]
@@ -111,8 +106,7 @@ def plot_forecast(
     Raises:
         UserError: for an id without a forecast or a history, or a frame that is no forecast.
     """
-    levels = [str(level) for level in output.quantiles]
-    id_name = history.id_name
+    levels, id_name = [str(level) for level in output.quantiles], history.id_name
     # of another frame than the history, time may be called otherwise
     times = (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns)
     time_name = next(times, history.time_name)
@@ -125,9 +119,8 @@ def plot_forecast(
     chosen = _chosen(ids, forecast[id_name].drop_duplicates().tolist(), history, most)
     targets = task.channels if "target_name" in forecast.columns else (None,)
     rows = [(name, target) for name in chosen for target in targets]
-    figure, axes = _panels(len(rows))
+    (figure, axes), horizon = _panels(len(rows)), 0
     apart = next((column for column in ("cutoff", "scenario") if column in forecast.columns), None)
-    horizon = 0
     for ax, (name, target) in zip(axes, rows, strict=True):
         part = forecast[forecast[id_name] == name]
         part = part if target is None else part[part["target_name"] == target]
@@ -181,17 +174,12 @@ def _panels(count: int) -> tuple[Figure, NDArray[Any]]:
 
 
 def _draw_forecast(
-    ax: Axes,
-    stamps: Any,
-    levels: Iterable[Any],
-    output: Output,
-    last: Any,
-    label: str = "forecast",
-    color: str = ACCENT,
+    ax: Axes, stamps: Any, levels: Any, output: Output, last: Any, label: str = "forecast", color: str = ACCENT
 ) -> None:
     """Draw the median and a band for each central interval, from the last observed step (time, value) or None."""
-    values = [np.asarray(level) if last is None else np.append(last[1], level) for level in levels]
-    time = np.asarray(stamps) if last is None else np.append(np.asarray(last[0]), np.asarray(stamps))
+    values, time = [np.asarray(level) for level in levels], np.asarray(stamps)
+    if last is not None:
+        values, time = [np.append(last[1], level) for level in values], np.append(np.asarray(last[0]), time)
     bands = central_intervals(output.quantiles)
     ax.plot(time, values[output.median or 0], color=color, lw=1.8, label=label)
     shades = [sum(_SHADES) / 2] if len(bands) == 1 else np.linspace(*_SHADES, len(bands))
@@ -208,15 +196,14 @@ def _finish(figure: Figure, title: str, handles: Sequence[Any]) -> None:
     figure.legend(handles=handles, frameon=False, fontsize=10, loc="outside lower left", ncols=columns)
 
 
-def _stamps(time: NDArray[np.int64], task: Task) -> NDArray[Any]:
+def _stamps(batch: Any, task: Task) -> NDArray[Any]:
     """The time of windows, `(windows, L + T)`, as an axis shows it; steps below a second begin with a whole one."""
+    stamps: NDArray[Any] = batch.time.numpy()
     if is_steps(task.frequency):
-        return time
-    stamps: NDArray[Any] = time.astype("M8[s]").astype("M8[ns]")
-    first, second = pd.date_range("2000", periods=2, freq=task.frequency)
-    if second - first < pd.Timedelta(1, "s"):
-        stamps = stamps[:, :1] + (np.arange(time.shape[1]) * (second - first).value).astype("m8[ns]")
-    return stamps
+        return stamps
+    stamps = stamps.astype("M8[s]").astype("M8[ns]")
+    step = np.diff(pd.date_range("2000", periods=2, freq=task.frequency).to_numpy()).astype("m8[ns]")
+    return stamps if step >= np.timedelta64(1, "s") else stamps[:, :1] + np.arange(stamps.shape[1]) * step
 
 
 def are_dates(stamps: Any) -> bool:

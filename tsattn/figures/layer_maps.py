@@ -79,11 +79,10 @@ def plot_layers(
         for name in named:
             values, row = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
             H = len(values)
-            if isinstance(heads, str) and heads == "mean":
+            if heads == "mean":
                 maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", row)]
             else:
-                chosen_heads = _numbers("heads", heads, H, "mean, ")
-                maps = [_Map(layer, values[head], f"head {head}", row) for head in chosen_heads]
+                maps = [_Map(layer, values[one], f"head {one}", row) for one in _numbers("heads", heads, H, "mean, ")]
             rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
     if all(len(row) == 1 for row in rows):
         single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
@@ -113,35 +112,31 @@ def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> F
     sizes = np.abs(every[every != 0])
     top = float(np.quantile(sizes, _BRIGHTEST)) if len(sizes) else 1.0
     colours = {"cmap": BOTH_SIDES if signed else HEAT, "vmin": -top if signed else 0.0, "vmax": top}
-    image: Any = None
     for number, row in enumerate(rows):
         under = rows[number + 1] if number + 1 < len(rows) else ()
-        for column, ax in enumerate(axes[number]):
-            if column >= len(row):
-                ax.set_visible(False)
-                continue
-            image = _draw_map(ax, row[column], colours)
-            below = under[column] if column < len(under) else None
-            _label(ax, row[column], row[column - 1] if column else None, below, 4 if columns > 1 else 7)
-    is_less, is_more = bool(signed and every.min() < -top), bool(every.max() > top)
-    extend = "both" if is_less and is_more else "min" if is_less else "max" if is_more else "neither"
-    bar = figure.colorbar(
-        image, ax=axes, extend=extend, fraction=0.05, pad=0.02, aspect=30, shrink=min(1.0, 6 / size[1])
+        for column, (ax, one) in enumerate(zip(axes[number], row, strict=False)):
+            image = _draw_map(ax, one, colours)
+            before, below = row[column - 1] if column else None, under[column] if column < len(under) else None
+            _label(ax, one, before, below, 4 if columns > 1 else 7)
+        for ax in axes[number, len(row) :]:
+            ax.set_visible(False)
+    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
+        (bool(signed and every.min() < -top), bool(every.max() > top)), "neither"
     )
+    shape: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": 30, "shrink": min(1.0, 6 / size[1])}
+    bar = figure.colorbar(image, ax=axes, extend=extend, **shape)
     bar.set_label("added to the score" if signed else "probability", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
     handles: list[Artist] = [  # a zone that holds all pairs has no borders
-        Line2D([], [], linestyle="none", label=f"{name}, all pairs")
-        if zone.all()
-        else Line2D([], [], label=name, **line)
+        Line2D([], [], ls="none", label=f"{name}, all pairs") if zone.all() else Line2D([], [], label=name, **line)
         for name, zone, line in _borders(zones)
     ]
     if len(sizes) < len(every):
         handles.append(Patch(color=NOTHING, label="adds nothing" if signed else "probability 0"))
     if handles:
-        width = max(1, int(size[0] // 3))
-        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=min(4, width))
+        ncols = min(4, max(1, int(size[0] // 3)))
+        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=ncols)
     figure.suptitle(title, fontsize=11)
     return figure
 
@@ -182,43 +177,36 @@ def _label(ax: Axes, one: _Map, before: _Map | None, below: _Map | None, ticks: 
         ax.set_xlabel(f"key {layer.token}{keys}", fontsize=9)
         if sum(isinstance(label, str) for label in layer.keys) > 1:
             ax.tick_params(axis="x", labelrotation=90)
-    if before is None or not before.layer.queries.equals(layer.queries):
-        ax.set_ylabel(f"{one.row}\n" * bool(one.row) + f"query {layer.token}{queries}", fontsize=9)
-    else:
+    if before is not None and before.layer.queries.equals(layer.queries):
         ax.tick_params(labelleft=False)
+    else:
+        ax.set_ylabel(f"{one.row}\n" * bool(one.row) + f"query {layer.token}{queries}", fontsize=9)
 
 
 def _mark(axis: Axis, labels: pd.Index[Any], most: int) -> str:
     """Put ticks on an axis of tokens, and return what its name must add to them."""
-    stamped = [place for place, label in enumerate(labels) if not isinstance(label, str)]
     named = [place for place, label in enumerate(labels) if isinstance(label, str)]
-    ticks: list[tuple[float, str]] = []
-    more = ""
-    if stamped:
-        stamps, texts, more = _time_ticks(labels[stamped], np.array(stamped), most)
-        # the label of a time would lie under that of a named token close by
-        near = 0.12 * len(labels)
-        ticks = [tick for tick in zip(stamps, texts, strict=True) if all(abs(tick[0] - one) >= near for one in named)]
+    stamped = np.setdiff1d(np.arange(len(labels)), named)
+    ticks, more = _time_ticks(labels[stamped], stamped, most) if len(stamped) else ([], "")
+    # the label of a time would lie under that of a named token close by
+    ticks = [tick for tick in ticks if all(abs(tick[0] - place) >= 0.12 * len(labels) for place in named)]
     ticks += [(place, str(labels[place])) for place in named[:: -(-len(named) // _MOST_NAMES) or 1]]
     axis.set_ticks([place for place, _ in ticks], [text for _, text in ticks])
     return more
 
 
-def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple[list[float], list[str], str]:
-    is_time = isinstance(stamps[0], pd.Timestamp)
-    if is_time:
+def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple[list[tuple[float, str]], str]:
+    if isinstance(stamps[0], pd.Timestamp):
         numbers = _dates.date2num(pd.DatetimeIndex(stamps).to_pydatetime())
-        ends = _dates.num2date(numbers[0]), _dates.num2date(numbers[-1])
-        ticks = np.array(_dates.AutoDateLocator(minticks=2, maxticks=most).tick_values(*ends))
+        ticks = _dates.AutoDateLocator(minticks=2, maxticks=most).tick_values(*_dates.num2date(numbers[[0, -1]]))
     else:
         numbers = np.asarray(stamps, dtype=np.float64)
-        ticks = np.array(MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1]))
-    within = ticks[(ticks >= numbers[0]) & (ticks <= numbers[-1])]
-    wanted = within if len(within) else numbers[:1]
+        ticks = MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1])
+    wanted = [tick for tick in ticks if numbers[0] <= tick <= numbers[-1]] or numbers[:1]
     texts, common = [f"{number:g}" for number in wanted], ""
-    if is_time:
+    if isinstance(stamps[0], pd.Timestamp):
         texts, common = _written(pd.DatetimeIndex(_dates.num2date(wanted)))
-    return np.interp(wanted, numbers, places).tolist(), texts, common
+    return [*zip(np.interp(wanted, numbers, places).tolist(), texts, strict=True)], common
 
 
 def _written(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:

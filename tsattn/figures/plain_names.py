@@ -20,14 +20,8 @@ from tsattn.task import Task
 __all__ = ["axis_name", "forecast_title", "model_words", "window_title"]
 
 _WORDS = {
-    "patchtst": "PatchTST",
-    "itransformer": "iTransformer",
-    "swa": "sliding-window",
-    "global_swa": "global sliding-window",
-    "btt": "BTT",
-    "mlr": "MLR",
-    "bilinear_mlr": "bilinear MLR",
-    "mlbtc": "MLBTC",
+    **{"patchtst": "PatchTST", "itransformer": "iTransformer", "btt": "BTT", "mlr": "MLR", "mlbtc": "MLBTC"},
+    **{"bilinear_mlr": "bilinear MLR", "swa": "sliding-window", "global_swa": "global sliding-window"},
 }
 _STEPS = {
     **{"s": "second", "min": "minute", "h": "hour", "D": "day", "B": "business day", "W": "week"},

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
@@ -31,20 +31,21 @@ _MOST_LAGS = 200
 _TAIL = 0.002  # the share of residuals on each side that the histogram may leave out
 _CERTAIN = 1.96  # standard deviations on each side that hold 95 % of a normal distribution
 
+_LOOKS: dict[Any, Any] = {
+    **{"axes.titlesize": 10, "axes.labelsize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9},
+    **{"axes.spines.right": False, "axes.spines.top": False, "legend.frameon": False, "date.converter": "concise"},
+}
+
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """Residuals at one step of the horizon.
-
-    `lines` has, by the name of a series (or channel), the time stamps or steps of its residuals, rising, and these, NaN
-    where nothing was observed; `pooled` the observed residuals of all series, evenly thinned where they are many.
-    """
+    """Residuals at one step of the horizon."""
 
     ahead: int  # the step, from 1
-    lines: Mapping[str, tuple[NDArray[Any], Array]]
-    pooled: Array
+    lines: Mapping[str, tuple[NDArray[Any], Array]]  # by series or channel: rising time, residuals, NaN if unobserved
+    pooled: Array  # the observed ones of all series, evenly thinned where they are many
     is_scaled: bool  # on the scale that is trained on, as with several series; else in original units
     season_length: int
 
@@ -54,8 +55,7 @@ class ResidualRecorder:
 
     Args:
         panel: the series that are forecast.
-        ids: the series (of a wide panel, the channels) to look at; None for all, of which the first are followed in
-            time.
+        ids: the series (of a wide panel, the channels) to look at; None for all.
         ahead: the step of the horizon, from 1.
 
     Raises:
@@ -122,28 +122,22 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
     if not len(residuals.pooled):
         raise UserError("there is no observed residual to draw")
     unit = "scaled" if residuals.is_scaled else "original units"
-    figure = Figure(figsize=(7.2, 8), layout="constrained")
-    axes = figure.subplot_mosaic([["time", "time"], ["histogram", "quantiles"], ["lags", "steps"]])
-    _draw_time(axes["time"], residuals, unit)
-    _draw_histogram(axes["histogram"], residuals.pooled, unit)
-    _draw_quantiles(axes["quantiles"], residuals.pooled, unit)
-    _draw_lags(axes["lags"], residuals)
-    _draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
-    for ax in axes.values():
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.tick_params(labelsize=9)
-    if len(residuals.lines) > 1:
-        names = axes["time"].get_legend_handles_labels()
-        figure.legend(*names, frameon=False, fontsize=9, loc="outside lower center", ncols=3)
-    figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
+    with matplotlib.rc_context(_LOOKS):
+        figure = Figure(figsize=(7.2, 8), layout="constrained")
+        axes = figure.subplot_mosaic([["time", "time"], ["histogram", "quantiles"], ["lags", "steps"]])
+        _draw_time(axes["time"], residuals, unit)
+        _draw_histogram(axes["histogram"], residuals.pooled, unit)
+        _draw_quantiles(axes["quantiles"], residuals.pooled, unit)
+        _draw_lags(axes["lags"], residuals)
+        _draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
+        if len(residuals.lines) > 1:
+            figure.legend(*axes["time"].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     return figure
 
 
 def autocorrelation(values: Array, lags: int) -> Array:
-    """Correlate values with those 1 to `lags` places before, by the sums over all of them, `(lags,)`.
-
-    Missing values count as the mean, so that they add nothing.
-    """
+    """Correlate values with those 1 to `lags` places before, `(lags,)`; missing values count as the mean."""
     centred = np.nan_to_num(values - np.nanmean(values))
     total = float((centred**2).sum())
     products = [float(centred[lag:] @ centred[:-lag]) for lag in range(1, lags + 1)]
@@ -152,17 +146,11 @@ def autocorrelation(values: Array, lags: int) -> Array:
 
 def _draw_time(ax: Axes, residuals: Residuals, unit: str) -> None:
     for color, (name, (time, values)) in zip(_COLORS, residuals.lines.items(), strict=False):
-        stamps: Any = time.astype("M8[ns]") if time.dtype.kind == "M" else time
-        ax.plot(stamps, values, color=color, lw=0.7, alpha=0.8, label=name)
-        if time.dtype.kind == "M":
-            locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
-            ax.xaxis.set_major_locator(locator)
-            ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-            ax.xaxis.get_offset_text().set_fontsize(8)
+        ax.plot(time, values, color=color, lw=0.7, alpha=0.8, label=name)
+    ax.xaxis.get_offset_text().set_fontsize(8)
     ax.axhline(0, color="0.6", lw=0.8)
     steps = "a step" if residuals.ahead == 1 else f"{residuals.ahead} steps"
-    ax.set_title(f"residuals {steps} ahead: observed less forecast", fontsize=10)
-    ax.set_ylabel(unit, fontsize=10)
+    ax.set(title=f"residuals {steps} ahead: observed less forecast", ylabel=unit)
 
 
 def _draw_histogram(ax: Axes, pooled: Array, unit: str) -> None:
@@ -175,10 +163,8 @@ def _draw_histogram(ax: Axes, pooled: Array, unit: str) -> None:
         grid = np.linspace(low - margin, high + margin, 200)
         ax.plot(grid, [NormalDist(mean, spread).pdf(x) for x in grid], color=INK, lw=1, label="normal")
     ax.axvline(mean, color=ACCENT, lw=1.2, label=f"mean {mean:.3g}")
-    ax.set_title("histogram", fontsize=10)
-    ax.set_xlabel(unit, fontsize=10)
-    ax.set_yticks([])
-    ax.legend(frameon=False, fontsize=9)
+    ax.set(title="histogram", xlabel=unit, yticks=[])
+    ax.legend()
 
 
 def _draw_quantiles(ax: Axes, pooled: Array, unit: str) -> None:
@@ -188,17 +174,14 @@ def _draw_quantiles(ax: Axes, pooled: Array, unit: str) -> None:
     ax.plot(normal, ordered[places], ".", color=ACCENT, ms=3)
     ends = np.array([normal.min(), normal.max()])
     ax.plot(ends, pooled.mean() + pooled.std() * ends, color=INK, lw=1)
-    ax.set_title("quantiles and a normal distribution", fontsize=10)
-    ax.set_xlabel("standard deviations", fontsize=10)
-    ax.set_ylabel(unit, fontsize=10)
+    ax.set(title="quantiles and a normal distribution", xlabel="standard deviations", ylabel=unit)
 
 
 def _draw_lags(ax: Axes, residuals: Residuals) -> None:
     series = [values for _, values in residuals.lines.values()]
     fewest = max(map(len, series))
     lags = min(max(24, 2 * residuals.season_length), _MOST_LAGS, fewest // 4)
-    ax.set_title("autocorrelation", fontsize=10)
-    ax.set_xlabel("lag (windows)", fontsize=10)
+    ax.set(title="autocorrelation", xlabel="lag (windows)")
     ax.axhline(0, color="0.6", lw=0.8)
     if lags < 1:
         return
@@ -220,17 +203,12 @@ def _draw_errors(ax: Axes, lines: Mapping[str, Array]) -> None:
     """Draw the errors of each step, `(T,)`, as lines: the first in the accent, thicker than the others."""
     for number, (name, values) in enumerate(lines.items()):
         color = OTHERS[(number - 1) % len(OTHERS)] if number else ACCENT
-        style = "-" if number <= len(OTHERS) else "--"
-        steps = np.arange(1, len(values) + 1)
-        marker = "o" if len(values) == 1 else None  # a line of one point would not be seen
-        ax.plot(steps, values, color=color, ls=style, lw=1.2 if number else 2.4, marker=marker, label=name)
+        style: Any = {"ls": "-" if number <= len(OTHERS) else "--", "lw": 1.2 if number else 2.4, "label": name}
+        # a line of one point would not be seen
+        ax.plot(np.arange(1, len(values) + 1), values, color=color, marker="o" if len(values) == 1 else None, **style)
     longest = max(map(len, lines.values()))
-    ax.set_xlim(*((1, longest) if longest > 1 else (0.5, 1.5)))
-    ax.set_ylim(bottom=0)
+    ax.set(title="error by step", xlabel="steps ahead", ylabel="MAE (scaled)", axisbelow=True)
+    ax.set(xlim=(1, longest) if longest > 1 else (0.5, 1.5), ylim=(0, None))
     ax.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 4, 5, 10]))
-    ax.set_xlabel("steps ahead", fontsize=10)
     ax.grid(axis="y", color="0.9", lw=0.7)
-    ax.set_axisbelow(True)
-    ax.set_ylabel("MAE (scaled)")
-    ax.set_title("error by step", fontsize=10)
-    ax.legend(frameon=False, fontsize=9)
+    ax.legend()

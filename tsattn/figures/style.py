@@ -18,19 +18,10 @@ HEAT = LinearSegmentedColormap.from_list("heat", ["#ffffff", "#f3c9ce", ACCENT, 
 BOTH_SIDES = LinearSegmentedColormap.from_list("both_sides", ["#00798c", "#ffffff", ACCENT]).with_extremes(bad=NOTHING)
 
 _HOUSE: dict[Any, Any] = {
-    "axes.labelsize": 9,
+    **{"axes.titlesize": 11, "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 9},
+    **{"axes.spines.right": False, "axes.spines.top": False, "legend.frameon": False, "lines.linewidth": 1.4},
+    **{"figure.constrained_layout.use": True, "figure.figsize": (9, 2.9), "date.converter": "concise"},
     "axes.prop_cycle": f"cycler(color={[ACCENT, *OTHERS[1:]]})",
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 11,
-    "date.converter": "concise",
-    "figure.constrained_layout.use": True,
-    "figure.figsize": (9, 2.9),
-    "legend.fontsize": 9,
-    "legend.frameon": False,
-    "lines.linewidth": 1.4,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
 }
 
 

@@ -50,7 +50,12 @@ def check(request: Mapping[str, Any]) -> dict[str, Any]:
         local_model(request)
         return {"version": version}
     model = neural_model(request)
-    return {"parameters": _parameters(model), "version": version, "is_multivariate": bool(model.MULTIVARIATE)}
+    return {"parameters": parameters(model), "version": version, "is_multivariate": bool(model.MULTIVARIATE)}
+
+
+def parameters(model: Any) -> int:
+    """Return how many weights are trained."""
+    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
 def fit(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,7 +72,7 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     state = best.weights or model.state_dict()
     weights = {name: weight.detach().cpu().contiguous() for name, weight in state.items()}
-    save_file(weights, request["state"], {"parameters": str(_parameters(model))})
+    save_file(weights, request["state"], {"parameters": str(parameters(model))})
     return {"best_step": best.step if best.weights else best.steps, "steps": best.steps, "seconds": round(seconds, 1)}
 
 
@@ -141,10 +146,6 @@ def _made(kind: Any, arguments: Mapping[str, Any]) -> Any:
         return kind(**arguments)
     except Exception as error:
         raise RequestError(f"{kind.__name__} cannot be made of these arguments: {error}") from error
-
-
-def _parameters(model: Any) -> int:
-    return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
 def _of_network(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[int, int, int]) -> Any:

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["VARIABLE", "NeuralForecast", "PeerPredictor", "PeerProcess", "StatsForecast", "peer_process"]
-__all__ += ["peers_python", "read_forecasts", "write_series", "write_windows"]
+__all__ = ["NeuralForecast", "StatsForecast", "peers_python", "read_forecasts", "write_series", "write_windows"]
 
 logger = logging.getLogger("tsattn")
 
@@ -69,16 +68,16 @@ class PeerProcess:
     """A worker, see `tsattn.peers.peer_worker`, and a folder for files that go with it."""
 
     def __init__(self, python: Path) -> None:
-        self.python = python
+        self.python, self._lock = python, threading.Lock()
         self._folder = TemporaryDirectory(prefix="tsattn-peers-")
         self.folder = Path(self._folder.name)
         self._errors = self.folder / "stderr.txt"
-        self._lock = threading.Lock()
         # -I: neither this environment's paths nor the folder of the script
         command = [str(python), "-I", "-W", "ignore", str(_SCRIPT)]
+        # in a session of its own, since Ctrl-C is for this process, which then ends that one
+        how: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True, "start_new_session": True}
         with self._errors.open("wb") as errors:
-            # in a session of its own, since Ctrl-C is for this process, which then ends that one
-            self._process = Popen(command, stdin=PIPE, stdout=PIPE, stderr=errors, text=True, start_new_session=True)
+            self._process: Any = Popen(command, stderr=errors, **how)
 
     @property
     def is_alive(self) -> bool:
@@ -88,8 +87,6 @@ class PeerProcess:
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request, and return the worker's facts; a UserError has its refusal, or its last words."""
         line, process = json.dumps({**request, "threads": torch.get_num_threads()}), self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
         with self._lock:
             try:
                 process.stdin.write(line + "\n")
@@ -104,11 +101,10 @@ class PeerProcess:
             said = [line.strip() for line in self._errors.read_text(errors="replace").splitlines() if line.strip()]
             last = said[-1][:300] if said else "it said nothing"
             raise UserError(f"the process of the peers ({self.python}) ended with exit code {process.wait()}: {last}")
-        answer = json.loads(words)
+        answer: dict[str, dict[str, Any]] = json.loads(words)
         if "error" in answer:
             raise UserError(str(answer["error"]))
-        facts: dict[str, Any] = answer["facts"]
-        return facts
+        return answer["facts"]
 
     def stop(self) -> None:
         """End it, whatever it does, and remove its files."""
@@ -136,11 +132,7 @@ def peer_process(what: str) -> PeerProcess:
 
 
 class PeerPredictor(Predictor):
-    """Forecasts by a model of another library, asked in the process of the peers.
-
-    Channels go there on the scale of the batch. Covariates, static columns and time stamps are left unread: peers see
-    steps. Quantiles that a peer forecasts each by itself are sorted, so that they cannot cross.
-    """
+    """Forecasts by a model of another library, which sees scaled channels and steps: no covariates, no time stamps."""
 
     library: ClassVar[str]
     emits_quantiles = True
@@ -154,7 +146,6 @@ class PeerPredictor(Predictor):
     @property
     @override
     def name(self) -> str:
-        """Kind and model, e.g. ``neuralforecast_PatchTST``."""
         return f"{self.description['kind']}_{self.model}"
 
     @property
@@ -178,19 +169,17 @@ class PeerPredictor(Predictor):
             table, forecasts = Path(folder, "windows.parquet"), Path(folder, "forecasts.parquet")
             write_windows(table, windows, cut_fronts=cut_fronts)
             self._ask("forecast", table=str(table), forecasts=str(forecasts), **more)
-            levels = self.output.quantiles
-            made = read_forecasts(forecasts, len(windows), task.num_channels, task.prediction_length, levels)
-        return made.to(batch.past.dtype).to(batch.past.device)
+            sizes = len(windows), task.num_channels, task.prediction_length
+            return read_forecasts(forecasts, *sizes, self.output.quantiles).to(batch.past)
 
 
 class StatsForecast(PeerPredictor):
     """A local model of statsforecast: AutoETS, AutoARIMA, Theta and so on.
 
-    It is fitted to each channel of each window as that is forecast: nothing is learnt from the training rows, and a
-    test costs as many fits as there are windows and channels. An AutoETS takes a quarter of a second for 512 hours with
-    seasons of a day, a test of ETTh1 an hour; `context_length` bounds that. Missing values are imputed, those before
-    the first observed value left out. Values are scaled, so that multiplicative models do not apply. Quantiles are the
-    ends of prediction intervals.
+    It is fitted to each channel of each window as that is forecast, and learns nothing from the training rows. An
+    AutoETS takes a quarter of a second for 512 hours with seasons of a day, a test of ETTh1 an hour; `context_length`
+    bounds that. Missing values are imputed, those before the first observed value left out. Values are scaled, so that
+    multiplicative models do not apply. Quantiles are the ends of prediction intervals.
 
     Args:
         model: the name of a class of ``statsforecast.models``.
@@ -236,14 +225,12 @@ class StatsForecast(PeerPredictor):
 class NeuralForecast(PeerPredictor):
     """A network of neuralforecast: PatchTST, iTransformer, DLinear, NHITS and so on.
 
-    It is trained on the scaled training rows, with the validation rows held out, and keeps the weights of the lowest
-    validation loss. What `arguments` leave out is as for networks of tsattn: how long and how often to validate (see
-    `tsattn.training.length`), `learning_rate`, `loss`, `selection`, seed, precision, accelerator, and the windows in a
-    batch, of each of their channels where a model forecasts channels one by one. All else is neuralforecast's default:
-    Adam without weight decay, a constant rate, no clipping.
-
-    Missing values are imputed, and masked in its loss. Models of several series at once (iTransformer, TSMixer) take
-    all channels of one series together; models that forecast step by step are refused.
+    It is trained on the scaled training rows, and keeps the weights of the lowest validation loss. What `arguments`
+    leave out is as for networks of tsattn: length and validation (see `tsattn.training.length`), `learning_rate`,
+    `loss`, `selection`, seed, precision, accelerator, and the windows in a batch, of each channel where a model
+    forecasts channels one by one. All else is neuralforecast's default: Adam without weight decay, a constant rate, no
+    clipping. Missing values are imputed, and masked in its loss. Models of several series at once (iTransformer,
+    TSMixer) take all channels of one series together; models that forecast step by step are refused.
 
     Args:
         model: the name of a class of ``neuralforecast.models``.
@@ -293,7 +280,7 @@ class NeuralForecast(PeerPredictor):
                     logger.warning("no series has the rows to hold a part out; the weights of the last step stay")
             trained = self._ask("fit", **asked, table=str(table), state=str(weights), val_rows=rows)
             self.fitted = torch.from_numpy(np.fromfile(weights, np.uint8))
-        course = {name: trained[name] for name in ("steps", "seconds")}
+        course = {"steps": trained["steps"], "seconds": trained["seconds"]}
         return {
             **({"member": training.member} if training.member else {}),
             **{"best_step": trained["best_step"], "library": facts["version"], "parameters": facts["parameters"]},
@@ -327,9 +314,8 @@ class NeuralForecast(PeerPredictor):
             training = replace(training, trainer=training.trainer.fresh().with_max_steps(steps))
         plan = plan_training(data.with_context(data.context_length), training)
         if plan.steps is None:
-            raise UserError(
-                f"{self.name} is trained for so many steps: give max_steps or max_epochs, not max_time alone"
-            )
+            said = "is trained for so many steps: give max_steps or max_epochs, not max_time alone"
+            raise UserError(f"{self.name} {said}")
         loss = choose_loss(given.get("loss"), levels)
         if loss not in _LOSSES:
             raise UserError(f"{self.name} is trained by one of {one_of(_LOSSES)}, not {loss}")
@@ -368,9 +354,8 @@ class NeuralForecast(PeerPredictor):
 def write_series(path: Path, data: ForecastDataModule) -> int:
     """Write the training and validation rows of all series, each channel a series, and return how many to hold out.
 
-    The worker holds out as many rows at the end of each series: the fewest validation rows of a series with a
-    validation window. Of a series with more, the later ones are left out, and of one without any, the last training
-    rows are held out instead: no validation row is ever trained on.
+    The worker holds out as many rows of each series: the fewest validation rows of one with a validation window. Of a
+    series with more, the later ones are left out; of one without, the last training rows are held out instead.
     """
     series, parts = data.series, []
     lengths = [split.val_end - split.train_end for split in data.splits]
