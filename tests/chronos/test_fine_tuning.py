@@ -21,7 +21,7 @@ from tsattn import Forecaster, load
 from tsattn.backbones.task_network import load_checkpoint
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.errors import UserError
-from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.recording import fitted_in
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors import build_predictor, complete_predictor
 from tsattn.task import Output

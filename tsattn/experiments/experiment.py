@@ -226,8 +226,7 @@ class Experiment:
 
 def fingerprint(data: ForecastDataModule) -> str:
     """Hash the series of data that are set up: values, names and time stamps after reading, not the place of a file."""
-    panel = data.panel
-    assert panel is not None
+    panel, _, _ = data.contents
     zone = (str(panel.time.tz), True) if isinstance(panel.time, pd.DatetimeIndex) else (None, False)
     parts = [panel.ids, panel.channels, panel.past_names, panel.future_names, panel.static_names]
     more = [panel.covariate_categories] if panel.covariate_categories else []

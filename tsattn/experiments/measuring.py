@@ -1,14 +1,18 @@
-"""Scores of a predictor on all windows of a part of the data, beside baselines, as tables of errors and as text."""
+"""What a predictor comes to: its errors beside those of baselines, as tables and as text, and what it takes to run."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import resource
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from tsattn.data import ForecastDataModule
 from tsattn.data.frequency import is_steps
@@ -16,14 +20,16 @@ from tsattn.errors import UserError, number_of, rounded
 from tsattn.evaluation import ErrorTable, measure
 from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
 from tsattn.evaluation.reductions import short_name
+from tsattn.experiments.experiment import Experiment
+from tsattn.ops import executed_flops
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.fitted import FittedPredictor, with_levels
 from tsattn.task import Output
-from tsattn.training import Execution, Training
+from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import DIVERGED
+from tsattn.training.execution import own_random_state
 
-__all__ = ["RIDGE_CONTEXT", "calibrated_on", "extent", "fitted_baselines", "group_table", "labelled", "measured"]
-__all__ += ["score_table", "tables_beside_baselines", "title", "verdict"]
+__all__ = ["RIDGE_CONTEXT", "device_type", "extent", "fitted_baselines", "forward_flops", "group_table", "labelled"]
+__all__ += ["measured", "peak_memory", "predictor_sizes", "score_table", "tables_beside_baselines", "title", "verdict"]
 
 RIDGE_CONTEXT = 512
 _WORDS = {"val": "validation", "test": "test"}
@@ -38,8 +44,8 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
     steps, fewer only if no series has that many before a window of the part. There is no seasonal naive for a season
     longer than the data.
     """
-    assert data.task is not None
-    T, season = data.task.prediction_length, data.task.season_length
+    _, task, _ = data.contents
+    T, season = task.prediction_length, task.season_length
     bounds = [split.bounds(part) for split in data.splits]
     before = max((start for start, end in bounds if end - start >= T), default=1)  # rows that a context may have
     rows = min(before, max(split.train_end for split in data.splits))
@@ -52,7 +58,7 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
     kinds["persistence"] = {"kind": "persistence"}
     for name, description in kinds.items():
         predictor = build_predictor(description)
-        predictor.build(data.task, Output())
+        predictor.build(task, Output())
         predictor.fit(data, training)
         yield name, predictor.eval()
 
@@ -72,9 +78,7 @@ def measured(
     A path of a Parquet file takes the rows, where they are too many for memory. `by_step` adds totals by step of the
     horizon. `watch` is given each batch with its forecast.
     """
-    panel, task = data.panel, data.task
-    assert panel is not None
-    assert task is not None
+    panel, task, _ = data.contents
     before = np.array([split.bounds(part)[0] for split in data.splits])
     table = measure(
         predictor.on(execution),
@@ -122,12 +126,6 @@ def tables_beside_baselines(
     return tables
 
 
-def calibrated_on(fitted: FittedPredictor, data: ForecastDataModule) -> Predictor:
-    """What forecasts the series of data: the predictor, its quantiles calibrated if it has scores for that."""
-    assert data.panel is not None
-    return with_levels(fitted, data.panel.ids).predictor
-
-
 def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str, ErrorTable]:
     """Tables of `tables_beside_baselines`, that of the predictor under its label."""
     return {predictor.label if name == predictor.name else name: table for name, table in tables.items()}
@@ -138,15 +136,13 @@ def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str
 
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:
     """What a table of scores is about: the data, the horizon, and how many windows were scored."""
-    assert data.task is not None
-    what = f"{windows} {_WORDS[part]} windows, {extent(data)}"
-    return f"{data.task.data}, horizon {data.task.prediction_length}: {what}"
+    _, task, _ = data.contents
+    return f"{task.data}, horizon {task.prediction_length}: {windows} {_WORDS[part]} windows, {extent(data)}"
 
 
 def extent(data: ForecastDataModule) -> str:
     """How many channels of one series, or series, the data hold."""
-    panel = data.panel
-    assert panel is not None
+    panel, _, _ = data.contents
     return number_of(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"
 
 
@@ -228,3 +224,58 @@ def _lines(
         f"{name:{width}}{''.join(map(str.rjust, cells, widths))}{' *' if name in marked else ''}".rstrip()
         for name, cells in rows.items()
     ]
+
+
+# what it takes
+
+
+def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
+    """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
+    sizes: dict[str, float] = {"parameters": predictor.num_parameters}
+    try:
+        sizes["flops"] = forward_flops(predictor, data)
+    except UserError:
+        if flops_needed:
+            raise
+    return sizes
+
+
+@torch.no_grad()
+def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
+    """Flops of a forward pass of one window on a CPU, if it runs there; the random generator is left as it was."""
+    from tsattn.peers.predictors import PeerPredictor
+
+    if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
+        raise UserError("the flops of another library's model cannot be counted")
+    window = data.windows("train", predictor.context_length).__getitems__([0])
+    with own_random_state():
+        whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
+        whole.build(predictor.task, predictor.output)
+        return executed_flops(lambda: whole.eval()(window))
+
+
+def device_type(experiment: Experiment) -> str:
+    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
+    _, trainer = experiment.made()
+    return Execution(TrainerOptions.of(trainer)).device.type
+
+
+@contextlib.contextmanager
+def peak_memory(device: str) -> Iterator[Callable[[], int]]:
+    """Give the most bytes held since here: on a ``cuda`` device (see `device_type`), else by the process."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        yield torch.cuda.max_memory_allocated
+        return
+    status = Path("/proc/self/status")
+    with contextlib.suppress(OSError):  # where this is not allowed, the peak is that since the process began
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def peak() -> int:
+        if status.exists():
+            line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+            return int(line.split()[1]) * 1024
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if sys.platform == "darwin" else used * 1024
+
+    yield peak
