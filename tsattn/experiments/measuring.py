@@ -16,6 +16,7 @@ import torch
 
 from tsattn.data import ForecastDataModule
 from tsattn.data.frequency import is_steps
+from tsattn.descriptions import Description
 from tsattn.errors import UserError, number_of, rounded
 from tsattn.evaluation import ErrorTable, measure
 from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
@@ -52,10 +53,11 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
     context = max(1, min(RIDGE_CONTEXT, (rows - T) // 2))
     every = data.thinning("train", context)
     thinned = "" if every == 1 else f", each {every}th window"
-    kinds = {f"ridge (context {context}{thinned})": {"kind": "ridge", "context_length": context}}
-    if season <= rows:
-        kinds[f"seasonal naive ({season} steps)"] = {"kind": "seasonal_naive"}
-    kinds["persistence"] = {"kind": "persistence"}
+    kinds: dict[str, Description] = {
+        f"ridge (context {context}{thinned})": {"kind": "ridge", "context_length": context},
+        **({f"seasonal naive ({season} steps)": "seasonal_naive"} if season <= rows else {}),
+        "persistence": "persistence",
+    }
     for name, description in kinds.items():
         predictor = build_predictor(description)
         predictor.build(task, Output())
@@ -94,11 +96,11 @@ def measured(
         watch=watch,
         in_units=predictor.in_units,
     )
-    if not math.isfinite(table.scores()["mse_scaled"]):
+    scores, windows = table.scores(), len(data.windows(part))
+    if not math.isfinite(scores["mse_scaled"]):
         raise UserError(f"the {part} errors are not finite: {DIVERGED}")
-    scored, windows = table.scores()["windows"], len(data.windows(part))
-    if scored != windows:
-        raise RuntimeError(f"{scored} windows were scored, not all {windows}")
+    if scores["windows"] != windows:
+        raise RuntimeError(f"{scores['windows']} windows were scored, not all {windows}")
     return table
 
 
@@ -149,9 +151,8 @@ def extent(data: ForecastDataModule) -> str:
 def score_table(head: str, tables: Mapping[str, ErrorTable], *, detail: bool = False) -> str:
     """The scores under a title, one predictor a line, the lowest scaled MSE marked.
 
-    MSE, MAE and CRPS are on the scale that is trained on. CRPS and the coverage of the central intervals in percent are
-    blank for a point forecast, and left out where nothing forecasts quantiles. `detail` adds a second table: scores in
-    original units, sMAPE, WAPE and WQL.
+    MSE, MAE and CRPS are on the scale that is trained on; what only quantiles have is blank for a point forecast.
+    `detail` adds a second table: scores in original units, sMAPE, WAPE and WQL.
     """
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
@@ -203,8 +204,9 @@ def _change(ratio: float) -> str:
 
 def _noted(lines: list[str], note: str, left_out: float) -> str:
     """A table with what the star means, and what its MASE leaves out."""
-    out = f"MASE leaves out {number_of(int(left_out), 'target')} of series without a seasonal error, such as constant"
-    return "\n".join([*lines, "", note, *([f"{out} ones"] if left_out else [])])
+    targets = number_of(int(left_out), "target")
+    out = [f"MASE leaves out {targets} of series without a seasonal error, such as constant ones"] if left_out else []
+    return "\n".join([*lines, "", note, *out])
 
 
 def _lines(
@@ -231,13 +233,13 @@ def _lines(
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
     """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
-    sizes: dict[str, float] = {"parameters": predictor.num_parameters}
+    parameters = predictor.num_parameters
     try:
-        sizes["flops"] = forward_flops(predictor, data)
+        return {"parameters": parameters, "flops": forward_flops(predictor, data)}
     except UserError:
         if flops_needed:
             raise
-    return sizes
+    return {"parameters": parameters}
 
 
 @torch.no_grad()
