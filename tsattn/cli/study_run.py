@@ -34,8 +34,7 @@ from tsattn.tuning import (
     run_trial,
     storage_errors,
 )
-from tsattn.tuning.report import figures, front, importances, trial_table
-from tsattn.tuning.study import FILE, reason
+from tsattn.tuning.study import FILE, figures, front, importances, reason, trial_table
 
 __all__ = ["tune"]
 

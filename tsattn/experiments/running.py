@@ -202,11 +202,7 @@ class CalibratedRun:
 
     @classmethod
     def of(cls, data: ForecastDataModule, calibrate: bool | float, output: Output) -> Self:
-        """Part data that are set up, by the option of the experiment and the output of the model.
-
-        Raises:
-            UserError: for too few validation windows, before anything is fitted.
-        """
+        """Part data that are set up, by the option of the experiment; UserError for too few validation windows."""
         share = calibration_share(calibrate)
         if share is None:
             return cls(data, None)
@@ -214,12 +210,12 @@ class CalibratedRun:
             check_calibration(data, output)
             return cls(data, data)
         try:
-            parts = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
-            check_calibration(parts[1], output)
-            parts[0].windows("val")
+            fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
+            check_calibration(held_out, output)
+            fit_data.windows("val")
         except UserError as error:
             raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
-        return cls(*parts)
+        return cls(fit_data, held_out)
 
     def calibrated(
         self, fitted: FittedPredictor, execution: Execution, say: Callable[[str], None]
@@ -387,24 +383,13 @@ def _prepare(
     options = TrainerOptions.of(trainer, is_new=not goes_on)
     if not goes_on:
         experiment = experiment.with_precision(options.arguments["precision"])
-    for name in (*OF_DATA, *made.in_key) if data is not None else ():
+    data = made if data is None else data
+    for name in (*OF_DATA, *made.in_key):
         one, other = getattr(data, name, None), getattr(made, name)
         if one != other:
             raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
-    data = made if data is None else data
-    if refit:
-        check_one_device(options.arguments, "a refit runs on one device")
-    writes = options.arguments["enable_checkpointing"]
-    if writes is True and folder is None:
-        raise UserError("--trainer.enable_checkpointing needs a folder for the run: name one")
-    if writes is False and folder is not None:
-        raise UserError(
-            "--trainer.enable_checkpointing cannot be false: the folder of a run has its checkpoints; leave the folder "
-            "out, in Python, to write none"
-        )
     predictor = build_predictor(experiment.model["backbone"])
-    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
-        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
+    _check_options(options, predictor, hooks, writes=folder is not None, goes_on=goes_on, refit=refit)
     where, recording = folder(data, predictor) if callable(folder) else folder, None
     if where is not None:
         if not goes_on and is_first_process():
@@ -416,6 +401,22 @@ def _prepare(
             recording = Recording(where, experiment, [*hooks.command], hooks.say, goes_on, notes)
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
     return _PreparedRun(experiment, options, data, predictor, seed, recording, hooks, goes_on, test, refit)
+
+
+def _check_options(
+    options: TrainerOptions, predictor: Predictor, hooks: Hooks, *, writes: bool, goes_on: bool, refit: bool
+) -> None:
+    if refit:
+        check_one_device(options.arguments, "a refit runs on one device")
+    if options.arguments["enable_checkpointing"] is True and not writes:
+        raise UserError("--trainer.enable_checkpointing needs a folder for the run: name one")
+    if options.arguments["enable_checkpointing"] is False and writes:
+        raise UserError(
+            "--trainer.enable_checkpointing cannot be false: the folder of a run has its checkpoints; leave the folder "
+            "out, in Python, to write none"
+        )
+    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
+        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
 
 
 def _is_network(predictor: Predictor) -> bool:
@@ -441,14 +442,9 @@ def _refitted(run: _PreparedRun, training: Training, result: Result) -> FittedPr
 def member_experiments(
     experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
 ) -> dict[str, Experiment]:
-    """Return the experiments that fit the members of an ensemble alone, bit for bit as in it, by their names.
+    """Return the experiments that fit the trained members of an ensemble alone, bit for bit as in it, by their names.
 
-    There is none of what is not trained, which costs little, none where no seed is given, and none of a single
-    predictor.
-
-    Args:
-        experiment: of the ensemble.
-        parse: completes a description.
+    There is none where no seed is given; `parse` completes a description.
     """
     ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
@@ -456,16 +452,13 @@ def member_experiments(
     for number, member in enumerate(ensemble.described):
         if not member.is_trained:
             continue
-        options = dict(member.options)
-        values: dict[str, Any] = {"model.backbone": member.predictor}
+        of_others = {"context_length": "data.context_length", "max_steps": "trainer.max_steps"}
+        values = {of_others.get(name, f"model.{name}"): value for name, value in member.options.items()}
+        values["model.backbone"] = member.predictor
         if experiment.model["calibrate"] is True:  # which changes no weight
             values["model.calibrate"] = False
-        if "context_length" in options:
-            values["data.init_args.context_length"] = options.pop("context_length")
-        if "max_steps" in options:
+        if "max_steps" in member.options:
             values |= {"trainer.max_epochs": None, "trainer.max_time": None}
-            values["trainer.max_steps"] = options.pop("max_steps")
-        values |= {f"model.{name}": value for name, value in options.items()}
         seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
         alone = parse(with_values(experiment.to_dict(), {**values, "seed_everything": seeds[-1]}))  # the largest
         found |= {member_name(number, place): replace(alone, seed=seed) for place, seed in enumerate(seeds)}
