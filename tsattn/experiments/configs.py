@@ -183,9 +183,8 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str] =
     hidden = ("--help", "--print_config", "--print_shtab")
     # with a plus at its end an option adds to a list
     names = [one for one in options if one.startswith("--") and not one.endswith("+") and not one.startswith(hidden)]
-    if found := re.search(
-        r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message, re.I
-    ):
+    unknown = r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected"
+    if found := re.search(unknown, message, re.I):
         return _unknown(next(filter(None, found.groups())), names, prog)
     if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
         return _unknown(f"--{found[1]}.{found[2]}", names, prog)
@@ -220,16 +219,13 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str] =
 
 
 def _unknown(name: str, names: list[str], prog: str) -> str:
-    option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), None)
-    if option == _OWN_FILE and "--input" in names:
-        option = "--input"
-    if option is not None and not name.startswith("-") and option.split()[0] in names:
+    option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), "")
+    option = "--input" if option == _OWN_FILE and "--input" in names else option
+    if option and not name.startswith("-") and option.split()[0] in names:
         return f"Did you mean: {prog} {option} {name}?"
-    group = name.rpartition(".")[0]
-    # of a command with a hundred options, those of the group, if they are few
-    near = [option for option in names if group and option.rpartition(".")[0] == group]
-    valid = one_of(names)
-    if len(names) >= 20 and any("." in option for option in names):
+    group, valid = name.rpartition(".")[0], one_of(names)
+    if len(names) >= 20 and any("." in option for option in names):  # of so many, those of the group, if they are few
+        near = [option for option in names if group and option.rpartition(".")[0] == group]
         valid = one_of(near) if 0 < len(near) < 20 else "all those that `--help-all` lists"
     # a whole group is not what somebody meant who has named an option of it
     hint = did_you_mean(name, (option for option in names if not name.startswith(f"{option}.")))

@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn, Self, TypeAlias
 import numpy as np
 import pandas as pd
 import yaml
-from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader  # type: ignore[attr-defined]
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
@@ -55,15 +55,8 @@ NOT_IN_KEY = (
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
     *("enable_autolog_hparams", "model_registry"),
 )
-OF_DATA = (
-    "context_length",
-    "prediction_length",
-    "batch_size",
-    "eval_batch_size",
-    "scaling",
-    "val_windows",
-    "transform",
-)
+OF_DATA: tuple[str, ...] = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
+OF_DATA += ("val_windows", "transform")
 # left out of keys and of drawn seeds at these values, so that the keys of committed records hold
 _UNSAID = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
@@ -337,7 +330,7 @@ def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespac
     with _LOCK, user_errors():
         parser.prog, parser.more = prog, more
         try:
-            return parser.parse_args(words)
+            return parser.parse_args(words)  # type: ignore[no-any-return]
         finally:
             parser.prog, parser.more = "tsattn", ExperimentParser.more
 

@@ -186,20 +186,17 @@ def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> lis
     mse = {one: table.scores()["mse_scaled"] for one, table in tables.items()}
     naive = next((one for one in others if one.startswith("seasonal naive")), "persistence")
     ridge = re.search(r"^ridge \(context (\d+).*", "\n".join(others), re.MULTILINE)
-    called = {naive: naive.partition(" (")[0], **({ridge[0]: "the linear model"} if ridge else {})}
-    parts = [
-        f"{_change(mse[name] / mse[one])} {what}" for one, what in called.items() if one in others and mse[one] > 0
-    ]
+    parts = []
+    for one, what in {naive: naive.partition(" (")[0], ridge[0] if ridge else "": "the linear model"}.items():
+        if one in others and mse[one] > 0:
+            percent = round(100 * abs(mse[name] / mse[one] - 1))
+            than = f"{percent} % {'below' if mse[name] < mse[one] else 'above'}" if percent else "within 0.5 % of"
+            parts.append(f"{than} {what}")
     said = [f"{name}: MSE {', '.join(parts)}."] if parts else []
     if said and ridge and context_length is not None and mse[ridge[0]] < mse[name] and int(ridge[1]) > context_length:
         saw = f"The linear model saw {ridge[1]} steps, yours {context_length}"
         said.append(f"{saw}; try --data.context_length {ridge[1]}.")
     return said
-
-
-def _change(ratio: float) -> str:
-    percent = round(100 * abs(ratio - 1))
-    return f"{percent} % {'below' if ratio < 1 else 'above'}" if percent else "within 0.5 % of"
 
 
 def _noted(lines: list[str], note: str, left_out: float) -> str:

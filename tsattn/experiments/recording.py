@@ -247,15 +247,8 @@ def reopened(
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
     """Open a finished run: its fitted predictor, the data of its experiment, set up for it, and where to compute.
 
-    Args:
-        experiment: of the run.
-        checkpoint: of the predictor.
-        stage: what the data are set up for: ``validate``, ``test`` or ``predict``.
-        input: a file to forecast from, instead of the data of the experiment.
-        future: a file of future covariates after the end of the series.
-
-    Raises:
-        UserError: if one of them is not there or cannot be used.
+    The data are set up for a stage, ``validate``, ``test`` or ``predict``; they are those of the experiment, or of the
+    file `input`, with future covariates from the file `future`.
     """
     data, trainer = experiment.made()
     accelerator = trainer["accelerator"]
@@ -279,11 +272,7 @@ def reopened(
 
 
 def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
-    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts.
-
-    Raises:
-        UserError: for a folder without a configuration, or a checkpoint that cannot be read or is of another model.
-    """
+    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts."""
     if not run.config.exists():
         raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
     model = read_config(run.config).get("model", {})

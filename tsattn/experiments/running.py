@@ -431,7 +431,7 @@ def _refitted(run: _PreparedRun, training: Training, result: Result) -> FittedPr
     again = build_predictor(run.experiment.model["backbone"])
     again.build(task, run.experiment.output, empty=True)
     # without the fits of members before, which were not to these rows
-    shown = {"start": training.start, "bar": training.bar, "say": run.hooks.say}
+    shown: dict[str, Any] = {"start": training.start, "bar": training.bar, "say": run.hooks.say}
     unwatched = Training(run.options.without_files(), training.options, training.seed, **shown)
     run.hooks.say("refitting on all rows")
     with own_random_state(run.seed):

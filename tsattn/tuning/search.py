@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import random
@@ -63,13 +64,13 @@ class Parameter:
     # by path of another parameter, the values (or names) of it for which this one is there
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
+    def is_there(self, taken: Mapping[str, Any]) -> bool:
+        """Whether the conditions hold, given what is taken of other parameters."""
+        return all(other in taken and taken[other] in values for other, values in self.when.items())
+
     def suggest(self, trial: Trial) -> Any:
         """Draw a number, or the name of an option."""
-        one = self.distribution
-        if isinstance(one, CategoricalDistribution):
-            return trial.suggest_categorical(self.path, one.choices)
-        draw: Any = trial.suggest_int if isinstance(one, IntDistribution) else trial.suggest_float
-        return draw(self.path, one.low, one.high, step=one.step, log=one.log)
+        return trial._suggest(self.path, self.distribution)
 
     def values(self) -> Sequence[Any] | None:
         """All that can be taken, or None for a number without steps."""
@@ -116,7 +117,7 @@ class Search:
         """Take of every parameter whose conditions hold what `choose` says."""
         taken: dict[str, Any] = {}
         for path, parameter in self.parameters.items():
-            if all(other in taken and taken[other] in values for other, values in parameter.when.items()):
+            if parameter.is_there(taken):
                 taken[path] = choose(parameter)
         return taken
 
@@ -165,18 +166,15 @@ class Search:
 
     def grid(self) -> list[dict[str, Any]]:
         """Every combination; a number without steps, or more than ten thousand of them, are a `UserError`."""
-        combinations: list[dict[str, Any]] = [{}]
-        for path, parameter in self.parameters.items():
-            if (values := parameter.values()) is None:
+        points: list[dict[str, Any]] = [{}]
+        for path, one in self.parameters.items():
+            if (values := one.values()) is None:
                 raise UserError(f"{self.file}: a grid needs a step or choices for {path}")
-            longer: list[dict[str, Any]] = []
-            for one in combinations:
-                is_there = all(one.get(other) in needed for other, needed in parameter.when.items())
-                longer += [{**one, path: value} for value in values[: _MOST_GRID + 1]] if is_there else [one]
-                if len(longer) > _MOST_GRID:
-                    raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
-            combinations = longer
-        return combinations
+            longer = (({**at, path: value} for value in values) if one.is_there(at) else [at] for at in points)
+            points = [*itertools.islice(itertools.chain.from_iterable(longer), _MOST_GRID + 1)]
+            if len(points) > _MOST_GRID:
+                raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
+        return points
 
 
 def read_search(path: Path) -> Search:
@@ -256,14 +254,14 @@ def _parameter(path: str, description: Any) -> Parameter:
 
 def _choices(path: str, choices: Any) -> dict[Any, Any]:
     """The options by name: those of a mapping as it has them, those of a list by their value."""
-    if isinstance(choices, Mapping) and choices:
-        return dict(choices)
-    if not isinstance(choices, list) or not choices:
+    if not isinstance(choices, Mapping | list) or not choices:
         raise UserError(f"choices of {path} must be a list of values or a mapping of names to values, not {choices!r}")
-    named = [json.dumps(value) if isinstance(value, list | dict) else value for value in choices]
-    if len(set(named)) < len(named):
+    if isinstance(choices, Mapping):
+        return dict(choices)
+    named = {json.dumps(value) if isinstance(value, list | dict) else value: value for value in choices}
+    if len(named) < len(choices):
         raise UserError(f"a choice of {path} is there twice")
-    return dict(zip(named, choices, strict=True))
+    return named
 
 
 def _ordered(parameters: dict[str, Parameter]) -> dict[str, Parameter]:

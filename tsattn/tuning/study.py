@@ -273,13 +273,10 @@ def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[
             study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError):
             raise
-        except KeyboardInterrupt:
-            with contextlib.suppress(UpdateFinishedTrialError):
-                failed("interrupted", is_final=False)
-            raise
         except BaseException as error:
+            is_mistake = not isinstance(error, KeyboardInterrupt)
             with contextlib.suppress(UpdateFinishedTrialError):
-                failed(f"{type(error).__name__}: {error}"[:500], is_final=True)
+                failed(f"{type(error).__name__}: {error}"[:500] if is_mistake else "interrupted", is_mistake)
             raise
     return trial.number if needless is None else None
 

@@ -37,7 +37,7 @@ __all__ = ["Fold", "HeldData", "check_one_trial", "check_search", "comparable", 
 
 # of the data, all else decides what is forecast or which windows are scored
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
-_SCORED = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run")
+_SCORED: tuple[str, ...] = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run")
 _SCORED += ("model.quantiles", "model.selection", "model.distribution", "model.calibrate")
 _DRAWS = 8  # combinations in which a value is tried before it is called impossible
 _SIZES = (*OF_DATA, "num_workers", "resident_gb")  # arguments of a DataModule that do not say what it reads
