@@ -85,9 +85,10 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
     data = content.get("data", {})
     if not isinstance(data, str | Mapping):
         raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
-    for name in {*data} - {"class_path", "init_args", "dict_kwargs"} if isinstance(data, Mapping) else ():
-        what = f"{source}data has no key {name!r}"
-        raise UserError(f"{what}; name a class under class_path, and its arguments under init_args")
+    for name in data if isinstance(data, Mapping) else ():
+        if name not in ("class_path", "init_args", "dict_kwargs"):
+            what = "name a class under class_path, and its arguments under init_args"
+            raise UserError(f"{source}data has no key {name!r}; {what}")
 
 
 # values by their dotted paths, e.g. ``model.backbone.attention.ranks``

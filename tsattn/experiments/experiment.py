@@ -321,7 +321,8 @@ def experiment_parser() -> ExperimentParser:
 def parsed(content: Mapping[str, Any]) -> Namespace:
     """Parse plain data, and fill in all defaults; a `UserError` lists what is valid."""
     with _LOCK, user_errors():
-        return experiment_parser().parse_object(json.loads(json.dumps(content, default=_plain_value)))
+        plain_data = json.loads(json.dumps(content, default=_plain_value))
+        return experiment_parser().parse_object(plain_data)  # type: ignore[no-any-return]
 
 
 def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespace:
@@ -330,7 +331,7 @@ def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespac
     with _LOCK, user_errors():
         parser.prog, parser.more = prog, more
         try:
-            return parser.parse_args(words)  # type: ignore[no-any-return]
+            return parser.parse_args(words)
         finally:
             parser.prog, parser.more = "tsattn", ExperimentParser.more
 
