@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -107,8 +108,8 @@ class Hooks:
     say: Callable[[str], None] = field(default=logger.info)  # takes lines about progress
     command: Sequence[str] = ()  # that asked for the run, as the folder keeps it
     checkpoint: Path | None = None  # that a training resumes
-    # gives the folder of a finished run of an experiment, whose fit becomes that of a member of an ensemble, if any
-    fitted: Callable[[Experiment], Path | None] = field(default=lambda experiment: None)
+    # gives the folder of a finished run whose fit becomes that of the member of this name, see `member_experiments`
+    fitted: Callable[[str], Path | None] = field(default=lambda member: None)
     beside: bool = True  # also score the baselines and draw example forecasts
 
 
@@ -327,7 +328,7 @@ class _PreparedRun:
             start=None if hooks.start is None else hooks.start.fitted.predictor.state_dict(),
             bar=hooks.bar if shows is None else (hooks.bar or Progress()) if shows else None,
             say=say,
-            fitted=_earlier_fits(self.experiment, self.data, hooks),
+            fitted=partial(_earlier_fit, hooks, self.data),
         )
 
     def _evaluate(self, result: Result, parts: CalibratedRun) -> Result:
@@ -465,29 +466,21 @@ def member_experiments(
     return found
 
 
-def _earlier_fits(
-    experiment: Experiment, data: ForecastDataModule, hooks: Hooks
-) -> Callable[[str, nn.Module], dict[str, Any] | None]:
-    """What `Training.fitted` asks: takes the fit of a member from the folder of a finished run, if there is one."""
-    members: dict[str, Experiment] = {}
-
-    def fitted(member: str, predictor: nn.Module) -> dict[str, Any] | None:
-        members.update(members or member_experiments(experiment))
-        path = hooks.fitted(members[member]) if member in members else None
-        if path is None:
-            return None
-        assert isinstance(predictor, Predictor)
-        folder = RunFolder(path)
-        folder.check_trained()
-        before = load_predictor(folder.best, members[member].model["backbone"], members[member].output)
-        task = before.predictor.task
-        is_same = predictor.task == task or predictor.task.agrees_with(task)
-        if not is_same or repr(before.scaler) != repr(data.scaler):
-            raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
-        predictor.load_state_dict(before.predictor.state_dict(), assign=True)
-        facts = json.loads(folder.metrics.read_text())
-        hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
-        known_facts = {name: facts[name] for name in _FACTS if name in facts}
-        return {"member": member, **known_facts, "earlier_fit_seconds": folder.fit_seconds}
-
-    return fitted
+def _earlier_fit(hooks: Hooks, data: ForecastDataModule, member: str, predictor: nn.Module) -> dict[str, Any] | None:
+    """Take the fit of a member from the folder of a finished run, if there is one; see `Training.fitted`."""
+    path = hooks.fitted(member)
+    if path is None:
+        return None
+    assert isinstance(predictor, Predictor)
+    folder = RunFolder(path)
+    folder.check_trained()
+    before = load_predictor(folder.best, predictor.description, predictor.output)
+    task = before.predictor.task
+    is_same = predictor.task == task or predictor.task.agrees_with(task)
+    if not is_same or repr(before.scaler) != repr(data.scaler):
+        raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
+    predictor.load_state_dict(before.predictor.state_dict(), assign=True)
+    facts = json.loads(folder.metrics.read_text())
+    hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
+    known = {name: facts[name] for name in _FACTS if name in facts}
+    return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}
