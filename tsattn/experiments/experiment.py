@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields
 from datetime import date, timedelta
 from functools import lru_cache
 from inspect import signature
@@ -158,10 +158,6 @@ class Experiment:
         is_as_parsed = then[0] is self.data and then[1] is self.trainer
         made = instantiated(parts if is_as_parsed else parsed(self.to_dict()))
         return made.data, dict(vars(made.trainer))
-
-    def with_precision(self, precision: Any) -> Self:
-        """Return the experiment in the precision that a training has chosen, so that resuming it has it too."""
-        return replace(self, trainer={**self.trainer, "precision": precision})
 
     @property
     def selection(self) -> str:

@@ -382,8 +382,8 @@ def _prepare(
     with user_errors():
         made, trainer = experiment.made()
     options = TrainerOptions.of(trainer, is_new=not goes_on)
-    if not goes_on:
-        experiment = experiment.with_precision(options.arguments["precision"])
+    if not goes_on:  # the precision that is chosen now is that of a resumed run, too
+        experiment = replace(experiment, trainer={**experiment.trainer, "precision": options.arguments["precision"]})
     data = made if data is None else data
     for name in (*OF_DATA, *made.in_key):
         one, other = getattr(data, name, None), getattr(made, name)
