@@ -21,7 +21,7 @@ from tsattn.chronos.bolt.bolt_file import BoltModel, save_bolt
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.chronos.families import FAMILIES
 from tsattn.experiments import RunFolder
-from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.recording import fitted_in
 
 QUANTILES = tuple(number / 10 for number in range(1, 10))
 BOLT: dict[str, Any] = {"kind": "chronos_bolt", "attention": {"kind": "standard", "scaling": 1.0}, "dropout": 0.0}

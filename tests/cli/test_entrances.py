@@ -16,7 +16,7 @@ import yaml
 
 import tsattn
 from tsattn.cli import main
-from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.recording import fitted_in
 from tsattn.experiments.run_folder import RunFolder
 
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}

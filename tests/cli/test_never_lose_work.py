@@ -129,7 +129,7 @@ PHASES = {
     "training begins": ("tsattn.training.callbacks", "FiniteLoss.on_train_start"),
     "training ends": ("tsattn.training.callbacks", "FiniteLoss.on_train_end"),
     "windows are tested": ("tsattn.experiments.running", "tables_beside_baselines"),
-    "results are written": ("tsattn.experiments.run_folder", "RunFolder.seal"),
+    "results are written": ("tsattn.experiments.recording", "write_checksums"),
 }
 
 

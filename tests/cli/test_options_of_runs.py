@@ -13,7 +13,7 @@ import yaml
 from tests.cli.test_bad_input import refusal
 from tests.cli.toy_run import TINY
 from tsattn.cli import main
-from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.recording import fitted_in
 from tsattn.experiments.run_folder import RunFolder
 
 

@@ -44,7 +44,6 @@ def check(experiment: Experiment) -> Predictor:
     return predictor
 
 
-@pytest.mark.parametrize("backbone", [{"kind": "ensemble", "members": ["ridge", NETWORK]}], ids=["ensemble"])
 @pytest.mark.parametrize(
     ("trainer", "model", "said"),
     [
@@ -60,11 +59,9 @@ def check(experiment: Experiment) -> Predictor:
         ({}, {"loss": "pinball"}, "loss pinball needs quantiles"),
     ],
 )
-def test_a_training_that_cannot_be(
-    backbone: Any, trainer: dict[str, Any], model: dict[str, Any], said: str, toy_csv: Path
-) -> None:
+def test_a_training_that_cannot_be(trainer: dict[str, Any], model: dict[str, Any], said: str, toy_csv: Path) -> None:
     with pytest.raises(UserError, match=said):
-        check(described(toy_csv, backbone, trainer, **model))
+        check(described(toy_csv, {"kind": "ensemble", "members": ["ridge", NETWORK]}, trainer, **model))
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import pickle
+import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
+from lightning.pytorch.callbacks import Callback
 
-import tests.experiments.golden as golden
-from tsattn import Experiment, run
+from tests.experiments.golden import NETWORK, described, sales
+from tsattn import CO2DataModule, Experiment, run
 from tsattn.errors import UserError
 from tsattn.experiments import experiment as experiments
+from tsattn.experiments.experiment import instantiated, parsed, plain, user_errors
 
 
 @pytest.fixture
 def content(tmp_path: Path) -> dict[str, Any]:
-    return golden.described(tmp_path, golden.NETWORK)
+    return described(tmp_path, NETWORK)
 
 
 def test_it_is_complete_and_the_same_again(content: dict[str, Any], tmp_path: Path) -> None:
@@ -94,7 +101,7 @@ def test_what_is_no_mapping_is_said_to_be_none() -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, str]:
     """An experiment and its key."""
-    experiment = Experiment.of(golden.described(tmp_path_factory.mktemp("whole"), golden.NETWORK))
+    experiment = Experiment.of(described(tmp_path_factory.mktemp("whole"), NETWORK))
     return experiment, experiment.key
 
 
@@ -120,11 +127,9 @@ class TestKey:
         [
             ("seed_everything", 2),
             ("model.learning_rate", 0.01),
-            ("model.schedule", "constant"),
             ("model.betas", [0.9, 0.95]),
             ("attention.ranks", [1, 3]),
             ("trainer.max_steps", 13),
-            ("trainer.gradient_clip_val", 0.5),
             ("data.batch_size", 8),
             ("data.scaling", "global"),
             ("data.val_windows", "all"),
@@ -137,7 +142,7 @@ class TestKey:
         assert before.with_values({path: value}).key != key
 
     def test_a_transform_is_in_it_where_there_is_one(self, content: dict[str, Any], tmp_path: Path) -> None:
-        golden.sales().assign(y=lambda table: table["y"].abs() + 1).to_csv(tmp_path / "table.csv", index=False)
+        sales().assign(y=lambda table: table["y"].abs() + 1).to_csv(tmp_path / "table.csv", index=False)
         before = Experiment.of(content).with_values({"data.path": str(tmp_path / "table.csv")})
         assert before.with_values({"data.transform": None}).key == before.key
         described = [{"kind": "box_cox"}, {"kind": "box_cox", "lambda": 0.5}]
@@ -150,7 +155,7 @@ class TestKey:
         before = Experiment.of(content)
         other = tmp_path / "other" / "table.parquet"
         other.parent.mkdir()
-        golden.sales().sample(frac=1.0, random_state=0).to_parquet(other)  # rows in another order
+        sales().sample(frac=1.0, random_state=0).to_parquet(other)  # rows in another order
         assert before.with_values({"data.path": str(other)}).key == before.key
 
     @pytest.mark.parametrize(
@@ -167,7 +172,7 @@ class TestKey:
     ) -> None:
         before, key = whole
         other = tmp_path / "other.csv"
-        change(golden.sales()).to_csv(other, index=False)
+        change(sales()).to_csv(other, index=False)
         assert before.with_values({"data.path": str(other)}).key != key
 
     def test_what_came_after_records_had_been_kept_leaves_their_keys(self, content: dict[str, Any]) -> None:
@@ -227,3 +232,127 @@ class TestKey:
         before = Experiment.of(content).key
         monkeypatch.setattr(experiments, "RESULTS_VERSION", experiments.RESULTS_VERSION + 1)
         assert Experiment.of(content).key != before
+
+
+# A description means the same each time it is read, and something new once what it names is new.
+
+
+def small(**trainer: Any) -> dict[str, Any]:
+    return {
+        "data": {"class_path": "CO2DataModule"},
+        "model": {"backbone": {"kind": "ridge"}},
+        "trainer": {"max_steps": 3, **trainer},
+    }
+
+
+def completed(content: dict[str, Any]) -> dict[str, Any]:
+    return plain(parsed(content))
+
+
+def test_what_one_reader_changes_is_not_read_by_the_next() -> None:
+    first = completed(small())
+    first["trainer"]["max_steps"] = 4
+    first["data"]["init_args"].clear()
+    again = completed(small())
+    assert again["trainer"]["max_steps"] == 3
+    assert again["data"]["init_args"]
+    made = instantiated(parsed(small()))
+    made.trainer.max_steps = 5
+    assert instantiated(parsed(small())).trainer.max_steps == 3
+    assert instantiated(parsed(small())).data is not made.data
+
+
+def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {**small(), "data": {"class_path": f"{__name__}.Redefined"}}
+    for steps in (26, 13):
+
+        class Redefined(CO2DataModule):
+            def __init__(self, prediction_length: int = steps, **kwargs: Any) -> None:
+                super().__init__(prediction_length=prediction_length, **kwargs)
+
+        Redefined.__qualname__ = "Redefined"
+        monkeypatch.setitem(globals(), "Redefined", Redefined)
+        assert completed(content)["data"]["init_args"]["prediction_length"] == steps
+        assert instantiated(parsed(content)).data.prediction_length == steps
+
+
+def test_what_is_remembered_keeps_no_data_set_alive() -> None:
+    """Or a class whose cell was run again would stay among those that a name can mean."""
+    cls: Any = type("Gone", (CO2DataModule,), {"__module__": __name__})
+    completed(small())
+    reference = weakref.ref(cls)
+    del cls
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_name_of_two_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("module_of_twin")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for where, names in ((__name__, globals()), (module.__name__, module.__dict__)):
+        monkeypatch.setitem(names, "Twin", type("Twin", (CO2DataModule,), {"__module__": where}))
+    paths = f"{__name__}.Twin, module_of_twin.Twin"
+    with pytest.raises(
+        UserError, match=f"^--data Twin names more than one class; give the import path of one: {paths}$"
+    ):
+        completed({**small(), "data": {"class_path": "Twin"}})
+    for path in paths.split(", "):
+        assert completed({**small(), "data": {"class_path": path}})["data"]["class_path"] == path
+    monkeypatch.undo()
+    gc.collect()
+
+
+def test_a_callback_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = small(callbacks=[{"class_path": f"{__name__}.Marked"}])
+    for default in ("first", "second"):
+
+        class Marked(Callback):
+            def __init__(self, mark: str = default) -> None:
+                self.mark = mark
+
+        Marked.__qualname__ = "Marked"
+        monkeypatch.setitem(globals(), "Marked", Marked)
+        (described_callback,) = completed(content)["trainer"]["callbacks"]
+        assert described_callback["init_args"] == {"mark": default}
+        (callback,) = instantiated(parsed(content)).trainer.callbacks
+        assert callback.mark == default
+
+
+def test_what_is_replaced_in_an_experiment_is_made() -> None:
+    before = Experiment.of(small())
+    arguments = {**before.data["init_args"], "prediction_length": 7}
+    after = replace(before, data={**before.data, "init_args": arguments}, trainer={**before.trainer, "max_steps": 9})
+    data, trainer = after.made()
+    assert (data.prediction_length, trainer["max_steps"]) == (7, 9)
+    assert pickle.loads(pickle.dumps(before)).made()[1]["max_steps"] == 3
+
+
+# What goes wrong in the parser comes out as one sentence, whoever raised it.
+
+
+def wrapped(cause: Exception) -> None:
+    """A sentence as the parser raises it: inside an error of its own."""
+    try:
+        raise UserError("no such file") from cause
+    except UserError as error:
+        raise ValueError("Parser key data: no such file, among much else") from error
+
+
+def test_a_sentence_goes_through_several_layers_unchanged_and_with_its_cause() -> None:
+    cause = OSError("the disk")
+    with pytest.raises(UserError, match=r"^no such file$") as caught, user_errors(), user_errors():
+        wrapped(cause)
+    assert caught.value.__cause__ is cause
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    message = "needs a package that is not installed: No module named 'nothing'"
+    with pytest.raises(UserError, match=message), user_errors(), user_errors():
+        raise ModuleNotFoundError("No module named 'nothing'")
+
+
+def test_a_fault_of_the_program_stays_what_it_is() -> None:
+    fault = ValueError("shapes")
+    with pytest.raises(ValueError, match="shapes") as caught, user_errors():
+        raise fault
+    assert caught.value is fault

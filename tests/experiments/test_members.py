@@ -63,7 +63,7 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     folders = {}
     for name, alone in member_experiments(ensemble).items():
         result = run(alone, tmp_path / name, hooks=Hooks(beside=False))
-        folders[result.key] = tmp_path / name
+        folders[name] = tmp_path / name
         assert list(result.tables) == [result.fitted.predictor.name]  # no baseline beside it
         assert not (tmp_path / name / "forecast.png").exists()
 
@@ -72,7 +72,7 @@ def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
 
     said: list[str] = []
     monkeypatch.setattr(NetworkPredictor, "fit", never)
-    hooks = Hooks(fitted=lambda one: folders.get(one.key), say=said.append)
+    hooks = Hooks(fitted=folders.get, say=said.append)
     for folder in folders.values():
         RunFolder(folder).note("earlier_seconds", 1000.0)  # as if it had been interrupted
     again = run(ensemble, tmp_path / "ensemble", hooks=hooks)

@@ -14,7 +14,7 @@ import torch
 from tests.tuning.cases import Toy, toy
 from tsattn.cli import main
 from tsattn.experiments import Experiment, Result, run
-from tsattn.experiments.reopened import fitted_in
+from tsattn.experiments.recording import fitted_in
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.tuning import Fold, HeldData, run_trial
 from tsattn.tuning import trial as trial_module

@@ -21,7 +21,7 @@ from tsattn.cli.words import session
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule, MappedDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
-from tsattn.experiments import run, run_sizes
+from tsattn.experiments import measuring, run
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Fold, HeldData, run_trial
 
@@ -64,9 +64,9 @@ def test_the_memory_of_a_trial_on_the_host_is_that_of_the_process(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: 0)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
-    with run_sizes.peak_memory("cpu") as peak:
+    with measuring.peak_memory("cpu") as peak:
         assert peak() > 50_000_000
-    with run_sizes.peak_memory("cuda") as peak:
+    with measuring.peak_memory("cuda") as peak:
         assert peak() == 0
 
 
@@ -85,7 +85,7 @@ def test_flops_that_cannot_be_counted_here(tmp_path: Path, monkeypatch: pytest.M
     def refused(*_: object) -> int:
         raise UserError("this attention runs on CUDA only")
 
-    monkeypatch.setattr(run_sizes, "forward_flops", refused)
+    monkeypatch.setattr(measuring, "forward_flops", refused)
     made = toy(tmp_path)
     trial, values = asked(RATE, made)
     assert values is not None

@@ -12,7 +12,7 @@ from tsattn.cli.words import Words, say, session
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, is_whole_number, number_of
 from tsattn.experiments import RunFolder
-from tsattn.experiments.reopened import reopened
+from tsattn.experiments.recording import reopened
 from tsattn.figures.layer_maps import plot_layers
 from tsattn.figures.plain_names import window_title
 from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame

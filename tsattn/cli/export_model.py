@@ -24,7 +24,7 @@ def run(words: list[str]) -> int:
         raise UserError("export needs a trained model: --run DIR, the folder that `fit` has written")
     folder = RunFolder(options.run)
     folder.check_trained()
-    from tsattn.experiments.reopened import fitted_in
+    from tsattn.experiments.recording import fitted_in
     from tsattn.forecaster.forecast_files import check_output, write_content
     from tsattn.predictors.exporting import FORMATS, exported, format_of
 

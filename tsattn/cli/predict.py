@@ -15,7 +15,7 @@ from tsattn.data.quiet import quiet
 from tsattn.errors import number_of
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import extent
-from tsattn.experiments.reopened import reopened
+from tsattn.experiments.recording import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.plain_names import model_words
 from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure, write_frame

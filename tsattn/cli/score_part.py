@@ -10,17 +10,17 @@ from tsattn.errors import UserError
 from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
 from tsattn.experiments.measuring import (
-    calibrated_on,
     group_table,
     labelled,
     score_table,
     tables_beside_baselines,
     title,
 )
-from tsattn.experiments.reopened import reopened
+from tsattn.experiments.recording import reopened
 from tsattn.figures.plain_names import model_words
 from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 from tsattn.forecaster.forecast_files import FIGURES, check_output, write_figure, write_frame
+from tsattn.predictors.fitted import with_levels
 
 __all__ = ["run"]
 
@@ -45,7 +45,7 @@ def run(words: Words) -> int:
             check_group(by, data.panel.id_name)
         recorder = None if options.figure is None else ResidualRecorder(data.panel)
         tables = tables_beside_baselines(
-            calibrated_on(fitted, data),
+            with_levels(fitted, data.panel.ids).predictor,
             data,
             part,
             execution,

@@ -16,8 +16,8 @@ from tsattn.cli.words import say
 from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION, Experiment
 from tsattn.experiments.experiment import fingerprint
+from tsattn.experiments.measuring import device_type
 from tsattn.experiments.run_folder import versions
-from tsattn.experiments.run_sizes import device_type
 from tsattn.saved_folders import write_text, write_whole
 from tsattn.tuning import (
     HeldData,
@@ -34,8 +34,7 @@ from tsattn.tuning import (
     run_trial,
     storage_errors,
 )
-from tsattn.tuning.report import figures, front, importances, trial_table
-from tsattn.tuning.study import FILE, reason
+from tsattn.tuning.study import FILE, figures, front, importances, reason, trial_table
 
 __all__ = ["tune"]
 

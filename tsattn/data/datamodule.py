@@ -191,6 +191,11 @@ class ForecastDataModule(LightningDataModule):
         return self._scaled
 
     @property
+    def contents(self) -> tuple[Panel, Task, Scaler]:
+        """Panel, task and scaler of data that are set up."""
+        return self._set_up("the panel, task or scaler")
+
+    @property
     def series(self) -> Series:
         """The scaled series that windows are cut from; those that a trained model does not know by their own rows."""
         if self._series is None:

@@ -5,8 +5,9 @@ The names are imported when they are first asked for: finding a configuration, o
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
@@ -14,21 +15,13 @@ if TYPE_CHECKING:
     from tsattn.experiments.run_folder import LIMITS, RunFolder
     from tsattn.experiments.running import Hooks, resume, run
 
-_HOMES = {
-    "LIMITS": "run_folder",
-    "RESULTS_VERSION": "experiment",
-    "Experiment": "experiment",
-    "Hooks": "running",
-    "Result": "recording",
-    "RunFolder": "run_folder",
-    "resume": "running",
-    "run": "running",
-}
-
 __all__ = ["LIMITS", "RESULTS_VERSION", "Experiment", "Hooks", "Result", "RunFolder", "resume", "run"]
+
+_HOMES = {"Hooks": "running", "Result": "recording", "RESULTS_VERSION": "experiment", "Experiment": "experiment"}
+_HOMES |= {"LIMITS": "run_folder", "RunFolder": "run_folder", "resume": "running", "run": "running"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'tsattn.experiments' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tsattn.experiments.{_HOMES[name]}"), name)
+    return imported(f"tsattn.experiments.{_HOMES[name]}.{name}")

@@ -18,20 +18,19 @@ from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.predictors import complete_predictor
 
 __all__ = ["BACKBONE", "SECTIONS", "check_sections", "complete", "config_names", "find_config", "full_path", "get_at"]
-__all__ += ["paths", "read_config", "sentence", "under_key", "with_values"]
+__all__ += ["paths", "read_config", "sentence", "with_values"]
 
 BACKBONE = "model.backbone"
 SECTIONS = ("seed_everything", "data", "model", "trainer")
-_KINDS = {
-    **{"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"},
-    "Sequence": 'a list, such as "[a, b]"',
-}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+_KINDS |= {"Sequence": 'a list, such as "[a, b]"'}
 _NONE = object()
 # the option that a file alone was most likely meant for
 _OWN_FILE = "--data CSVDataModule --data.path"
 _FILES = {
     **dict.fromkeys((".csv", ".csv.gz", ".parquet", ".arrow"), _OWN_FILE),
-    **dict.fromkeys((".yaml", ".yml"), "--config"),
+    ".yaml": "--config",
+    ".yml": "--config",
 }
 
 
@@ -56,8 +55,7 @@ def find_config(name: str | Path, what: str = "configuration", pattern: str = "*
 
 
 def _folders() -> list[Path]:
-    package = Path(__file__).resolve().parents[1]
-    # installed, the configurations lie inside the package; in a checkout, beside it
+    package = Path(__file__).resolve().parents[1]  # holds the configurations once it is installed
     return [folder for folder in (Path("configs"), package / "configs", package.parent / "configs") if folder.is_dir()]
 
 
@@ -87,12 +85,10 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
     data = content.get("data", {})
     if not isinstance(data, str | Mapping):
         raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
-    if isinstance(data, Mapping) and data and not {"class_path", "init_args"} & set(data):
-        raise UserError(f"{source}data must name a class as class_path, with the arguments of that under init_args")
-    if isinstance(data, Mapping) and "class_path" in data:
-        for name in {*data} - {"class_path", "init_args", "dict_kwargs"}:
-            what = f"{source}data has no key {name!r} beside class_path"
-            raise UserError(f"{what}; arguments of the class belong under init_args")
+    for name in data if isinstance(data, Mapping) else ():
+        if name not in ("class_path", "init_args", "dict_kwargs"):
+            what = "name a class under class_path, and its arguments under init_args"
+            raise UserError(f"{source}data has no key {name!r}; {what}")
 
 
 # values by their dotted paths, e.g. ``model.backbone.attention.ranks``
@@ -100,7 +96,7 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
 
 def full_path(path: str) -> str:
     """The path in the YAML of what may be written as on the command line: ``attention.ranks``, ``data.batch_size``."""
-    if path == "attention" or path.startswith("attention."):
+    if f"{path}.".startswith("attention."):
         return f"{BACKBONE}.{path}"
     if path.startswith("data.") and not path.startswith("data.init_args.") and path != "data.class_path":
         return f"data.init_args.{path.removeprefix('data.')}"
@@ -109,9 +105,7 @@ def full_path(path: str) -> str:
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
     """Copy with every argument of the predictor written out, so that each has its path and two can be compared."""
-    copied = copy.deepcopy(dict(config))
-    copied["model"]["backbone"] = complete_predictor(copied["model"]["backbone"])
-    return copied
+    return with_values(config, {BACKBONE: complete_predictor(config["model"]["backbone"])})
 
 
 def paths(config: Any, prefix: str = "") -> Iterator[str]:
@@ -139,18 +133,18 @@ def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
 
 
 def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a configuration with other values at some paths, whose way must not lead through a value without parts.
+    """Copy a configuration with other values at some paths, which may be written as in `full_path`.
 
     Another ``kind`` starts its description afresh, as on the command line, so that no argument of the old kind stays;
     the kind that is there already changes nothing. Short paths come first, and kinds before their arguments, whatever
     the order of `values`.
     """
-    changed = copy.deepcopy(dict(config))
+    changed, values = copy.deepcopy(dict(config)), {full_path(path): value for path, value in values.items()}
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
-        *parents, last = path.split(".")
         at: Any = changed
-        for depth, name in enumerate(parents):
-            at = _part(at, name, ".".join(parents[:depth]))
+        above, _, last = path.rpartition(".")
+        for depth, name in enumerate(above.split(".") if above else ()):
+            at = _part(at, name, ".".join(above.split(".")[:depth]))
         if isinstance(at, dict) and last == "kind" and at.get("kind") != values[path]:
             at.clear()
         at[_place(at, last, path)] = copy.deepcopy(values[path])
@@ -162,27 +156,21 @@ def _part(at: Any, name: str, above: str) -> Any:
     path = f"{above}.{name}".lstrip(".")
     key = _place(at, name, path)
     if isinstance(at, dict) and name not in at:
-        if path == BACKBONE:
-            at[name] = dict(DEFAULT_BACKBONE)
-        elif re.fullmatch(r"model\.backbone(\.members\.\d+)?", above) and "kind" in at:  # of a predictor
+        at[name] = dict(DEFAULT_BACKBONE) if path == BACKBONE else {}
+        if re.fullmatch(r"model\.backbone(\.members\.\d+)?", above) and "kind" in at:  # of a predictor
             at[name] = complete_predictor({"kind": at["kind"]}).get(name)
-        else:
-            at[name] = {}
-    part = at[key]
-    if isinstance(part, str) and f"{path}.".startswith(f"{BACKBONE}."):  # a kind's bare name
-        part = at[key] = {"kind": part}
-    if not isinstance(part, dict | list):
-        raise UserError(f"{path} is {part!r}, so nothing inside it can be set")
-    return part
+    if isinstance(at[key], str) and f"{path}.".startswith(f"{BACKBONE}."):  # a kind's bare name
+        at[key] = {"kind": at[key]}
+    if not isinstance(at[key], dict | list):
+        raise UserError(f"{path} is {at[key]!r}, so nothing inside it can be set")
+    return at[key]
 
 
 def _place(at: Any, name: str, path: str) -> Any:
     """The key of a part; of a list its number, checked."""
-    if not isinstance(at, list):
-        return name
-    if not (name.isdecimal() and int(name) < len(at)):
+    if isinstance(at, list) and not (name.isdecimal() and int(name) < len(at)):
         raise UserError(f"{path.rpartition('.')[0]} is a list of {len(at)}, so there is no {path}")
-    return int(name)
+    return int(name) if isinstance(at, list) else name
 
 
 # sentences
@@ -196,9 +184,8 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str] =
     hidden = ("--help", "--print_config", "--print_shtab")
     # with a plus at its end an option adds to a list
     names = [one for one in options if one.startswith("--") and not one.endswith("+") and not one.startswith(hidden)]
-    if found := re.search(
-        r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected", message, re.I
-    ):
+    unknown = r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected"
+    if found := re.search(unknown, message, re.I):
         return _unknown(next(filter(None, found.groups())), names, prog)
     if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
         return _unknown(f"--{found[1]}.{found[2]}", names, prog)
@@ -233,16 +220,13 @@ def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str] =
 
 
 def _unknown(name: str, names: list[str], prog: str) -> str:
-    option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), None)
-    if option == _OWN_FILE and "--input" in names:
-        option = "--input"
-    if option is not None and not name.startswith("-") and option.split()[0] in names:
+    option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), "")
+    option = "--input" if option == _OWN_FILE and "--input" in names else option
+    if option and not name.startswith("-") and option.split()[0] in names:
         return f"Did you mean: {prog} {option} {name}?"
-    group = name.rpartition(".")[0]
-    # of a command with a hundred options, those of the group, if they are few
-    near = [option for option in names if group and option.rpartition(".")[0] == group]
-    valid = one_of(names)
-    if len(names) >= 20 and any("." in option for option in names):
+    group, valid = name.rpartition(".")[0], one_of(names)
+    if len(names) >= 20 and any("." in option for option in names):  # of so many, those of the group, if they are few
+        near = [option for option in names if group and option.rpartition(".")[0] == group]
         valid = one_of(near) if 0 < len(near) < 20 else "all those that `--help-all` lists"
     # a whole group is not what somebody meant who has named an option of it
     hint = did_you_mean(name, (option for option in names if not name.startswith(f"{option}.")))
@@ -254,16 +238,3 @@ def _flag(key: str, names: Iterable[str]) -> str:
     flag = f"--{key.removeprefix('--')}"
     full = [name for name in names if name.endswith(f".{key}")]
     return full[0] if flag not in names and len(full) == 1 else flag
-
-
-def under_key(text: str, message: str) -> str:
-    """Name an argument as on the command line in what the parser of a class says of it.
-
-    The message is that of the parser of the command, which names the key of the class, such as ``data``.
-    """
-    key = re.search(r'Parser key "([\w.]+)"', message)
-    if key is not None and text.startswith("--") and not text.startswith(f"--{key[1]}"):
-        return f"--{key[1]}.{text.removeprefix('--')}"
-    if key is None or not text.startswith("unknown argument "):
-        return text
-    return re.sub(r"(?<![\w.-])--(?=\w)", f"--{key[1]}.", re.sub("(?<=^unknown argument )(--)?(?=[^-])", "--", text))

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields
 from datetime import date, timedelta
 from functools import lru_cache
 from inspect import signature
@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn, Self, TypeAlias
 import numpy as np
 import pandas as pd
 import yaml
-from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_loader  # type: ignore[attr-defined]
+from jsonargparse import ArgumentParser, Namespace, get_loader, set_loader
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
@@ -34,16 +34,7 @@ from tsattn.data.grid import counts
 from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, find_user_error, shown
 from tsattn.evaluation import selection_metric
-from tsattn.experiments.configs import (
-    SECTIONS,
-    check_sections,
-    find_config,
-    full_path,
-    read_config,
-    sentence,
-    under_key,
-    with_values,
-)
+from tsattn.experiments.configs import SECTIONS, check_sections, find_config, read_config, sentence, with_values
 from tsattn.layers.optim import Optimization
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
@@ -64,9 +55,8 @@ NOT_IN_KEY = (
     *("log_every_n_steps", "profiler", "default_root_dir", "benchmark", "inference_mode", "detect_anomaly"),
     *("enable_autolog_hparams", "model_registry"),
 )
-OF_DATA = (
-    *("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling", "val_windows", "transform"),
-)
+OF_DATA: tuple[str, ...] = ("context_length", "prediction_length", "batch_size", "eval_batch_size", "scaling")
+OF_DATA += ("val_windows", "transform")
 # left out of keys and of drawn seeds at these values, so that the keys of committed records hold
 _UNSAID = {
     **{"schedule": "cosine", "betas": [0.9, 0.999], "distribution": None, "transform": None, "calibrate": False},
@@ -90,14 +80,14 @@ class Experiment:
         trainer: the arguments of Lightning's Trainer.
         seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
             that the description decides, wherever its files lie.
-        parts: data and trainer as parsed, and as given here: where one is replaced, they are parsed again.
     """
 
     data: Mapping[str, Any]
     model: Mapping[str, Any]
     trainer: Mapping[str, Any]
     seed: int | None
-    parts: tuple[Namespace, Mapping[str, Any], Mapping[str, Any]] = field(repr=False, compare=False)
+    # as parsed, with data and trainer of then: where one is replaced, they are parsed again
+    _parts: tuple[Namespace, Mapping[str, Any], Mapping[str, Any]] = field(repr=False, compare=False)
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
@@ -112,10 +102,9 @@ class Experiment:
     @classmethod
     def of_parts(cls, parts: Namespace) -> Self:
         """Check parsed parts together; a `UserError` names a value that is not valid."""
-        whole = plain(parts)
+        whole, parts = plain(parts), copy.deepcopy(parts)
         data, model, trainer, seed = whole["data"], whole["model"], whole["trainer"], whole["seed_everything"]
-        seed = False if seed is None else seed
-        if not isinstance(seed, bool) and not 0 <= seed < 2**32:  # what numpy takes
+        if seed is not None and not isinstance(seed, bool) and not 0 <= seed < 2**32:  # what numpy takes
             raise UserError(f"--seed_everything must be from 0 to {2**32 - 1}, or true or false, not {seed}")
         model["backbone"] = complete_predictor(model["backbone"])
         Optimization(**{one.name: model[one.name] for one in fields(Optimization)})
@@ -124,26 +113,21 @@ class Experiment:
         given = {name: files[name] for name in _FILES if files.get(name)}
         if seed is True:  # wherever the files lie
             files.update(dict.fromkeys(given))
-            said = {**data, "init_args": _without(data.get("init_args") or {}, _UNSAID)}
+            said = {**data, "init_args": _without(files, _UNSAID)}
             text = json.dumps({**whole, "data": said, "model": _said(model)})
             seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
-        parts = copy.deepcopy(parts)
         for name, path in given.items():  # the description is read from anywhere
             files[name] = parts[f"data.init_args.{name}"] = str(Path(path).expanduser().absolute())
         return cls(data, model, trainer, None if seed is False else seed, (parts, data, trainer))
 
     @classmethod
     def read(cls, name: str | Path, overrides: Mapping[str, Any] | None = None) -> Self:
-        """Read a YAML file, which is found by its bare name if it is included in tsattn.
-
-        Args:
-            name: of the file.
-            overrides: values by their dotted paths, see `with_values`.
+        """Read a YAML file, which is found by its bare name if it is included in tsattn; see `with_values`.
 
         Raises:
             UserError: if it is not there, or is not valid.
         """
-        return cls.of(with_values(read_config(find_config(name)), _full(overrides)))
+        return cls.of(with_values(read_config(find_config(name)), overrides or {}))
 
     def with_values(self, overrides: Mapping[str, Any] | None) -> Self:
         """Return the experiment with other values.
@@ -156,13 +140,12 @@ class Experiment:
         Raises:
             UserError: for a path or value that is not valid.
         """
-        return type(self).of(with_values(self.to_dict(), _full(overrides))) if overrides else self
+        return type(self).of(with_values(self.to_dict(), overrides)) if overrides else self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data by the keys of the YAML."""
-        seed: int | bool = False if self.seed is None else self.seed
-        parts = {"data": self.data, "model": self.model, "trainer": self.trainer}
-        return {"seed_everything": seed, **copy.deepcopy(parts)}
+        seed = False if self.seed is None else self.seed
+        return copy.deepcopy({"seed_everything": seed, "data": self.data, "model": self.model, "trainer": self.trainer})
 
     def to_yaml(self) -> str:
         """A configuration that `fit --config` and `Experiment.read` take."""
@@ -171,14 +154,10 @@ class Experiment:
 
     def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
         """Make the DataModule, and the arguments of the Trainer; a `UserError` says what a class refuses."""
-        parts, data, trainer = self.parts
-        is_parsed = data is self.data and trainer is self.trainer
-        made = instantiated(parts if is_parsed else parsed(self.to_dict()))
+        parts, *then = self._parts
+        is_as_parsed = then[0] is self.data and then[1] is self.trainer
+        made = instantiated(parts if is_as_parsed else parsed(self.to_dict()))
         return made.data, dict(vars(made.trainer))
-
-    def with_precision(self, precision: Any) -> Self:
-        """Return the experiment in the precision that a training has chosen, so that resuming it has it too."""
-        return replace(self, trainer={**self.trainer, "precision": precision})
 
     @property
     def selection(self) -> str:
@@ -226,8 +205,7 @@ class Experiment:
 
 def fingerprint(data: ForecastDataModule) -> str:
     """Hash the series of data that are set up: values, names and time stamps after reading, not the place of a file."""
-    panel = data.panel
-    assert panel is not None
+    panel, _, _ = data.contents
     zone = (str(panel.time.tz), True) if isinstance(panel.time, pd.DatetimeIndex) else (None, False)
     parts = [panel.ids, panel.channels, panel.past_names, panel.future_names, panel.static_names]
     more = [panel.covariate_categories] if panel.covariate_categories else []
@@ -265,10 +243,6 @@ def _network_without(description: Any) -> Any:
     return [*map(_network_without, description)] if isinstance(description, list) else description
 
 
-def _full(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {full_path(path): value for path, value in (overrides or {}).items()}
-
-
 # the parser
 
 _LIMITED = {
@@ -298,29 +272,19 @@ class ExperimentParser(ArgumentParser):
         """Name the argument in one sentence, and say what is valid."""
         found = find_user_error(ex)
         if found is None:  # the parser hides an error of a user's module
-            for path in re.findall(
-                r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$", message
-            ):
+            pattern = r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$"
+            for path in re.findall(pattern, message):
                 class_at("".join(path), "class")
         in_memory = FrameDataModule, PanelDataModule  # cannot be typed
         known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
         if found is not None:  # a mistake found while building something keeps its own sentence
-            raise UserError(_of_another_class(under_key(str(found), message), known)) from found
+            raise UserError(_of_class(str(found), message, known)) from found
         options = [option for action in self._actions for option in action.option_strings]
         if "--data" in options:  # whose arguments are those of a class, which is not known yet
             arguments = [name for cls in (*known.values(), FrameDataModule) for name in _arguments(cls)]
             options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
             options += self.more
         raise UserError(sentence(message, options=options, data_sets=sorted(known), prog=self.prog)) from ex
-
-
-class _NamedConfig(ActionConfigFile):
-    """Reads a configuration that may be given by its name."""
-
-    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
-        path = find_config(values)
-        read_config(path)  # its sections, checked
-        super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
 
 
 def add_experiment(parser: ArgumentParser) -> None:
@@ -345,7 +309,7 @@ def experiment_parser() -> ExperimentParser:
     """The parser of all descriptions."""
     parser = ExperimentParser(prog="tsattn", exit_on_error=True, allow_abbrev=False)
     what = "configuration: a file, or the name of an included one"
-    parser.add_argument("-c", "--config", action=_NamedConfig, help=what)
+    parser.add_argument("-c", "--config", action="config", help=what)
     add_experiment(parser)
     return parser
 
@@ -353,8 +317,8 @@ def experiment_parser() -> ExperimentParser:
 def parsed(content: Mapping[str, Any]) -> Namespace:
     """Parse plain data, and fill in all defaults; a `UserError` lists what is valid."""
     with _LOCK, user_errors():
-        found = experiment_parser().parse_object(json.loads(json.dumps(content, default=_plain_value)))
-    return _sections(found)
+        plain_data = json.loads(json.dumps(content, default=_plain_value))
+        return experiment_parser().parse_object(plain_data)  # type: ignore[no-any-return]
 
 
 def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespace:
@@ -363,7 +327,7 @@ def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespac
     with _LOCK, user_errors():
         parser.prog, parser.more = prog, more
         try:
-            return _sections(parser.parse_args(words))
+            return parser.parse_args(words)
         finally:
             parser.prog, parser.more = "tsattn", ExperimentParser.more
 
@@ -371,20 +335,14 @@ def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespac
 def instantiated(parts: Namespace) -> Namespace:
     """Make the DataModule, and what the arguments of the Trainer name."""
     with _LOCK, user_errors():
-        made: Namespace = experiment_parser().instantiate(copy.deepcopy(parts))
-    return made
+        return experiment_parser().instantiate(copy.deepcopy(parts))  # type: ignore[no-any-return]
 
 
 def plain(parts: Namespace) -> dict[str, Any]:
     """Parsed parts as plain data."""
     with _LOCK:
         text = experiment_parser().dump(parts, format="json", skip_unset=False, skip_validation=True)
-    content: dict[str, Any] = json.loads(text)
-    return content
-
-
-def _sections(found: Namespace) -> Namespace:
-    return Namespace(**{name: found[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
+    return {name: value for name, value in json.loads(text).items() if name in SECTIONS}
 
 
 def _plain_value(value: object) -> object:
@@ -411,8 +369,7 @@ def user_errors() -> Iterator[None]:
         found = find_user_error(error)
         if found is not None:
             raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
-        reason = _class_problem(error)
-        if reason is None:
+        if (reason := _class_problem(error)) is None:
             raise
         raise UserError(reason) from error
     except (MisconfigurationException, RuntimeError) as error:
@@ -441,17 +398,24 @@ def _class_problem(error: BaseException) -> str | None:
     return f"{name} {'needs a package that is not installed' if is_missing else 'cannot be made'}: {said}"
 
 
-def _of_another_class(text: str, known: Mapping[str, type]) -> str:
-    """The sentence about an argument of the data that the class which was named, or none, does not have."""
+def _of_class(text: str, message: str, known: Mapping[str, type]) -> str:
+    """Name an argument as on the command line in what the parser of a class says of it, and the class that has it.
+
+    The message is that of the parser of the command, which names the key of the class, such as ``data``.
+    """
+    key = re.search(r'Parser key "([\w.]+)"', message)
+    if key and text.startswith("--") and not text.startswith(f"--{key[1]}"):
+        return f"--{key[1]}.{text.removeprefix('--')}"
+    if key and text.startswith("unknown argument "):
+        text = re.sub("(?<=^unknown argument )(--)?(?=[^-])", "--", text)
+        text = re.sub(r"(?<![\w.-])--(?=\w)", f"--{key[1]}.", text)
     found = re.match(r"unknown argument (--data\.(\w+))", text)
     if found is None or found[2] in _NOT_TYPED:
         return text
     shared, common = {*ForecastDataModule.__mro__}, {*_arguments(ForecastDataModule)}
-    owners = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]] or [
-        name
-        for name, cls in known.items()
-        if any(found[2] in {*_arguments(one)} - common for one in {*cls.__mro__} - shared)
-    ]
+    own = {name: [_arguments(one) for one in {*cls.__mro__} - shared] for name, cls in known.items()}
+    owners = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]]
+    owners = owners or [n for n, some in own.items() if found[2] not in common and any(found[2] in x for x in some)]
     return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
 
 

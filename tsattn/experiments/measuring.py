@@ -1,29 +1,36 @@
-"""Scores of a predictor on all windows of a part of the data, beside baselines, as tables of errors and as text."""
+"""What a predictor comes to: its errors beside those of baselines, as tables and as text, and what it takes to run."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import resource
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 
 from tsattn.data import ForecastDataModule
 from tsattn.data.frequency import is_steps
+from tsattn.descriptions import Description
 from tsattn.errors import UserError, number_of, rounded
 from tsattn.evaluation import ErrorTable, measure
 from tsattn.evaluation.measure import ScoredBatch, seasonal_errors
 from tsattn.evaluation.reductions import short_name
+from tsattn.experiments.experiment import Experiment
+from tsattn.ops import executed_flops
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.fitted import FittedPredictor, with_levels
 from tsattn.task import Output
-from tsattn.training import Execution, Training
+from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import DIVERGED
+from tsattn.training.execution import own_random_state
 
-__all__ = ["RIDGE_CONTEXT", "calibrated_on", "extent", "fitted_baselines", "group_table", "labelled", "measured"]
-__all__ += ["score_table", "tables_beside_baselines", "title", "verdict"]
+__all__ = ["RIDGE_CONTEXT", "device_type", "extent", "fitted_baselines", "forward_flops", "group_table", "labelled"]
+__all__ += ["measured", "peak_memory", "predictor_sizes", "score_table", "tables_beside_baselines", "title", "verdict"]
 
 RIDGE_CONTEXT = 512
 _WORDS = {"val": "validation", "test": "test"}
@@ -38,21 +45,22 @@ def fitted_baselines(data: ForecastDataModule, part: str, training: Training) ->
     steps, fewer only if no series has that many before a window of the part. There is no seasonal naive for a season
     longer than the data.
     """
-    assert data.task is not None
-    T, season = data.task.prediction_length, data.task.season_length
+    _, task, _ = data.contents
+    T, season = task.prediction_length, task.season_length
     bounds = [split.bounds(part) for split in data.splits]
     before = max((start for start, end in bounds if end - start >= T), default=1)  # rows that a context may have
     rows = min(before, max(split.train_end for split in data.splits))
     context = max(1, min(RIDGE_CONTEXT, (rows - T) // 2))
     every = data.thinning("train", context)
     thinned = "" if every == 1 else f", each {every}th window"
-    kinds = {f"ridge (context {context}{thinned})": {"kind": "ridge", "context_length": context}}
-    if season <= rows:
-        kinds[f"seasonal naive ({season} steps)"] = {"kind": "seasonal_naive"}
-    kinds["persistence"] = {"kind": "persistence"}
+    kinds: dict[str, Description] = {
+        f"ridge (context {context}{thinned})": {"kind": "ridge", "context_length": context},
+        **({f"seasonal naive ({season} steps)": "seasonal_naive"} if season <= rows else {}),
+        "persistence": "persistence",
+    }
     for name, description in kinds.items():
         predictor = build_predictor(description)
-        predictor.build(data.task, Output())
+        predictor.build(task, Output())
         predictor.fit(data, training)
         yield name, predictor.eval()
 
@@ -72,9 +80,7 @@ def measured(
     A path of a Parquet file takes the rows, where they are too many for memory. `by_step` adds totals by step of the
     horizon. `watch` is given each batch with its forecast.
     """
-    panel, task = data.panel, data.task
-    assert panel is not None
-    assert task is not None
+    panel, task, _ = data.contents
     before = np.array([split.bounds(part)[0] for split in data.splits])
     table = measure(
         predictor.on(execution),
@@ -90,11 +96,11 @@ def measured(
         watch=watch,
         in_units=predictor.in_units,
     )
-    if not math.isfinite(table.scores()["mse_scaled"]):
+    scores, windows = table.scores(), len(data.windows(part))
+    if not math.isfinite(scores["mse_scaled"]):
         raise UserError(f"the {part} errors are not finite: {DIVERGED}")
-    scored, windows = table.scores()["windows"], len(data.windows(part))
-    if scored != windows:
-        raise RuntimeError(f"{scored} windows were scored, not all {windows}")
+    if scores["windows"] != windows:
+        raise RuntimeError(f"{scores['windows']} windows were scored, not all {windows}")
     return table
 
 
@@ -122,12 +128,6 @@ def tables_beside_baselines(
     return tables
 
 
-def calibrated_on(fitted: FittedPredictor, data: ForecastDataModule) -> Predictor:
-    """What forecasts the series of data: the predictor, its quantiles calibrated if it has scores for that."""
-    assert data.panel is not None
-    return with_levels(fitted, data.panel.ids).predictor
-
-
 def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str, ErrorTable]:
     """Tables of `tables_beside_baselines`, that of the predictor under its label."""
     return {predictor.label if name == predictor.name else name: table for name, table in tables.items()}
@@ -138,24 +138,21 @@ def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str
 
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:
     """What a table of scores is about: the data, the horizon, and how many windows were scored."""
-    assert data.task is not None
-    what = f"{windows} {_WORDS[part]} windows, {extent(data)}"
-    return f"{data.task.data}, horizon {data.task.prediction_length}: {what}"
+    _, task, _ = data.contents
+    return f"{task.data}, horizon {task.prediction_length}: {windows} {_WORDS[part]} windows, {extent(data)}"
 
 
 def extent(data: ForecastDataModule) -> str:
     """How many channels of one series, or series, the data hold."""
-    panel = data.panel
-    assert panel is not None
+    panel, _, _ = data.contents
     return number_of(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"
 
 
 def score_table(head: str, tables: Mapping[str, ErrorTable], *, detail: bool = False) -> str:
     """The scores under a title, one predictor a line, the lowest scaled MSE marked.
 
-    MSE, MAE and CRPS are on the scale that is trained on. CRPS and the coverage of the central intervals in percent are
-    blank for a point forecast, and left out where nothing forecasts quantiles. `detail` adds a second table: scores in
-    original units, sMAPE, WAPE and WQL.
+    MSE, MAE and CRPS are on the scale that is trained on; what only quantiles have is blank for a point forecast.
+    `detail` adds a second table: scores in original units, sMAPE, WAPE and WQL.
     """
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
@@ -189,10 +186,12 @@ def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> lis
     mse = {one: table.scores()["mse_scaled"] for one, table in tables.items()}
     naive = next((one for one in others if one.startswith("seasonal naive")), "persistence")
     ridge = re.search(r"^ridge \(context (\d+).*", "\n".join(others), re.MULTILINE)
-    called = {naive: naive.partition(" (")[0], **({ridge[0]: "the linear model"} if ridge else {})}
-    parts = [
-        f"{_change(mse[name] / mse[one])} {what}" for one, what in called.items() if one in others and mse[one] > 0
-    ]
+    parts = []
+    for one, what in {naive: naive.partition(" (")[0], ridge[0] if ridge else "": "the linear model"}.items():
+        if one in others and mse[one] > 0:
+            percent = round(100 * abs(mse[name] / mse[one] - 1))
+            than = f"{percent} % {'below' if mse[name] < mse[one] else 'above'}" if percent else "within 0.5 % of"
+            parts.append(f"{than} {what}")
     said = [f"{name}: MSE {', '.join(parts)}."] if parts else []
     if said and ridge and context_length is not None and mse[ridge[0]] < mse[name] and int(ridge[1]) > context_length:
         saw = f"The linear model saw {ridge[1]} steps, yours {context_length}"
@@ -200,15 +199,11 @@ def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> lis
     return said
 
 
-def _change(ratio: float) -> str:
-    percent = round(100 * abs(ratio - 1))
-    return f"{percent} % {'below' if ratio < 1 else 'above'}" if percent else "within 0.5 % of"
-
-
 def _noted(lines: list[str], note: str, left_out: float) -> str:
     """A table with what the star means, and what its MASE leaves out."""
-    out = f"MASE leaves out {number_of(int(left_out), 'target')} of series without a seasonal error, such as constant"
-    return "\n".join([*lines, "", note, *([f"{out} ones"] if left_out else [])])
+    targets = number_of(int(left_out), "target")
+    out = [f"MASE leaves out {targets} of series without a seasonal error, such as constant ones"] if left_out else []
+    return "\n".join([*lines, "", note, *out])
 
 
 def _lines(
@@ -228,3 +223,58 @@ def _lines(
         f"{name:{width}}{''.join(map(str.rjust, cells, widths))}{' *' if name in marked else ''}".rstrip()
         for name, cells in rows.items()
     ]
+
+
+# what it takes
+
+
+def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
+    """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
+    parameters = predictor.num_parameters
+    try:
+        return {"parameters": parameters, "flops": forward_flops(predictor, data)}
+    except UserError:
+        if flops_needed:
+            raise
+    return {"parameters": parameters}
+
+
+@torch.no_grad()
+def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
+    """Flops of a forward pass of one window on a CPU, if it runs there; the random generator is left as it was."""
+    from tsattn.peers.predictors import PeerPredictor
+
+    if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
+        raise UserError("the flops of another library's model cannot be counted")
+    window = data.windows("train", predictor.context_length).__getitems__([0])
+    with own_random_state():
+        whole = build_predictor(predictor.description)  # with numbers in the place of its shapes
+        whole.build(predictor.task, predictor.output)
+        return executed_flops(lambda: whole.eval()(window))
+
+
+def device_type(experiment: Experiment) -> str:
+    """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
+    _, trainer = experiment.made()
+    return Execution(TrainerOptions.of(trainer)).device.type
+
+
+@contextlib.contextmanager
+def peak_memory(device: str) -> Iterator[Callable[[], int]]:
+    """Give the most bytes held since here: on a ``cuda`` device (see `device_type`), else by the process."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        yield torch.cuda.max_memory_allocated
+        return
+    status = Path("/proc/self/status")
+    with contextlib.suppress(OSError):  # where this is not allowed, the peak is that since the process began
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def peak() -> int:
+        if status.exists():
+            line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+            return int(line.split()[1]) * 1024
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if sys.platform == "darwin" else used * 1024
+
+    yield peak

@@ -1,9 +1,12 @@
-"""The result of a run, and the files that keep it."""
+"""The result of a run, the files that keep it, and a finished run opened again."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import logging
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,20 +16,24 @@ from typing import Any
 import pandas as pd
 
 from tsattn.backbones.task_network import load_checkpoint
-from tsattn.data import ForecastDataModule
-from tsattn.errors import UserError
+from tsattn.checks import ACCELERATORS, has_accelerator
+from tsattn.data import ForecastDataModule, FrameDataModule
+from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.errors import UserError, without_password
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments.experiment import Experiment, fingerprint
-from tsattn.experiments.measuring import calibrated_on
+from tsattn.experiments.configs import read_config
+from tsattn.experiments.experiment import Experiment, fingerprint, user_errors
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
-from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
-from tsattn.saved_folders import write_text, write_whole
-from tsattn.training import Execution
+from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, load_predictor, save_predictor, with_levels
+from tsattn.saved_folders import write_checksums, write_text, write_whole
+from tsattn.training import Execution, TrainerOptions
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import chosen_lengths
 
-__all__ = ["Recording", "Result"]
+__all__ = ["Recording", "Result", "fitted_in", "reopened"]
+
+logger = logging.getLogger("tsattn")
 
 
 @dataclass(frozen=True)
@@ -85,8 +92,7 @@ class Recording:
     def check_data(self, data: ForecastDataModule) -> None:
         """Refuse to resume with other data than the run was begun with; note those of a new one."""
         found = fingerprint(data)
-        before = self.folder.noted("fingerprint") if self.goes_on else None
-        if before is not None and before != found:
+        if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
             raise UserError(
                 f"the data are not those that the run {self.folder.path} was begun with: give it the same ones again, "
                 "or start a new run"
@@ -113,22 +119,21 @@ class Recording:
 
     def _open(self, device: str, more: Mapping[str, Any], steps: int | None, step: int, after: str) -> None:
         """Make the folder unless it is there, or resume the run in it."""
-        if self._is_open:
-            return
-        if is_first_process() and self.goes_on:
-            self._go_on(steps, step)
-            self.say(f"going on with {self.folder.path}{after}")
-        elif is_first_process():
-            self.folder = self.folder.create()
-            self._is_open = True  # from here on the folder is that of this process
-            known = {**versions(self.command, device), **self.notes, **more}
-            self.folder.write_json(self.folder.versions, known)
-            write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
-            self.say(f"run folder: {self.folder.path}")
+        if not self._is_open and is_first_process():
+            if self.goes_on:
+                self._go_on(steps, step)
+            else:
+                self.folder = self.folder.create()
+                self._is_open = True  # from here on the folder is that of this process
+                known = {**versions(self.command, device), **self.notes, **more}
+                self.folder.write_json(self.folder.versions, known)
+                write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
+            path = self.folder.path
+            self.say(f"going on with {path}{after}" if self.goes_on else f"run folder: {path}")
         self._is_open = True
 
     def _go_on(self, steps: int | None, step: int) -> None:
-        """Make a finished run, or one with another end now, one whose results are to come."""
+        """Make a finished run, or one with another end now, one whose results are to come; former ones keep a name."""
         run = self.folder
         is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
         if is_longer and steps is not None and steps <= step:
@@ -137,9 +142,16 @@ class Recording:
                 "all: --trainer.max_steps must be above that"
             )
         if is_longer or run.metrics.exists():
-            run.extend(self.experiment.to_yaml(), step, self.command)
-        run.begin()
-        if self.notes.get("refit"):
+            write_text(run.config, self.experiment.to_yaml())
+            if run.metrics.exists():
+                ends = itertools.chain([""], map("_{}".format, itertools.count(2)))
+                former = (run.path / f"metrics_step_{step}{end}.json" for end in ends)
+                run.metrics.replace(next(file for file in former if not file.exists()))
+            again = {"step": step, "command": [without_password(word) for word in self.command]}
+            run.note("extensions", [*(run.noted("extensions") or []), again])
+        for file in (run.checksums, run.errors, run.refit, *run.path.glob("*.partial")):  # are written again
+            file.unlink(missing_ok=True)
+        if self.notes["refit"]:
             run.note("refit", True)
 
     @contextlib.contextmanager
@@ -154,16 +166,15 @@ class Recording:
             if not self._is_open:
                 raise
             if not self.folder.config.exists():
-                self.folder.remove()
+                self._remove()
                 raise
             raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
         except Exception as error:
             if self._is_open and is_first_process():
-                if not self.folder.is_held:
-                    raise self._removed() from error
-                explains = isinstance(error, UserError) and self.folder.has_curve
+                self._check_held(error)
+                explains = isinstance(error, UserError) and [*self.folder.path.rglob(self.folder.curve.name)]
                 if not (self.goes_on or explains or self.folder.all_checkpoints()):
-                    self.folder.remove()
+                    self._remove()
             raise
         finally:
             self.folder.release()
@@ -178,8 +189,14 @@ class Recording:
             return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
         return f"go on with `tsattn fit --resume {folder.path}`"
 
-    def _removed(self) -> UserError:
-        return UserError(f"the run folder {self.folder.path} was removed while the run went on; start the run again")
+    def _check_held(self, error: Exception | None = None) -> None:
+        if not self.folder.is_held:
+            path = self.folder.path
+            raise UserError(f"the run folder {path} was removed while the run went on; start the run again") from error
+
+    def _remove(self) -> None:
+        if self.folder.is_held:  # else it is no longer that of this process
+            shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def calibrate(self, fitted: FittedPredictor) -> None:
         """Keep the scores that calibrate a predictor, if it has any."""
@@ -195,7 +212,10 @@ class Recording:
             "context_length": predictor.context_length,
             "prediction_length": predictor.task.prediction_length,
             **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
-            "test": {name: _finite(table.scores()) for name, table in result.tables.items()},
+            "test": {  # JSON has no word for a score that is not defined
+                name: {score: value if math.isfinite(value) else None for score, value in table.scores().items()}
+                for name, table in result.tables.items()
+            },
             **result.fit,
             "seed": result.experiment.seed,
         }
@@ -205,22 +225,55 @@ class Recording:
             metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
         if result.tables and draws:
             self._draw(result, execution)
-        if not self.folder.is_held:
-            raise self._removed()
-        self.folder.seal()
+        self._check_held()
+        write_checksums(self.folder.path, self.folder.all_checkpoints())
         self.folder.write_json(self.folder.metrics, metrics)
 
     def _draw(self, result: Result, execution: Execution) -> None:
         from tsattn.figures import plot_test_forecasts
         from tsattn.figures.plain_names import forecast_title, model_words
 
-        predictor, task = calibrated_on(result.fitted, result.data), result.fitted.predictor.task
+        task, data = result.fitted.predictor.task, result.data
+        predictor = with_levels(result.fitted, data.contents[0].ids).predictor
         title = forecast_title(task, task.prediction_length, model_words(result.fitted.predictor))
         windows = 2 if task.num_channels == 1 else 1
-        figure = plot_test_forecasts(predictor, result.data, title, predictor.on(execution), windows)
+        figure = plot_test_forecasts(predictor, data, title, predictor.on(execution), windows)
         write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))
 
 
-def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
-    """None where a score is not defined: JSON has no word for that."""
-    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
+@user_errors()
+def reopened(
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
+) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
+    """Open a finished run: its fitted predictor, the data of its experiment, set up for it, and where to compute.
+
+    The data are set up for a stage, ``validate``, ``test`` or ``predict``; they are those of the experiment, or of the
+    file `input`, with future covariates from the file `future`.
+    """
+    data, trainer = experiment.made()
+    accelerator = trainer["accelerator"]
+    if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
+        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
+        accelerator = "auto"
+    # one device of this machine, wherever the training was
+    here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
+    execution = Execution(TrainerOptions.of(here, is_new=False))
+    fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
+    data.task, data.scaler = fitted.predictor.task, fitted.scaler
+    if input is not None:
+        data.forecast_from(input)
+    if future is not None:
+        if not isinstance(data, FrameDataModule):
+            raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
+        data.future = Path(future)
+    data.prepare_data()
+    data.setup(stage)
+    return fitted, data, execution
+
+
+def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
+    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts."""
+    if not run.config.exists():
+        raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
+    model = read_config(run.config).get("model", {})
+    return load_predictor(checkpoint or run.forecasting_checkpoint(), model.get("backbone", DEFAULT_BACKBONE))

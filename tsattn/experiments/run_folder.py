@@ -16,16 +16,13 @@ from typing import Any
 from filelock import BaseFileLock, FileLock, Timeout
 
 from tsattn.errors import UserError, without_password
-from tsattn.saved_folders import CHECKSUMS, check_checksums, write_checksums, write_text
+from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 
 __all__ = ["EARLIER_SECONDS", "LIMITS", "RunFolder", "versions"]
 
-FORMAT = 2
-"""Of the folder, in its versions."""
-
+FORMAT = 2  # of the folder, in its versions
 LIMITS = ("max_steps", "max_epochs", "max_time")
 """Of the Trainer, how long it trains: what a resumed run may be given anew."""
-
 EARLIER_SECONDS = "earlier_seconds"
 """The note of the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 
@@ -33,24 +30,11 @@ _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", 
 
 
 class RunFolder:
-    """Names of the files in a run folder.
+    """Names of the files in a run folder, its notes, and the lock of the process that trains there.
 
     Args:
         path: the folder.
         renamed: whether a new folder takes another name, with a number after it, where this one is taken.
-
-    Attributes:
-        config: complete configuration, YAML that `fit --config` takes.
-        metrics: errors of model and baselines, and how they came about, JSON.
-        versions: versions, hardware and command, JSON.
-        curve: training and validation losses, CSV.
-        figure: a few test windows, truth and forecast, PNG.
-        forecast: where `predict` writes by default, CSV.
-        best: the checkpoint with the lowest validation error.
-        last: the last checkpoint.
-        refit: the predictor refitted on all rows, if that was asked for.
-        errors: the test errors, a row for each series, origin and channel, Parquet.
-        checksums: sha256 of the checkpoints of a finished run.
     """
 
     def __init__(self, path: str | Path, renamed: bool = False) -> None:
@@ -58,18 +42,18 @@ class RunFolder:
         self.renamed = renamed
         self._lock: BaseFileLock | None = None
         self._lock_file: os.stat_result | None = None
-        self.config = self.path / "config.yaml"
-        self.metrics = self.path / "metrics.json"
-        self.versions = self.path / "versions.json"
-        self.curve = self.path / "metrics.csv"
-        self.figure = self.path / "forecast.png"
-        self.forecast = self.path / "forecast.csv"
+        self.config = self.path / "config.yaml"  # complete configuration, that `fit --config` takes
+        self.metrics = self.path / "metrics.json"  # errors of model and baselines, and how they came about
+        self.versions = self.path / "versions.json"  # versions, hardware, command, and notes
+        self.curve = self.path / "metrics.csv"  # training and validation losses
+        self.figure = self.path / "forecast.png"  # a few test windows, truth and forecast
+        self.forecast = self.path / "forecast.csv"  # where `predict` writes by default
         self.checkpoints = self.path / "checkpoints"
-        self.best = self.checkpoints / "best.ckpt"
+        self.best = self.checkpoints / "best.ckpt"  # with the lowest validation error
         self.last = self.checkpoints / "last.ckpt"
-        self.refit = self.checkpoints / "refit.ckpt"
-        self.errors = self.path / "errors.parquet"
-        self.checksums = self.path / CHECKSUMS
+        self.refit = self.checkpoints / "refit.ckpt"  # refitted on all rows, if that was asked for
+        self.errors = self.path / "errors.parquet"  # of the test, a row for each series, origin and channel
+        self.checksums = self.path / CHECKSUMS  # sha256 of the checkpoints of a finished run
 
     @classmethod
     def dated(cls, root: str | Path, data: str, name: str) -> RunFolder:
@@ -79,11 +63,6 @@ class RunFolder:
     def of_member(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble, inside this one; this one for no name."""
         return RunFolder(self.path / "members" / name) if name else self
-
-    @property
-    def has_curve(self) -> bool:
-        """Whether there is a training curve in it yet, of the whole or of a member."""
-        return self.curve.exists() or any(self.path.glob(f"members/*/{self.curve.name}"))
 
     @property
     def is_finished(self) -> bool:
@@ -105,8 +84,6 @@ class RunFolder:
         self._check_whole()
         return self.refit if self.refit.exists() else self.best
 
-    # notes
-
     def note(self, name: str, value: Any) -> None:
         """Note, beside the versions, what a resumed run must know."""
         self.write_json(self.versions, {**self._read_versions(), name: value})
@@ -116,10 +93,8 @@ class RunFolder:
         return self._read_versions().get(name)
 
     def _read_versions(self) -> dict[str, Any]:
-        if not self.versions.exists():
-            return {}
         try:
-            known = json.loads(self.versions.read_text())
+            known = json.loads(self.versions.read_text()) if self.versions.exists() else {}
         except ValueError:
             known = None
         if not isinstance(known, dict):
@@ -130,19 +105,19 @@ class RunFolder:
         """Write plain data, all or nothing."""
         write_text(file, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
-    # from its beginning to its end
-
     def create(self) -> RunFolder:
         """Make the folder, for this process alone, and return the one that was made, which must be a new one."""
-        run = self
-        for number in itertools.count(2):
+        for number in itertools.count(1):
+            run = self if number == 1 else RunFolder(self.path.with_name(f"{self.path.name}_{number}"))
             try:
-                run._make()
+                if run.path.parent.exists() and not run.path.parent.is_dir():
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+                run.path.parent.mkdir(parents=True, exist_ok=True)
+                run.path.mkdir()  # whoever makes it has it
                 break
             except FileExistsError as error:
                 if not self.renamed:
                     raise self._taken() from error
-                run = RunFolder(self.path.with_name(f"{self.path.name}_{number}"))
             except OSError as error:
                 raise UserError(f"the run folder {self.path} cannot be made: {error.strerror}") from error
         try:
@@ -152,13 +127,6 @@ class RunFolder:
             shutil.rmtree(run.path, ignore_errors=True)
             raise
         return run
-
-    def _make(self) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except FileExistsError as error:  # a file stands in its place
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
-        self.path.mkdir()  # whoever makes it has it
 
     def hold(self) -> None:
         """Keep other processes from training here, until `release` or the end of this process, however it ends."""
@@ -184,32 +152,6 @@ class RunFolder:
         if self._lock is not None:
             self._lock.release()
 
-    def begin(self) -> None:
-        """Remove what an earlier end has written: it is written again."""
-        for file in (self.checksums, self.errors, self.refit, *self.path.glob("*.partial")):
-            file.unlink(missing_ok=True)
-
-    def extend(self, config: str, step: int, command: list[str]) -> None:
-        """Begin to train a run longer than to a step, by this configuration; its former results keep a name."""
-        write_text(self.config, config)
-        if self.metrics.exists():
-            former = self.path / f"metrics_step_{step}.json"
-            numbered = (former.with_stem(f"{former.stem}_{number}") for number in itertools.count(2))
-            self.metrics.replace(next(file for file in itertools.chain([former], numbered) if not file.exists()))
-        again = {"step": step, "command": [without_password(word) for word in command]}
-        self.note("extensions", [*(self.noted("extensions") or []), again])
-
-    def seal(self) -> None:
-        """Write the checksums of all checkpoints, which `check_trained` compares."""
-        write_checksums(self.path, self.all_checkpoints())
-
-    def remove(self) -> None:
-        """Remove the folder and all that is in it, if it is still the one that this process has locked."""
-        if self.is_held:
-            shutil.rmtree(self.path, ignore_errors=True)
-
-    # checks
-
     def check_new(self) -> None:
         """Refuse a folder that exists, unless it takes another name."""
         if self.path.exists() and not self.renamed:
@@ -226,12 +168,10 @@ class RunFolder:
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
                 "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
             )
-        self._check_whole()
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""
         self._check_holds("written", "a trained model", self.config, self.best)
-        self._check_whole()
 
     def _check_holds(self, how: str, what: str, *files: Path) -> None:
         if not self.path.is_dir():
@@ -239,9 +179,10 @@ class RunFolder:
         for file in files:
             if not file.exists():
                 raise UserError(f"{self.path} is not the folder of {what}: it has no {file.relative_to(self.path)}")
+        self._check_whole()
 
     def _check_whole(self) -> None:
-        """Refuse a folder of a newer version, or with damaged checkpoints."""
+        """Refuse a folder of another version, or with damaged checkpoints."""
         found = self._read_versions().get("format", FORMAT)
         if found != FORMAT:
             raise UserError(f"{self.path} is of format {found}; this version of tsattn reads format {FORMAT}")

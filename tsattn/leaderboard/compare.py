@@ -21,8 +21,7 @@ from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.configs import full_path, get_at, paths
 from tsattn.experiments.experiment import NOT_IN_KEY, OF_DATA
-from tsattn.experiments.measuring import RIDGE_CONTEXT
-from tsattn.experiments.run_sizes import device_type
+from tsattn.experiments.measuring import RIDGE_CONTEXT, device_type
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.entry_run import WorkingFolder, windows_of
 from tsattn.leaderboard.figure import Mark, forest

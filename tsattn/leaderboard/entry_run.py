@@ -25,10 +25,10 @@ from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
-from tsattn.experiments.measuring import measured
-from tsattn.experiments.reopened import reopened
+from tsattn.experiments.measuring import device_type, measured, peak_memory, predictor_sizes
+from tsattn.experiments.recording import reopened
 from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
-from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
+from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.digest import Digests
 from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor
@@ -170,7 +170,7 @@ def _result(work: Work, experiment: Experiment, folder: WorkingFolder) -> dict[s
 
 def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Path]) -> None:
     """Fit and test into a run folder, or resume there."""
-    hooks = Hooks(fitted=_finished(members), beside=False, command=shlex.split(work.command))
+    hooks = Hooks(fitted=_finished(experiment, members), beside=False, command=shlex.split(work.command))
     is_begun = place.last.exists() or any(place.path.glob("members/*/checkpoints/last.ckpt"))
     if is_begun and place.config.exists():
         key = resume(place.path, hooks=hooks).key
@@ -183,17 +183,10 @@ def _fit(work: Work, experiment: Experiment, place: RunFolder, members: list[Pat
         raise UserError("the data have changed since the suite began: start it again")
 
 
-def _finished(folders: Iterable[Path]) -> Callable[[Experiment], Path | None]:
-    """What `Hooks.fitted` asks: which of some run folders is that of an experiment."""
-    known = {_sign(Experiment.read(path / "config.yaml")): path for path in folders if (path / "metrics.json").exists()}
-    return lambda experiment: known.get(_sign(experiment))
-
-
-def _sign(experiment: Experiment) -> str:
-    """An experiment as text, without the precision, which the machine decides."""
-    content = experiment.to_dict()
-    content["trainer"]["precision"] = None
-    return json.dumps(content, sort_keys=True, default=str)
+def _finished(experiment: Experiment, folders: Iterable[Path]) -> Callable[[str], Path | None]:
+    """What `Hooks.fitted` asks: the run folder of a member of an ensemble, if its run is finished."""
+    places = zip(member_experiments(experiment), folders, strict=False)
+    return {name: path for name, path in places if (path / "metrics.json").exists()}.get
 
 
 def _on_origin(work: Work, experiment: Experiment, place: RunFolder, members: list[Path], number: int) -> float:
@@ -206,7 +199,7 @@ def _on_origin(work: Work, experiment: Experiment, place: RunFolder, members: li
             shutil.rmtree(own.path)
         own.path.parent.mkdir(exist_ok=True)
         data = HeldData().of(experiment, Fold(number, work.origins))
-        hooks = Hooks(fitted=_finished(path / name for path in members))
+        hooks = Hooks(fitted=_finished(experiment, (path / name for path in members)))
         fitted = run(experiment, own.path, data=data, test=False, hooks=hooks).fitted
         execution = Execution(TrainerOptions.of(experiment.made()[1]))
         error = measured(fitted.predictor, data, "val", execution).scores()["mse_scaled"]
@@ -219,8 +212,7 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
     facts = json.loads(place.metrics.read_text())
     errors = ErrorTable.read(place.errors)
     fitted, data, execution = reopened(Experiment.read(place.config), place.best, "validate")
-    predictor, task = fitted.predictor, data.task
-    assert task is not None
+    predictor, task = fitted.predictor, data.contents[1]
     validation = measured(predictor, data, "val", execution).scores() if "val" in data.parts else {}
     scores = errors.scores()
     sizes = predictor_sizes(predictor, data, flops_needed=False)

@@ -110,8 +110,8 @@ class Planner:
         """
         with user_errors():
             data = self._held.of(experiment)
-        assert data.task is not None
-        blank = Entry(data.task.data, data.task.prediction_length, name, "", None)
+        _, task, _ = data.contents
+        blank = Entry(task.data, task.prediction_length, name, "", None)
         own = replace(experiment, seed=(1 if experiment.seed is None else experiment.seed) + number)
         try:
             predictor = build_predictor(own.model["backbone"])
@@ -238,8 +238,7 @@ class Planner:
 def _check_fits(experiment: Experiment, data: ForecastDataModule) -> None:
     """Refuse a predictor that cannot be built for its data, and data without a window of it."""
     predictor = build_predictor(experiment.model["backbone"])
-    assert data.task is not None
-    predictor.build(data.task, experiment.output, empty=True)
+    predictor.build(data.contents[1], experiment.output, empty=True)
     for part in ("train", "val", "test"):
         data.windows(part, predictor.context_length)
 

@@ -254,7 +254,6 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:
     """Score validation windows, evenly thinned: of all series together, and of each that has `OWN_WINDOWS` of them."""
-    assert data.panel is not None
     levels, task = predictor.output.quantiles, predictor.task
     intervals: list[Interval] = intervals_of(levels)
     windows = data.windows("val", predictor.context_length, predictor.seasons)
@@ -274,4 +273,4 @@ def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: 
         batch = windows.__getitems__(numbers[first : first + data.eval_batch_size])
         parts.append(scores_of(forecast(batch).float(), batch.known_target, batch.target_observed, levels))
     groups = torch.split(torch.cat(parts), [len(some) for some in chosen])
-    return ConformalScores.of(intervals, [data.panel.ids[number] for number in own], groups)
+    return ConformalScores.of(intervals, [data.contents[0].ids[number] for number in own], groups)

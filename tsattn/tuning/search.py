@@ -19,6 +19,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 import random
@@ -54,34 +56,31 @@ Distribution: TypeAlias = FloatDistribution | IntDistribution | CategoricalDistr
 
 @dataclass(frozen=True)
 class Parameter:
-    """One value that is searched for, by its path in the configuration.
-
-    Attributes:
-        distribution: what Optuna draws from; the options of a categorical one by name.
-        choices: the value of each option.
-        when: by path of another parameter, the values (or names) of it for which this one is there.
-    """
+    """One value that is searched for, by its path in the configuration."""
 
     path: str
-    distribution: Distribution
-    choices: Mapping[Any, Any] = field(default_factory=dict)
+    distribution: Distribution  # what Optuna draws from; the options of a categorical one by name
+    choices: Mapping[Any, Any] = field(default_factory=dict)  # the value of each option
+    # by path of another parameter, the values (or names) of it for which this one is there
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def is_there(self, taken: Mapping[str, Any]) -> bool:
+        """Whether the conditions hold, given what is taken of other parameters."""
+        return all(other in taken and taken[other] in values for other, values in self.when.items())
 
     def suggest(self, trial: Trial) -> Any:
         """Draw a number, or the name of an option."""
-        one = self.distribution
-        if isinstance(one, CategoricalDistribution):
-            return trial.suggest_categorical(self.path, one.choices)
-        draw: Any = trial.suggest_int if isinstance(one, IntDistribution) else trial.suggest_float
-        return draw(self.path, one.low, one.high, step=one.step, log=one.log)
+        return trial._suggest(self.path, self.distribution)
 
     def values(self) -> Sequence[Any] | None:
         """All that can be taken, or None for a number without steps."""
         one = self.distribution
         if isinstance(one, CategoricalDistribution):
             return one.choices
-        if isinstance(one, IntDistribution) or one.step is None:
-            return range(one.low, one.high + 1, one.step) if isinstance(one, IntDistribution) else None
+        if isinstance(one, IntDistribution):
+            return range(one.low, one.high + 1, one.step)
+        if one.step is None:
+            return None
         steps = range(round((one.high - one.low) / one.step) + 1)
         return [min(one.low + i * one.step, one.high) for i in steps]  # rounding may lead above the end
 
@@ -104,27 +103,21 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Search:
-    """A search space and how it is searched, as the file says; `read_search` makes one.
-
-    Attributes:
-        parameters: by path, each after those that it depends on.
-        constraints: by name, the most that a trial may have (bytes of memory).
-        content: the file's content as plain data, which tells searches apart.
-    """
+    """A search space and how it is searched, as the file says; `read_search` makes one."""
 
     file: str
-    parameters: Mapping[str, Parameter]
+    parameters: Mapping[str, Parameter]  # by path, each after those that it depends on
     objectives: tuple[str, ...]
-    constraints: Mapping[str, float]
+    constraints: Mapping[str, float]  # by name, the most that a trial may have (bytes of memory)
     sampler: str
     pruner: str
-    content: Mapping[str, Any]
+    content: Mapping[str, Any]  # of the file as plain data, which tells searches apart
 
     def taken(self, choose: Callable[[Parameter], Any]) -> dict[str, Any]:
         """Take of every parameter whose conditions hold what `choose` says."""
         taken: dict[str, Any] = {}
         for path, parameter in self.parameters.items():
-            if all(other in taken and taken[other] in values for other, values in parameter.when.items()):
+            if parameter.is_there(taken):
                 taken[path] = choose(parameter)
         return taken
 
@@ -152,22 +145,20 @@ class Search:
         """What a trial takes to be the complete configuration as it is, or None if the space does not hold that."""
 
         def stays(taken: Mapping[str, Any]) -> bool:
-            try:
+            with contextlib.suppress(UserError):
                 return complete(self.applied(config, taken)) == config
-            except UserError:
-                return False
+            return False
 
         def choose(parameter: Parameter) -> Any:
             if not parameter.choices:
                 return get_at(config, parameter.path)
             return next(name for name in parameter.choices if stays({parameter.path: name}))
 
-        try:
+        with contextlib.suppress(KeyError, StopIteration):
             taken = self.taken(choose)
-        except (KeyError, StopIteration):
-            return None
-        takes = all(self.parameters[path].takes(what) for path, what in taken.items())
-        return taken if takes and stays(taken) else None
+            if all(self.parameters[path].takes(what) for path, what in taken.items()) and stays(taken):
+                return taken
+        return None
 
     def drawn(self, rng: random.Random, fixed: Mapping[str, Any]) -> dict[str, Any]:
         """Random values of all parameters but the fixed ones, to check combinations."""
@@ -175,19 +166,15 @@ class Search:
 
     def grid(self) -> list[dict[str, Any]]:
         """Every combination; a number without steps, or more than ten thousand of them, are a `UserError`."""
-        combinations: list[dict[str, Any]] = [{}]
-        for path, parameter in self.parameters.items():
-            values = parameter.values()
-            if values is None:
+        points: list[dict[str, Any]] = [{}]
+        for path, one in self.parameters.items():
+            if (values := one.values()) is None:
                 raise UserError(f"{self.file}: a grid needs a step or choices for {path}")
-            longer: list[dict[str, Any]] = []
-            for one in combinations:
-                is_there = all(one.get(other) in needed for other, needed in parameter.when.items())
-                longer += [{**one, path: value} for value in values[: _MOST_GRID + 1]] if is_there else [one]
-                if len(longer) > _MOST_GRID:
-                    raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
-            combinations = longer
-        return combinations
+            longer = (({**at, path: value} for value in values) if one.is_there(at) else [at] for at in points)
+            points = [*itertools.islice(itertools.chain.from_iterable(longer), _MOST_GRID + 1)]
+            if len(points) > _MOST_GRID:
+                raise UserError(f"{self.file}: the grid has more than {_MOST_GRID} combinations; use sampler: tpe")
+        return points
 
 
 def read_search(path: Path) -> Search:
@@ -222,8 +209,7 @@ def _search(file: str, content: Any) -> Search:
         raise UserError(f"objectives must be a list of {one_of(_OBJECTIVES)}, each once, error first, not {objectives}")
     by_path: dict[str, Parameter] = {}
     for key, description in content["parameters"].items():
-        path = full_path(key)
-        if path in by_path:
+        if (path := full_path(key)) in by_path:
             raise UserError(f"{path} is there twice")
         by_path[path] = _parameter(path, description)
     if not by_path:
@@ -248,22 +234,17 @@ def _parameter(path: str, description: Any) -> Parameter:
     check_names(description, [key for key in PARAMETER_KEYS if key not in left_out], path)
     given: dict[str, Any] = {"low": None, "high": None, "log": False, "step": None, "when": {}, **description}
     check_types({key: value for key, value in given.items() if key not in left_out}, {**_TYPES, **numbers}, path)
-    when = {
-        full_path(other): tuple(values) if isinstance(values, list) else (values,)
-        for other, values in given["when"].items()
-    }
+    when = {full_path(k): tuple(some) if isinstance(some, list) else (some,) for k, some in given["when"].items()}
     if kind == "categorical":
         choices = _choices(path, given.get("choices"))
         return Parameter(path, CategoricalDistribution(list(choices)), choices, when)
     low, high, log, step = (given[name] for name in numbers)
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UserError(f"{path}: low and high must be finite, not {low} and {high}")
+    distribution: Any = IntDistribution if kind == "int" else FloatDistribution
     try:
         with warnings.catch_warnings(action="ignore"):  # of a step that does not divide, which is refused below
-            if kind == "int":
-                one: FloatDistribution | IntDistribution = IntDistribution(low, high, log, 1 if step is None else step)
-            else:
-                one = FloatDistribution(low, high, log, step)
+            one = distribution(low, high, log, 1 if kind == "int" and step is None else step)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     if not math.isclose(one.high, high, rel_tol=1e-9):
@@ -273,14 +254,14 @@ def _parameter(path: str, description: Any) -> Parameter:
 
 def _choices(path: str, choices: Any) -> dict[Any, Any]:
     """The options by name: those of a mapping as it has them, those of a list by their value."""
-    if isinstance(choices, Mapping) and choices:
-        return dict(choices)
-    if not isinstance(choices, list) or not choices:
+    if not isinstance(choices, Mapping | list) or not choices:
         raise UserError(f"choices of {path} must be a list of values or a mapping of names to values, not {choices!r}")
-    named = [json.dumps(value) if isinstance(value, list | dict) else value for value in choices]
-    if len(set(named)) < len(named):
+    if isinstance(choices, Mapping):
+        return dict(choices)
+    named = {json.dumps(value) if isinstance(value, list | dict) else value: value for value in choices}
+    if len(named) < len(choices):
         raise UserError(f"a choice of {path} is there twice")
-    return dict(zip(named, choices, strict=True))
+    return named
 
 
 def _ordered(parameters: dict[str, Parameter]) -> dict[str, Parameter]:

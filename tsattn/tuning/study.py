@@ -1,4 +1,4 @@
-"""A study: where it is kept, what its trials draw, and which process runs which of them.
+"""A study: where it is kept, what its trials draw, which process runs which of them, and what they found.
 
 Optuna keeps a study in a database: SQLite in the study folder for the processes of one machine, PostgreSQL for several
 machines. A running trial gives signs of life there; one without is failed, and its values are tried again.
@@ -16,11 +16,13 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
+import pandas as pd
 from optuna import Study, TrialPruned
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError, UpdateFinishedTrialError
+from optuna.importance import get_param_importances
 from optuna.samplers import PartialFixedSampler, RandomSampler, TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.storages._heartbeat import get_heartbeat_thread  # which `Study.optimize` alone starts otherwise
@@ -33,8 +35,12 @@ from tsattn.descriptions import difference
 from tsattn.errors import UserError, duration, scrubbed, without_password
 from tsattn.tuning.search import Search
 
-__all__ = ["FILE", "REASON", "SeededSampler", "StudyStorage", "best_trial", "counted", "error_word", "open_storage"]
-__all__ += ["open_study", "reason", "retries", "run_study", "storage_errors"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FILE", "REASON", "SeededSampler", "StudyStorage", "best_trial", "counted", "error_word", "figures", "front"]
+__all__ += ["importances", "open_storage", "open_study", "reason", "retries", "run_study", "storage_errors"]
+__all__ += ["trial_table"]
 
 FILE = "study.db"
 REASON = "reason"
@@ -48,6 +54,13 @@ _PATIENCE = 10.0  # seconds that another process has to describe a study that it
 _POLL = 1.0  # seconds between looks at the trials of others
 _IDENTITY = "identity"
 _FINAL = "final"  # marks a failed trial that is not to be tried again
+_FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed")  # of a trial
+_AXES = {
+    "flops": "flops of a forward pass of one window",
+    "parameters": "parameters that are fitted",
+    "seconds": "seconds of fit and validation",
+    "memory": "peak memory, bytes",
+}
 _MEANING = {
     "fingerprint": "its data have changed since it was begun",
     "results": "another version of tsattn began it, whose results cannot be compared with those of this one",
@@ -183,26 +196,16 @@ def run_study(
     seconds: float = math.inf,
     say: Callable[[str], None],
 ) -> None:
-    """Run trials until the budget is spent; the study then has exactly that many finished trials.
+    """Run trials until so many of all processes are finished or pruned, or no time is left to start another.
 
     Any number of processes may do so at once. A trial whose process has died is failed, and its values are run again.
     Where the last trials run in other processes this one waits for them, so that none is lost with its process.
-
-    Args:
-        study: from `open_study`.
-        storage: the one that it is kept in.
-        objective: runs a trial.
-        trials: finished or pruned ones of all processes together; None for any number.
-        seconds: after which this process starts no other trial.
-        say: takes a line of progress.
 
     Raises:
         KeyboardInterrupt: if it was interrupted; the next process runs the values of the running trial again.
     """
     most = math.inf if trials is None else trials
-    deadline = time.monotonic() + seconds
-    seen: set[int] = set()
-    waits = False
+    deadline, seen, waits = time.monotonic() + seconds, set[int](), False
     while True:
         fail_stale_trials(study)
         there = study.get_trials(deepcopy=False)
@@ -245,7 +248,7 @@ def _queue_again(study: Study) -> list[int]:
 
 def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[float]], most: float) -> int | None:
     """Run a trial, and tell the study how it ended; its number, or None if another process began it a moment before."""
-    trial, state, values = study.ask(), TrialState.FAIL, None
+    trial = study.ask()
     trials = study.get_trials(deepcopy=False)
     earlier, repeats = trials[: trial.number], retries(trials[trial.number])
     needless = None
@@ -253,26 +256,28 @@ def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[
         needless = SURPLUS
     if repeats and any(retries(other)[-1:] == repeats[-1:] for other in earlier):
         needless = "another process repeats the same one"
+
+    def failed(why: str, is_final: bool) -> None:
+        trial.set_user_attr(_FINAL, is_final)
+        trial.set_user_attr(REASON, why)
+        study.tell(trial, state=TrialState.FAIL)
+
     # another process may have taken this one for dead, and run it again
     with get_heartbeat_thread(trial._trial_id, storage), contextlib.suppress(UpdateFinishedTrialError):
         try:
             if needless is None:
-                values, state = objective(trial), TrialState.COMPLETE
+                study.tell(trial, objective(trial), TrialState.COMPLETE, skip_if_finished=True)
             else:
-                trial.set_user_attr(_FINAL, needless != SURPLUS)
-                trial.set_user_attr(REASON, needless)
+                failed(needless, needless != SURPLUS)
         except TrialPruned:
-            state = TrialState.PRUNED
+            study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         except (StorageInternalError, SQLAlchemyError, UpdateFinishedTrialError):
             raise
         except BaseException as error:
             is_mistake = not isinstance(error, KeyboardInterrupt)
             with contextlib.suppress(UpdateFinishedTrialError):
-                trial.set_user_attr(_FINAL, is_mistake)
-                trial.set_user_attr(REASON, f"{type(error).__name__}: {error}"[:500] if is_mistake else "interrupted")
-                study.tell(trial, state=state)
+                failed(f"{type(error).__name__}: {error}"[:500] if is_mistake else "interrupted", is_mistake)
             raise
-        study.tell(trial, values, state, skip_if_finished=True)
     return trial.number if needless is None else None
 
 
@@ -309,11 +314,70 @@ def _progress(study: Study, number: int, most: float) -> str:
     trial, said = trials[number], f"{trials[number].state.name.lower()}: {reason(trials[number])}"
     if trial.state == TrialState.COMPLETE:
         said = f"validation {error_word(trial)} {trial.values[0]:.4f}"
-    line = f"trial {number:>3}  {said}" + (f"; best {best.values[0]:.4f} (trial {best.number})" if best else "")
-    done = counted(trials)
+    so_far, done = f"; best {best.values[0]:.4f} (trial {best.number})" if best else "", counted(trials)
+    line = f"trial {number:>3}  {said}{so_far}; {done}"
     if most == math.inf:
-        return f"{line}; {done} done"
+        return f"{line} done"
     workers = 1 + sum(one.state == TrialState.RUNNING for one in trials)  # this process's next among them
     seconds = sum(one.duration.total_seconds() for one in trials if one.duration and one.state in FINISHED)
-    left = (most - done) * seconds / max(1, done) / workers
-    return f"{line}; {done} of {most:.0f} done, {duration(left)} left"
+    return f"{line} of {most:.0f} done, {duration((most - done) * seconds / max(1, done) / workers)} left"
+
+
+def trial_table(study: Study, search: Search) -> pd.DataFrame:
+    """A row a trial: its state, why it was pruned or failed, what it took, and what it came to."""
+    on_front = {trial.number for trial in front(study)}
+    rows = [
+        {
+            **{"trial": trial.number, "state": trial.state.name.lower()},
+            **{path: trial.params.get(path) for path in search.parameters},
+            **{name: trial.user_attrs.get(name) for name in _FACTS},
+            "retry_of": next(iter(retries(trial)[-1:]), None),
+            "feasible": all(above <= 0 for above in trial.constraints.values()),
+            **{"front": trial.number in on_front, REASON: reason(trial)},
+        }
+        for trial in study.get_trials(deepcopy=False)
+    ]
+    return pd.DataFrame(rows)
+
+
+def front(study: Study) -> list[FrozenTrial]:
+    """The trials that no other beats in every objective, by rising error; of one objective, the best."""
+    if len(study.directions) == 1:
+        best = best_trial(study)
+        return [] if best is None else [best]
+    return sorted(study.best_trials, key=lambda trial: (trial.values, trial.number))
+
+
+def importances(study: Study) -> dict[str, float]:
+    """The share of each parameter in how the errors differ, by PED-ANOVA (Watanabe et al. 2023); {} if none differ."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len({trial.values[0] for trial in done}) < 2:
+        return {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*PedAnova.*")  # that low is good
+        warnings.filterwarnings("ignore", message=".*less than 2 trials.*")
+        shares = get_param_importances(study, target=lambda trial: trial.values[0])
+    return {path: round(float(share), 4) for path, share in shares.items()}
+
+
+def figures(study: Study, search: Search) -> dict[str, Figure]:
+    """Draw Optuna's plots, by name: history, importance of parameters, and front of at most three objectives."""
+    import matplotlib
+    from matplotlib import pyplot as plt
+    from optuna.visualization.matplotlib import plot_optimization_history, plot_param_importances, plot_pareto_front
+
+    best, several, axes = best_trial(study), len(search.objectives) > 1, dict[str, Any]()
+    name = "validation error" if best is None else f"validation {error_word(best)}"
+    names = [name, *(_AXES[objective] for objective in search.objectives[1:3])]
+    error: dict[str, Any] = {"target": lambda trial: trial.values[0], "target_name": name}
+    with warnings.catch_warnings(action="ignore"), matplotlib.rc_context({"backend": "agg"}):
+        axes["history"] = plot_optimization_history(study, **(error if several else {"target_name": name}))
+        if importances(study):
+            axes["importance"] = plot_param_importances(study, **error)
+        if several:
+            axes["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
+        drawn: dict[str, Figure] = {what: one.figure for what, one in axes.items()}
+        for figure in drawn.values():
+            figure.set_layout_engine("constrained")
+            plt.close(figure)
+    return drawn

@@ -23,8 +23,8 @@ from tsattn.errors import DivergedError, UserError, did_you_mean, one_of
 from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment, Hooks, run
 from tsattn.experiments.configs import BACKBONE, paths
-from tsattn.experiments.experiment import user_errors
-from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
+from tsattn.experiments.experiment import OF_DATA, user_errors
+from tsattn.experiments.measuring import device_type, peak_memory, predictor_sizes
 from tsattn.predictors import Predictor, build_predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import TrainerOptions, Training
@@ -37,16 +37,10 @@ __all__ = ["Fold", "HeldData", "check_one_trial", "check_search", "comparable", 
 
 # of the data, all else decides what is forecast or which windows are scored
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
-_SCORED = (
-    *("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run"),
-    *("model.quantiles", "model.selection", "model.distribution", "model.calibrate"),
-)
+_SCORED: tuple[str, ...] = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run")
+_SCORED += ("model.quantiles", "model.selection", "model.distribution", "model.calibrate")
 _DRAWS = 8  # combinations in which a value is tried before it is called impossible
-# arguments of a DataModule that do not say what it reads
-_SIZES = (
-    *("context_length", "prediction_length", "batch_size", "eval_batch_size", "num_workers", "resident_gb"),
-    *("scaling", "val_windows", "transform"),
-)
+_SIZES = (*OF_DATA, "num_workers", "resident_gb")  # arguments of a DataModule that do not say what it reads
 _HELD = 12  # DataModules that are kept set up
 
 
@@ -82,39 +76,33 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
         UserError: naming file, path and value, and what is wrong with it; or the option of validation by which trials
             would be scored on different windows.
     """
-    trainer = config["trainer"]
-    limit = trainer.get("limit_val_batches")
-    some = not (limit is None or (isinstance(limit, float) and limit == 1.0))
-    for name, limits in (("limit_val_batches", some), ("fast_dev_run", trainer.get("fast_dev_run"))):
-        if limits:  # only networks obey, and other sizes of a batch hold other windows
+    trainer, known, rng = config["trainer"], list(paths(config)), random.Random(0)
+    for name in ("limit_val_batches", "fast_dev_run"):
+        if trainer.get(name) and repr(trainer[name]) != "1.0":  # only networks obey; other batch sizes, other windows
             raise UserError(
                 f"trials must be scored on the same validation windows: leave out trainer.{name}, which is "
                 f"{trainer[name]}; data.val_windows may be a number of them"
             )
-    known = list(paths(config))
     for path in search.parameters:
         if path not in known and not path.startswith(f"{BACKBONE}."):
             hint = did_you_mean(path, known)
             raise UserError(f"{search.file}: the configuration has no {path}{hint}; `fit --print_config` lists all")
-        is_data = path == "data" or path.startswith("data.")
+        is_data = f"{path}.".startswith("data.")
         if (is_data and path not in _DATA) or any(f"{scored}.".startswith(f"{path}.") for scored in _SCORED):
             raise UserError(
                 f"{search.file}: {path} decides what is scored, so its trials could not be compared; of the data only "
                 f"{one_of(_DATA)} can be searched for"
             )
-    rng = random.Random(0)
-    for path, parameter in search.parameters.items():
-        for probe in parameter.probes():
-            needed = {**search.needed(path), path: probe}
-            reasons = []
-            for taken in itertools.chain([needed], (search.drawn(rng, needed) for _ in range(_DRAWS))):
-                try:
-                    build(search.applied(config, taken))
-                    break
-                except UserError as error:
-                    reasons.append(error)
-            else:
-                raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reasons[0]}") from reasons[0]
+    for path, probe in ((path, probe) for path, one in search.parameters.items() for probe in one.probes()):
+        needed, reasons = {**search.needed(path), path: probe}, list[UserError]()
+        for taken in itertools.chain([needed], (search.drawn(rng, needed) for _ in range(_DRAWS))):
+            try:
+                build(search.applied(config, taken))
+                break
+            except UserError as error:
+                reasons.append(error)
+        else:
+            raise UserError(f"{search.file}: {path} cannot be {probe!r}: {reasons[0]}") from reasons[0]
     windows = (config["data"].get("init_args") or {}).get("val_windows", "all")
     for path in {BACKBONE, f"{BACKBONE}.kind"} & set(search.parameters) if isinstance(windows, int) else ():
         values = [{**search.needed(path), path: probe} for probe in search.parameters[path].probes()]
@@ -153,8 +141,7 @@ class HeldData:
 
     def __init__(self) -> None:
         self._held: dict[str, ForecastDataModule] = {}
-        self._panels: dict[str, Panel] = {}
-        self._lacking: dict[str, UserError] = {}
+        self._panels: dict[str, Panel | UserError] = {}  # by what is read; or why it cannot be fetched
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuse a configuration that cannot be a trial: for its options, data, predictor or training."""
@@ -163,18 +150,13 @@ class HeldData:
         with user_errors():
             _, trainer = experiment.made()
             data = self.of(experiment)
-            assert data.task is not None
             predictor = build_predictor(experiment.model["backbone"])
-            predictor.build(data.task, experiment.output, empty=True)
+            predictor.build(data.contents[1], experiment.output, empty=True)
             options = {name: value for name, value in experiment.model.items() if name != "backbone"}
             predictor.check_fit(data, Training(TrainerOptions.of(trainer), options, experiment.seed))
 
     def of(self, experiment: Experiment, fold: Fold | None = None) -> ForecastDataModule:
-        """Make the DataModule of an experiment, for one trial; its series are read and scaled once for all.
-
-        Raises:
-            UserError: for what a class or the data refuse.
-        """
+        """Make the DataModule of an experiment, for one trial; its series are read and scaled once for all."""
         kind, arguments = experiment.data["class_path"], dict(experiment.data.get("init_args") or {})
         key = json.dumps([kind, arguments, fold and [fold.number, fold.count]])
         data = self._held.pop(key, None)
@@ -182,16 +164,17 @@ class HeldData:
             data, _ = experiment.made()
             data = data if fold is None else fold.hold_out(data)
             source = json.dumps([kind, {name: value for name, value in arguments.items() if name not in _SIZES}])
-            if source in self._lacking:  # what cannot be fetched is asked for once
-                raise self._lacking[source]
-            try:
-                data.prepare_data()
-            except UserError as error:
-                self._lacking[source] = error
-                raise
             if source not in self._panels:
-                self._panels[source] = data.source.load()
-            data.panel = self._panels[source]  # as it was read: `setup` leaves the categories of one split's training
+                try:
+                    data.prepare_data()
+                except UserError as error:
+                    self._panels[source] = error
+                else:
+                    self._panels[source] = data.source.load()
+            panel = self._panels[source]  # as it was read: `setup` leaves the categories of one split's training
+            if isinstance(panel, UserError):
+                raise panel
+            data.panel = panel
             data.setup("fit")
         self._held[key] = data  # the last used is the last to go
         while len(self._held) > _HELD:
@@ -205,20 +188,16 @@ def run_trial(
     """Run an experiment without its test and return its objectives, the validation error first.
 
     With `folds` rolling origins, 0 for the validation part, the error is their mean. The trial's attributes hold
-    ``error``, ``errors`` of the folds, ``selected_by`` (the name of the error), ``step`` of the lowest (None of what
-    has no steps), ``parameters`` (`Predictor.num_parameters`), ``flops`` of a forward pass of one window, ``seconds``
-    of fit and validation, ``memory`` (peak bytes: on an accelerator as allocated there, else what the process held),
-    ``seed`` and ``device``.
+    ``error``, ``errors`` of the folds, ``selected_by`` (the name of the error), ``step`` of the lowest (None without
+    steps), ``parameters``, ``flops`` of a forward pass of one window, ``seconds`` of fit and validation, ``memory``
+    (peak bytes: on an accelerator as allocated there, else what the process held), ``seed`` and ``device``.
 
     Raises:
         TrialPruned: if it is worse than the others, diverged, ran out of memory, is refused, or breaks a constraint
             that is known before it is trained; the attribute ``reason`` says which.
     """
-    errors: list[float] = []
-    sizes: dict[str, float] = {}
-    facts: Mapping[str, Any] = {}
-    started = time.perf_counter()
-    prunes = search.pruner != "none" and len(search.objectives) == 1
+    errors, sizes, facts = list[float](), dict[str, float](), dict[str, Any]()
+    prunes, started = search.pruner != "none" and len(search.objectives) == 1, time.perf_counter()
 
     with _pruned_by_failure(trial), contextlib.ExitStack() as measuring:
         experiment = search.experiment(base, taken)
@@ -237,7 +216,7 @@ def run_trial(
         watching = [_Pruning(trial, f"val_{experiment.selection}")] if prunes and has_steps and not folds else []
         for number in range(max(1, folds)):
             data = held.of(experiment, Fold(number, folds) if folds else None)
-            facts = run(experiment, data=data, test=False, hooks=Hooks(callbacks=watching, built=built)).fit
+            facts |= run(experiment, data=data, test=False, hooks=Hooks(callbacks=watching, built=built)).fit
             errors.append(facts["validation_error"])
             if prunes and folds:
                 trial.report(sum(errors) / len(errors), number)
@@ -270,7 +249,6 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = error
         if isinstance(error, TrialPruned | DivergedError):
             reason = str(error)
         elif _is_out_of_memory(error):
@@ -281,10 +259,8 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
             reason = f"refused: {error}"
         else:
             raise
-    else:
-        return
-    trial.set_user_attr(REASON, reason)
-    raise TrialPruned(reason) from cause
+        trial.set_user_attr(REASON, reason)
+        raise TrialPruned(reason) from error
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
