@@ -20,7 +20,7 @@ _INTERRUPTED = 130  # an exit code
 _PARTS = ("data", "predictor", "attention", "horizon", "seeds")  # options of `tsattn benchmark` that leave runs out
 
 _EPILOG = """\
-All options of `tsattn benchmark` work too: --jobs N for N runs at once, --retry-failed, --threads, --ray, --slurm.
+All options of `tsattn benchmark` work too: --jobs N for N runs at once, --retry-failed, --threads, --ray.
 Repeat the command to resume: no finished run is repeated. The output folder holds records.parquet, and report.md,
 table.csv, figure.png and claims.json made of it."""
 
@@ -54,8 +54,7 @@ class PaperExperiment:
         parts = [word for name, value in given if value is not None for word in (f"--{name}", value)]
         if options.report_only and (parts or how):
             parser.error(f"with --report-only nothing is run: leave {[*parts, *how][0]} out")
-        ends_early = options.dry_run or any(word.startswith("--slurm") for word in how)
-        if parts and not (options.output or ends_early):
+        if parts and not (options.output or options.dry_run):
             parser.error(f"with {parts[0]} a part is run, which needs an --output of its own")
         files = {name: getattr(options, name) for name in self.data_options if getattr(options, name) is not None}
         for name, file in files.items():
@@ -68,7 +67,7 @@ class PaperExperiment:
         if not options.report_only:
             run = [*parts, *how, "--output", str(output), "--folder", str(options.folder or Path("runs/paper", suite))]
             code = self._run(options.size, suite, files, [*run, *(["--dry-run"] if options.dry_run else [])])
-            if code or ends_early:
+            if code or options.dry_run:
                 return code
         command = [f"python benchmarks/paper/{self.name}.py", *(f"--size {one}" for one in size)]
         command += [*(f"--{name} {Path(file).name}" for name, file in files.items()), *parts]

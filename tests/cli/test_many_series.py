@@ -14,7 +14,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tests.cli.test_bad_input import refusal
+from tests.cli.toy_run import refusal
 from tests.data.many_series import long_frame
 from tsattn import Forecaster, diagnose
 from tsattn.cli import main

@@ -1,4 +1,4 @@
-"""What a run folder is used for: which options do something beside it, a horizon, a figure, and a longer training."""
+"""What a run folder is used for: a figure, and a longer training."""
 
 from __future__ import annotations
 
@@ -10,52 +10,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_bad_input import refusal
-from tests.cli.toy_run import TINY
+from tests.cli.toy_run import TINY, refusal
 from tsattn.cli import main
 from tsattn.experiments.reopened import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["test", "--model.learning_rate", "5"],
-            "--model.learning_rate would do nothing beside --run: a trained model",
-        ),
-        (["test", "--attention", "swa"], "--attention would do nothing beside --run"),
-        (["test", "--attention.ranks", "[4]"], "--attention.ranks would do nothing beside --run"),
-        (["test", "--trainer", "{max_steps: 5}"], "--trainer would do nothing beside --run"),
-        (["test", "--seed_everything=3"], "--seed_everything would do nothing beside --run"),
-        (["predict", "--data.test_rows=50"], "--data.test_rows would do nothing beside --run"),
-        (["test", "--data.init_args.context_length=24"], "context_length would do nothing beside --run"),
-        (["test", "--config", "co2_mlr.yaml"], "test --run takes the configuration of the run; valid beside it are"),
-        (
-            ["predict", "--input", "x.csv", "--data.path", "y.csv"],
-            "--data.path would do nothing beside --run and --inp",
-        ),
-        (["test", "--horizon=3"], "unknown argument --horizon"),
-        (["predict", "--horizon=0"], "--horizon must be at least 1, not 0"),
-        (["predict", "--horizon=far"], "--horizon must be a whole number, not far"),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
-)
-def test_an_option_that_would_do_nothing_is_refused(
-    words: list[str], message: str, trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in refusal([words[0], "--run", str(trained[1]), *words[1:]], capsys)
-
-
-def test_the_refusal_names_what_works_and_that_works(
-    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    csv, run = trained
-    named = refusal(["test", "--run", str(run), "--model.mup=true"], capsys).split("valid are ")[1].split(", ")
-    assert {"--ckpt_path", "--data.path", "--data.eval_batch_size", "--trainer.precision"} <= set(named)
-    words = [f"--data.path={csv}", "--data.eval_batch_size=7", "--trainer.precision=64-true", "--trainer.devices=1"]
-    assert main(["test", "--run", str(run), *words, "--trainer.accelerator", "cpu"]) == 0
-
 
 # a figure
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from tests.cli.test_bad_input import refusal
+from tests.cli.toy_run import refusal
 from tests.processes import Worker, signal_at
 from tsattn.cli import main
 from tsattn.errors import rounded
@@ -139,26 +139,6 @@ def test_a_closed_form_that_was_killed_is_fitted_again(
     longer = ["fit", "--resume", str(run), "--trainer.max_steps=50"]
     assert "ridge is fitted at once, so it cannot be trained longer" in refusal(longer, capsys)
     assert metrics(run) == metrics(tmp_path / "whole")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model.learning_rate=1"], "--model.learning_rate would do nothing: ridge is not trained; valid are --mod"),
-        (["--trainer.max_steps", "5"], "--trainer.max_steps would do nothing: ridge is not trained"),
-        (["--ckpt_path=best.ckpt"], "a checkpoint to go on from is that of one trained network, and ridge is none"),
-        (["--model.quantiles=[0.1, 0.5, 0.9]"], "predictor ridge forecasts points only"),
-        (["--model.backbone.alpha=0"], "alpha must be a number above 0, not 0"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_what_means_nothing_without_a_training_is_refused(
-    words: list[str], message: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    typed = ["fit", "--config", str(config), f"--run={tmp_path / 'run'}", "--model.backbone=ridge", *words]
-    assert main(typed) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 # ensembles

@@ -77,15 +77,6 @@ def test_what_is_typed_comes_before_the_environment(
     assert (tmp_path / "own" / FILE).exists()
 
 
-def test_a_job_script_holds_no_password(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
-    script, _ = capfd.readouterr()
-    assert f"--storage {BARE}\n" in script
-    assert "sbatch passes TSATTN_STORAGE and PGPASSWORD on" in script
-    print(script)
-    assert leaks(tmp_path, capfd) == []
-
-
 def test_the_message_at_ctrl_c_holds_no_password(
     reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -179,29 +177,12 @@ def test_the_default_folder_is_the_same_for_the_same_command(tmp_path: Path, mon
     assert [path.name for path in (tmp_path / "runs" / "tune").iterdir()] == ["config-search"]
 
 
-def test_a_job_array_shares_a_study(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_a_job_array_share_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = toy(tmp_path)
-    assert made.tune("--trials", "3", "--slurm", "2") == 0
-    script = capsys.readouterr().out
-    assert not made.study.exists()
-    assert "#SBATCH --array=1-2\n" in script
-    assert "--slurm" not in script
-    (tmp_path / "tune.sbatch").write_text(script)
-    # a scheduler's part, played by a shell: `srun` tells what it would run
-    (tmp_path / "srun").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
-    (tmp_path / "srun").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "2"}
-    ran = subprocess.run(
-        ["bash", str(tmp_path / "tune.sbatch")], env=environment, capture_output=True, text=True, check=True
-    )
-    words = ran.stdout.splitlines()
-    assert words == ["tsattn", *made.words("--trials", "3")]
     # what srun tells a task, which Lightning looks for
     told = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
     for name, value in told.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     for _ in range(2):
-        assert main(words[1:]) == 0
+        assert made.tune("--trials", "3") == 0
     assert len(made.trials()) == 3
