@@ -27,7 +27,6 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_list_has_a_line_for_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ETTm2.csv").write_text("date,x\n")
     listed = said(["list", "--root", str(tmp_path)], capsys)
-    assert said(["--root", str(tmp_path), "list"], capsys) == listed
     head, *lines = listed.splitlines()
     assert head.split() == ["name", "rows", "columns", "frequency", "file"]
     rows = {line.split()[0]: line.split(maxsplit=4)[1:] for line in lines[: len(CARDS)]}

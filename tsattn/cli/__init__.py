@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NoReturn
 
-from tsattn.cli.command_options import COMMANDS, OF_EXPERIMENTS, as_pairs, flat, groups, help_text, taken
+from tsattn.cli.command_options import ACTIONS, COMMANDS, OF_EXPERIMENTS, help_text, taken
 from tsattn.cli.words import Words, drop_output
 from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
 from tsattn.experiments.configs import config_names
@@ -24,7 +24,7 @@ __all__ = ["main"]
 _MODULES = {
     **dict.fromkeys(("validate", "test", "predict", "attention"), "trained_run"),
     **dict.fromkeys(("compare", "report"), "benchmark"),
-    **{"cost": "operators", "kernels": "operators", "export": "export_model"},
+    **dict.fromkeys(("cost", "kernels", "export"), "without_data"),
 }
 """Of commands that are not called as their modules."""
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
@@ -129,8 +129,15 @@ def _run(words: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         raise UserError(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}; valid: {one_of(COMMANDS)}")
-    page, rest = _action(rest) if command == "datasets" else (command, rest)
-    if {"-h", "--help", "--help-all"} & {*rest}:
+    page, asks = command, not {"-h", "--help", "--help-all"}.isdisjoint(rest)
+    if command == "datasets" and rest and not (asks and rest[0].startswith("-")):
+        action, *rest = rest
+        if action.startswith("-"):
+            raise UserError(f"datasets needs an action; valid: {one_of(ACTIONS)}")
+        if action not in ACTIONS:
+            raise UserError(f"unknown action {action!r}{did_you_mean(action, ACTIONS)}; valid: {one_of(ACTIONS)}")
+        page = f"datasets {action}"
+    if asks or page == "datasets":
         print(help_text(page))
         if "--help-all" in rest and command in OF_EXPERIMENTS:
             from tsattn.experiments.experiment import experiment_parser
@@ -140,18 +147,5 @@ def _run(words: list[str]) -> int:
         return 0
     given = Words(command, rest) if command in OF_EXPERIMENTS else taken(page, rest)
     module = importlib.import_module(f"tsattn.cli.{_MODULES.get(command, command)}")
-    return int(getattr(module, page.replace(" ", "_"))(given))
-
-
-def _action(words: list[str]) -> tuple[str, list[str]]:
-    """The page of an action on data sets, and the other words."""
-    pairs, actions = as_pairs(words), [one.name for one in groups("datasets")[0].options]
-    named = next((pair for pair in pairs if not pair[0].startswith("-")), None)
-    if named is None:
-        if not words or {"-h", "--help"} & {*words}:
-            return "datasets", ["--help"]
-        raise UserError(f"datasets needs an action; valid: {one_of(actions)}")
-    if named[0] not in actions:
-        raise UserError(f"unknown action {named[0]!r}{did_you_mean(named[0], actions)}; valid: {one_of(actions)}")
-    pairs.remove(named)
-    return f"datasets {named[0]}", flat(pairs)
+    getattr(module, page.replace(" ", "_"))(given)
+    return 0

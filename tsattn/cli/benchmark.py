@@ -43,8 +43,8 @@ def _how(options: Any, jobs: int, command: str) -> Options:
     return Options(options.jobs or jobs, options.threads, options.retry_failed, command)
 
 
-def benchmark(given: Given) -> int:
-    """Run what is left of a suite; the exit code is 0, or a `UserError` is raised."""
+def benchmark(given: Given) -> None:
+    """Run what is left of a suite; a `UserError` says what is wrong."""
     options = given.options
     if options.suite is None:
         raise UserError(f"benchmark needs a suite: --suite NAME, a file or one of {one_of(config_names(_SUITES))}")
@@ -73,16 +73,15 @@ def benchmark(given: Given) -> int:
         runner = Runner(suite.name, suite.text, whole, entries, folder, output, how, say)
         runner.say_plan(lists=options.dry_run)
         if options.dry_run:
-            return 0
+            return
         runner.run_all(options.ray, shlex.join(["tsattn", "benchmark", *given.typed]))
     say(f"records: {output}")
     if not options.no_report:
         _write_report([str(output)], output, [])
-    return 0
 
 
-def compare(given: Given) -> int:
-    """Compare; the exit code is 0, or a `UserError` is raised."""
+def compare(given: Given) -> None:
+    """Compare; a `UserError` says what is wrong."""
     options, overrides = given.options, given_overrides(given.others)
 
     from tsattn.leaderboard.compare import Plan, compare_runs
@@ -102,7 +101,7 @@ def compare(given: Given) -> int:
             runner = plan.runner(options.folder, _how(options, plan.jobs, command), say)
             runner.say_plan(lists=options.dry_run)
             if options.dry_run:
-                return 0
+                return
             runner.run_all(options.ray, command)
             comparison, name = plan.comparison(runner, options.margin), plan.differs
             output = Path(options.output or runner.folder.path)
@@ -111,7 +110,6 @@ def compare(given: Given) -> int:
         file.parent.mkdir(parents=True, exist_ok=True)
         comparison.figure().savefig(file, dpi=150)
         say(f"figure: {file}")
-    return 0
 
 
 def given_overrides(pairs: list[Pair]) -> dict[str, Any]:
@@ -149,8 +147,8 @@ def _parsed(what: str, text: str) -> Any:
         raise UserError(f"{what} must be a value, or values with commas between them, not {text!r}") from error
 
 
-def report(given: Given) -> int:
-    """Write a report; the exit code is 0, or a `UserError` is raised."""
+def report(given: Given) -> None:
+    """Write a report; a `UserError` says what is wrong."""
     options, records = given.options, given.free
     if not records:
         raise UserError("report needs records: name a folder with records.parquet, as `benchmark` writes it")
@@ -164,7 +162,6 @@ def report(given: Given) -> int:
     if output.suffix in (".html", ".md"):
         raise UserError(f"--output is a folder, not {output.name}: pass --output {output.parent}")
     _write_report(records, output, [Path(file) for file in options.readme or []])
-    return 0
 
 
 def _write_report(records: list[str], output: Path, readme: list[Path]) -> None:

@@ -20,20 +20,8 @@ from tsattn.attention import KINDS
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.predictors import predictor_kinds
 
-__all__ = [
-    "COMMANDS",
-    "OF_EXPERIMENTS",
-    "Given",
-    "Group",
-    "Option",
-    "Pair",
-    "as_pairs",
-    "flat",
-    "groups",
-    "help_text",
-    "option_names",
-]
-__all__ += ["own_options", "page", "taken", "unknown"]
+__all__ = ["ACTIONS", "COMMANDS", "OF_EXPERIMENTS", "Given", "Group", "Option", "Pair", "as_pairs", "flat", "groups"]
+__all__ += ["help_text", "option_names", "own_options", "page", "taken", "unknown"]
 
 Pair = tuple[str, str | None]  # a flag and its value
 
@@ -81,16 +69,6 @@ def _seconds(text: str) -> float:
     return float(total)
 
 
-def _levels(text: str) -> Any:
-    try:
-        found = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError from error
-    if any(type(one) not in (int, float) for one in (found if isinstance(found, list) else [found])):
-        raise ValueError
-    return found
-
-
 _TYPES: dict[str, tuple[Callable[[str], Any], str]] = {
     "N": (_whole(1), "a whole number of at least 1"),
     "K": (_whole(2), "a whole number of at least 2"),
@@ -100,7 +78,7 @@ _TYPES: dict[str, tuple[Callable[[str], Any], str]] = {
     "NAMES": (_names, "names with commas between them"),
     "STEPS": (lambda text: [*map(_whole(1), _names(text))], "whole numbers with commas between them"),
     "TIME": (_seconds, "a time like 90s, 30m, 2h or 1h30m"),
-    "PERCENT": (_levels, 'a number, or a list, such as "[80, 95]"'),
+    "PERCENT": (yaml.safe_load, 'a number, or a list, such as "[80, 95]"'),
 }
 """How a value is read, and what it must be, by its word; others are text."""
 
@@ -126,7 +104,7 @@ class Option(NamedTuple):
         read, what = _TYPES.get(self.value, (str, ""))
         try:
             return read(text)
-        except ValueError as error:
+        except (ValueError, yaml.YAMLError) as error:
             raise UserError(f"{self.name} must be {what}, not {text}") from error
 
 
@@ -169,6 +147,8 @@ def groups(name: str) -> list[Group]:
 
 COMMANDS = {one.name: one.what for one in groups("tsattn")[0].options}
 """What each command does."""
+ACTIONS = [one.name for one in groups("datasets")[0].options]
+"""Of `datasets`."""
 
 
 def own_options(name: str) -> dict[str, Option]:
@@ -241,21 +221,14 @@ def flat(pairs: Iterable[Pair]) -> list[str]:
     return [word for pair in pairs for word in pair if word is not None]
 
 
-def taken(name: str, words: list[str], pairs: list[Pair] | None = None) -> Given:
-    """Take the words of a command apart; a `UserError` names one that is not valid.
-
-    Args:
-        name: of its page.
-        words: after the command.
-        pairs: what of them is to be taken apart; all by default.
-    """
+def taken(name: str, words: list[str]) -> Given:
+    """Take the words after a command apart, which are on its page; a `UserError` names one that is not valid."""
     known = own_options(name)
     values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
     free, others, before = list[str](), list[Pair](), ""
-    for flag, text in as_pairs(words) if pairs is None else pairs:
+    for flag, text in as_pairs(words):
         if flag in values:
-            value = known[flag].parsed(text)
-            values[flag] += [value] if value not in values[flag] else []
+            values[flag].append(known[flag].parsed(text))
         elif flag.startswith("-"):
             others.append((flag, text))
         elif before in values and not known[before].value and flag.lower() in ("true", "false"):
@@ -268,8 +241,8 @@ def taken(name: str, words: list[str], pairs: list[Pair] | None = None) -> Given
     options = Namespace()
     for flag, found in values.items():
         option, is_many = known[flag], known[flag].value.endswith("...")
-        if flag in _ONCE and name in OF_EXPERIMENTS and len(found) > 1:
-            raise UserError(f"{flag} is given {len(found)} times, as {one_of(found)}; give it once")
+        if flag in _ONCE and name in OF_EXPERIMENTS and len({*map(str, found)}) > 1:
+            raise UserError(f"{flag} is given {len(found)} times, as {one_of(map(str, found))}; give it once")
         default = yaml.safe_load(option.default) if option.default else None if option.value else False
         setattr(options, flag[2:].replace("-", "_"), (found or None) if is_many else found[-1] if found else default)
     return Given(list(words), options, free, others)

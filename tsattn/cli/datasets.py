@@ -18,14 +18,13 @@ __all__ = ["datasets_check", "datasets_convert", "datasets_diagnose", "datasets_
 __all__ += ["datasets_list"]
 
 
-def datasets_list(given: Given) -> int:
+def datasets_list(given: Given) -> None:
     """List the data sets."""
     root = data_root(given.options.root)
     print(f"{'name':18}{'rows':>7}{'columns':>9}  {'frequency':11}file")
     for card in CARDS.values():
         print(f"{card.name:18}{card.rows:>7}{card.columns:>9}  {card.frequency:11}{_where(card, root)}")
     print(f"\nhere: in {root}; `datasets fetch NAME` downloads a file that is not")
-    return 0
 
 
 def _where(card: Card, root: Path) -> str:
@@ -40,7 +39,7 @@ def _named(given: Given, action: str) -> Card:
     return card_of(given.free[0])
 
 
-def datasets_info(given: Given) -> int:
+def datasets_info(given: Given) -> None:
     """Show a card."""
     card, root = _named(given, "info"), data_root(given.options.root)
     facts = [("name", card.name), *card.facts()]
@@ -51,7 +50,6 @@ def datasets_info(given: Given) -> int:
     if card.oddities:
         lines += ["", "oddities", *(_wrapped("- ", str(oddity)) for oddity in card.oddities)]
     print("\n".join(lines))
-    return 0
 
 
 def _wrapped(start: str, text: str) -> str:
@@ -59,20 +57,19 @@ def _wrapped(start: str, text: str) -> str:
     return textwrap.fill(text, 100, initial_indent=start, subsequent_indent=" " * len(start), **whole)
 
 
-def datasets_fetch(given: Given) -> int:
+def datasets_fetch(given: Given) -> None:
     """Download the file of a data set, unless it is there; a `UserError` says where to get it."""
     card, root = _named(given, "fetch"), data_root(given.options.root)
     if card.file is None:
         print(f"{card.name} is embedded in a package that tsattn requires: there is nothing to fetch")
-        return 0
+        return
     was_here = _where(card, root) == "here"
     path = fetch(card, root)
     verified = "is verified" if card.sums else f"cannot be verified against a known sum; {reported(card, sha256(path))}"
     print(f"{path} {'was here already' if was_here else 'was downloaded'} and {verified}")
-    return 0
 
 
-def datasets_check(given: Given) -> int:
+def datasets_check(given: Given) -> None:
     """Print a line a data set, and one for each thing that differs; a `UserError` if anything does."""
     root, cards, failed = data_root(given.options.root), [card_of(name) for name in given.free], []
     for card in cards or CARDS.values():
@@ -85,7 +82,6 @@ def datasets_check(given: Given) -> int:
         failed += [card.name] if said else []
     if failed:
         raise UserError(f"not as on the card, or not in {root}: {one_of(failed)}")
-    return 0
 
 
 def _differences(card: Card, root: Path) -> list[str]:
@@ -106,7 +102,7 @@ def _typed(given: Given) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ("output", "overwrite")}
 
 
-def datasets_convert(given: Given) -> int:
+def datasets_convert(given: Given) -> None:
     """Convert a table, and say what came of it."""
     if len(given.free) != 2:
         raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
@@ -121,10 +117,9 @@ def datasets_convert(given: Given) -> int:
     size = sum(path.stat().st_size for path in folder.iterdir())
     what = f"{number_of(len(panel.time), 'row')} of {number_of(len(panel), 'series')}"
     print(f"{folder}: {what}, frequency {panel.frequency}, {size / 1e9:.3g} GB")
-    return 0
 
 
-def datasets_diagnose(given: Given) -> int:
+def datasets_diagnose(given: Given) -> None:
     """Print what is found in a file, and write it."""
     if len(given.free) != 1:
         raise UserError("diagnose needs a file: datasets diagnose FILE")
@@ -139,7 +134,6 @@ def datasets_diagnose(given: Given) -> int:
     if output is not None:
         write_frame(found.astype({"series": str}), Path(output), overwrite)
         print(f"{output}: these findings, a row each")
-    return 0
 
 
 def _report(found: pd.DataFrame, path: str) -> str:

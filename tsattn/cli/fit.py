@@ -27,8 +27,8 @@ def _say(line: str) -> None:
         say(line)
 
 
-def fit(words: Words) -> int:
-    """Fit and test; the exit code is 0, or a `UserError` is raised."""
+def fit(words: Words) -> None:
+    """Fit and test; a `UserError` says what is wrong."""
     with session():
         result = _result(words)
         if result.tables:
@@ -36,7 +36,6 @@ def fit(words: Words) -> int:
                 _say_result(result, detail=words.options.detail)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt(f"the run is finished: its results are in {result.folder}") from stop
-    return 0
 
 
 def _result(words: Words) -> Result:

@@ -7,6 +7,7 @@ import re
 import tempfile
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,16 +18,8 @@ from tsattn.data.quiet import quiet
 from tsattn.errors import UserError, number_of
 from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
-from tsattn.experiments import Experiment, RunFolder
-from tsattn.experiments.measuring import (
-    calibrated_on,
-    extent,
-    group_table,
-    labelled,
-    score_table,
-    tables_beside_baselines,
-    title,
-)
+from tsattn.experiments import Experiment, RunFolder, measuring
+from tsattn.experiments.measuring import labelled, tables_beside_baselines, title
 from tsattn.experiments.reopened import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.layer_maps import plot_layers
@@ -43,18 +36,10 @@ __all__ = ["attention", "draw", "predict", "test", "validate"]
 _MOST = 6  # series in a figure
 
 
-def validate(words: Words) -> int:
-    """Score a trained model on the validation part; the exit code is 0, or a `UserError` is raised."""
-    return _scores(words, "val")
-
-
-def test(words: Words) -> int:
-    """Score a trained model on the test part; the exit code is 0, or a `UserError` is raised."""
-    return _scores(words, "test")
-
-
-def _scores(words: Words, part: str) -> int:
+def validate(words: Words) -> None:
+    """Score a trained model on the validation part, or of `test` on the test part."""
     options, by = words.options, words.options.by
+    part = "val" if words.command == "validate" else "test"
     with session(), tempfile.TemporaryDirectory() as temporary:
         experiment = words.experiment()
         if by is not None:
@@ -70,21 +55,16 @@ def _scores(words: Words, part: str) -> int:
         if by is not None:
             check_group(by, panel.id_name)
         recorder = None if options.figure is None else ResidualRecorder(panel)
-        tables = tables_beside_baselines(
-            calibrated_on(fitted, data),
-            data,
-            part,
-            execution,
-            folder=Path(temporary) if by in ("series", "origin") else None,  # for rows that are too many for memory
-            by_step=recorder is not None or by == "step",
-            watch=recorder,
-        )
+        folder = Path(temporary) if by in ("series", "origin") else None  # for rows that are too many for memory
+        calibrated, by_step = measuring.calibrated_on(fitted, data), recorder is not None or by == "step"
+        of_rows: dict[str, Any] = {"folder": folder, "by_step": by_step, "watch": recorder}
+        tables = tables_beside_baselines(calibrated, data, part, execution, **of_rows)
         name, errors = next(iter(tables.items()))
         head = title(data, int(errors.scores()["windows"]), part)
-        say(score_table(head, labelled(tables, fitted.predictor), detail=options.detail))
+        say(measuring.score_table(head, labelled(tables, fitted.predictor), detail=options.detail))
         if by is not None:
             groups = scores_by(tables, by, panel)
-            say(f"\n{group_table(f'{name} by {by}', groups, name)}")
+            say(f"\n{measuring.group_table(f'{name} by {by}', groups, name)}")
             if options.output is not None:
                 write_frame(groups.reset_index(), Path(options.output), options.overwrite)
                 say(f"{options.output}: all scores by {by}, of {name} and of the baselines")
@@ -93,7 +73,9 @@ def _scores(words: Words, part: str) -> int:
             drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {model_words(fitted.predictor)}\n{head}")
             write_figure(drawn, Path(options.figure), options.overwrite)
             say(f"{options.figure}: residuals, drawn")
-    return 0
+
+
+test = validate
 
 
 def _panel(data: ForecastDataModule) -> Panel:
@@ -102,8 +84,8 @@ def _panel(data: ForecastDataModule) -> Panel:
     return data.panel
 
 
-def predict(words: Words) -> int:
-    """Forecast beyond the end of the data; the exit code is 0, or a `UserError` is raised."""
+def predict(words: Words) -> None:
+    """Forecast beyond the end of the data; a `UserError` says what is wrong."""
     options = words.options
     futures = options.future or [None]
     with session():
@@ -124,10 +106,11 @@ def predict(words: Words) -> int:
         write_frame(frame, output, options.overwrite)
         steps = number_of(options.horizon or data.prediction_length, "step")
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
-        say(f"{output}: {steps} of {extent(data)}, {_span(frame.iloc[:, 1])}{of_scenarios}, in original units")
+        say(
+            f"{output}: {steps} of {measuring.extent(data)}, {_span(frame.iloc[:, 1])}{of_scenarios}, in original units"
+        )
         if figure:
             say(draw(frame, _panel(data), predictor, Path(figure), options.overwrite))
-    return 0
 
 
 def _forecast(
@@ -160,8 +143,8 @@ def _span(stamps: pd.Series[pd.Timestamp]) -> str:
     return f"{first} to {last}"
 
 
-def attention(words: Words) -> int:
-    """Draw or write the attention in one window; the exit code is 0, or a `UserError` is raised."""
+def attention(words: Words) -> None:
+    """Draw or write the attention in one window; a `UserError` says what is wrong."""
     options = words.options
     stages = {"test": "test", "val": "validate"}
     with session():
@@ -191,7 +174,6 @@ def attention(words: Words) -> int:
             drawn = plot_layers(layers, chosen=layer, heads=head, levels=level, title=head_line)  # type: ignore[arg-type]
             write_figure(drawn, output, options.overwrite)
         say(f"{output}: attention of {number_of(len(layers), 'layer')}, {head_line}")
-    return 0
 
 
 def _data_window(fitted: FittedPredictor, data: ForecastDataModule, part: str, window: int) -> Batch:

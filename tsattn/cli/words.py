@@ -141,10 +141,9 @@ class Words:
         run, has_input = RunFolder(options.run), getattr(options, "input", None) is not None
         run.check_trained()
         # which rows a window of a part begins at is decided by the split
-        is_beyond = getattr(options, "window", None) is None if self.command == "attention" else False
-        is_beyond |= self.command == "predict"
+        is_beyond = self.command == "predict" or (self.command == "attention" and options.window is None)
         idle = _KNOWN + (("resident_gb", *_SPLIT) if is_beyond else ())
-        idle += ("path", "root", "folder", "verify") if has_input else ()
+        idle += ("", "class_path", "path", "root", "folder", "verify") if has_input else ()
         data = read_config(run.config).get("data")
         arguments = (data.get("init_args") or {}) if isinstance(data, dict) else {}
         valid = [name for name in option_names(self.command) if "." not in name and name not in ("--run", "--config")]
@@ -155,10 +154,9 @@ class Words:
                 raise UserError(f"{what}; valid beside it are {one_of(valid)}")
             root, part = _parts(name)
             is_idle = root in ("model", "attention", "seed_everything") or (root == "data" and part in idle)
-            is_idle |= root == "trainer" and part not in (*_TRAINER, *_REFUSED)
-            if is_idle or (has_input and name in ("--data", "--data.class_path")):
-                also = " and --input" if has_input and root == "data" else ""
-                what = f"{name} would do nothing beside --run{also}: a trained model stays as it is"
+            if is_idle or (root == "trainer" and part not in (*_TRAINER, *_REFUSED)):
+                beside = "--run and --input" if has_input and root == "data" else "--run"
+                what = f"{name} would do nothing beside {beside}: a trained model stays as it is"
                 raise UserError(f"{what}; valid are {one_of(valid)}")
         self.pairs.insert(0, ("--config", str(run.config)))
         options.ckpt_path = options.ckpt_path or str(run.forecasting_checkpoint() if is_beyond else run.best)

@@ -1,18 +1,20 @@
-"""`tsattn cost` and `tsattn kernels`: what an attention costs, and the native kernels that compute it on a CPU."""
+"""`tsattn export`, `cost` and `kernels`: commands that read no data."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsattn.cli.command_options import Given, unknown
-from tsattn.cli.words import take_descriptions
+from tsattn.cli.words import session, take_descriptions
 from tsattn.errors import UserError, one_of
+from tsattn.experiments.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from tsattn.ops.native.library import KernelLibrary
 
-__all__ = ["cost", "kernels"]
+__all__ = ["cost", "export", "kernels"]
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 _NOTE = """\
@@ -21,8 +23,8 @@ with every component, then masks. The next row counts what the chosen
 implementation executes on a CPU, zero-padded components included."""
 
 
-def cost(given: Given) -> int:
-    """Print the costs of an attention as a table; the exit code is 0, or a `UserError` is raised."""
+def cost(given: Given) -> None:
+    """Print the costs of an attention as a table; a `UserError` says what is wrong."""
     described, others = take_descriptions(given.others)
     options = given.options
     if strange := [*(name for name, _ in others), *given.free]:
@@ -37,7 +39,6 @@ def cost(given: Given) -> int:
 
     whole = with_values({"model": {"backbone": {"attention": "standard"}}}, described)
     print(_costs(whole["model"]["backbone"]["attention"], options))
-    return 0
 
 
 def _costs(description: Any, options: Any) -> str:
@@ -75,8 +76,8 @@ def _costs(description: Any, options: Any) -> str:
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
-def kernels(given: Given) -> int:
-    """Say which kernels are in use, or why none; the exit code is 0, or a `UserError` is raised."""
+def kernels(given: Given) -> None:
+    """Say which kernels are in use, or why none; a `UserError` says what is wrong."""
     from tsattn.ops.native.library import VARIABLE, build_library, find_library
 
     word = os.environ.get(VARIABLE, "auto")
@@ -90,7 +91,6 @@ def kernels(given: Given) -> int:
             raise UserError(f"there are no kernels to measure: {why_no_kernels()}")
         tune_sizes(print)
     print("\n".join(f"{name:20}{what}" for name, what in _facts(find_library(word))))
-    return 0
 
 
 def _facts(found: KernelLibrary) -> list[tuple[str, str]]:
@@ -112,3 +112,31 @@ def _facts(found: KernelLibrary) -> list[tuple[str, str]]:
         cut = f"{sizes.chunk_keys} keys by {sizes.shared_blocks} blocks of queries ({long})"
         facts.append(("sizes", f"{cut}, {origin}"))
     return facts + [("went wrong", str(one)) for one in found.complaints if str(one) != found.why_none]
+
+
+def export(given: Given) -> None:
+    """Export a run; a `UserError` says what is wrong."""
+    options = given.options
+    if options.run is None:
+        raise UserError("export needs a trained model: --run DIR, the folder that `fit` has written")
+    folder = RunFolder(options.run)
+    folder.check_trained()
+    from tsattn.experiments.reopened import fitted_in
+    from tsattn.forecaster.forecast_files import check_output, write_content
+    from tsattn.predictors.exporting import FORMATS, exported, format_of
+
+    ending = next((end for end, one in FORMATS.items() if one == options.format), next(iter(FORMATS)))
+    output = Path(options.output or folder.path / f"model{ending}")
+    form = format_of(output.suffix, options.format)
+    check_output(output, options.overwrite, endings=FORMATS)
+    with session():
+        content, facts = exported(fitted_in(folder, options.ckpt_path), form)
+        write_content(content, output, options.overwrite)
+    print(f"{output}: {facts['model']}, {len(content) / 1e6:.1f} MB")
+    for name, one in {**facts["inputs"], **facts["outputs"]}.items():
+        shape = ", ".join(map(str, one["shape"]))
+        print(f"  {'gives' if name in facts['outputs'] else 'takes'} {name} ({shape}) {one['dtype']}")
+    if written_out := [kind for kind, impl in facts["attention"].items() if impl == "reference"]:
+        print(
+            f"  attention {', '.join(written_out)} is written out, as the kernels of this package are not in the file"
+        )
