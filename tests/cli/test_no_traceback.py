@@ -77,14 +77,6 @@ def test_a_read_only_disk_is_found_before_anything_is_computed(
     assert message.endswith("out.csv cannot be written: Read-only file system")
 
 
-def test_an_output_that_is_a_folder_is_refused(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out.csv").mkdir()
-    words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv"), "--overwrite"]
-    assert "out.csv is a folder, not a file" in refusal(words, capsys)
-
-
 def test_files_of_others_beside_an_output_stay(
     trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

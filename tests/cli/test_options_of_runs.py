@@ -31,19 +31,24 @@ def test_predict_draws_its_forecast_and_says_where(
     assert main([*words, "--figure", "false"]) == 0
     assert main([*words, "--overwrite", "--figure", str(tmp_path / "mine.svg")]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "out_plot.png", "mine.svg"}
-    capsys.readouterr()
-    assert "mine.doc must end in .png or .pdf or .svg" in refusal(
-        [*words, "--overwrite", "--figure", "mine.doc"], capsys
-    )
+    (tmp_path / "folder.csv").mkdir()
+    said = refusal([*words[:3], "--overwrite", "--output", str(tmp_path / "folder.csv")], capsys)
+    assert "folder.csv is a folder, not a file" in said
 
 
 @pytest.mark.usefixtures("drawn")  # and so unlike the empty one of fit
-def test_the_figure_of_fit_is_not_that_of_predict(trained: tuple[Path, Path]) -> None:
+def test_predict_writes_into_the_run_folder_once(
+    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     run = trained[1]
     before = (run / "forecast.png").read_bytes()
     try:
         assert main(["predict", "--run", str(run)]) == 0
         assert (run / "forecast_plot.png").exists()
+        written = (run / "forecast.csv").read_bytes()
+        said = refusal(["predict", "--run", str(run)], capsys)
+        assert "exists already; name another file with --output, or add --overwrite" in said
+        assert (run / "forecast.csv").read_bytes() == written
         assert (run / "forecast.png").read_bytes() == before
     finally:
         for name in ("forecast.csv", "forecast_plot.png"):

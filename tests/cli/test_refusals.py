@@ -94,6 +94,7 @@ predict --run @RUN --horizon=0 :: --horizon must be a whole number of at least 1
 predict --run @RUN --output out.txt :: out.txt must end in .csv or .parquet
 predict --run @RUN --output no/such/out.csv :: the folder no/such of out.csv is not there
 predict --run @RUN --input none.csv :: none.csv is not there
+predict --run @RUN --figure mine.doc :: mine.doc must end in .png or .pdf or .svg
 attention --run @RUN --window 109 :: window must be from 0 to 108, or from -109 for the first to -1 for the last, of the
 attention --run @RUN --layer 0;1 :: --layer must be all, or numbers as 0,2, not 0;1
 attention --run @RUN --series x :: there is no series x; valid: series
