@@ -154,6 +154,21 @@ def test_the_curve_holds_the_loss_of_its_own_step_and_so_has_tensorboard(
         )
 
 
+def test_patience_and_loggers_by_name_reach_the_training(toy_csv: Path, tmp_path: Path) -> None:
+    run, own = tmp_path / "run", tmp_path / "own"
+    logger = f"{{class_path: CSVLogger, init_args: {{save_dir: {own}, name: '', version: ''}}}}"
+    words = ["--model.patience=2", "--model.min_delta=1e6", "--trainer.val_check_interval=1"]
+    asked = [f"--data.path={toy_csv}", f"--run={run}", f"--trainer.logger=[csv, tensorboard, {logger}]"]
+    assert main(["fit", *TINY, "--attention=swa", *asked, *words]) == 0
+    assert read(run / "metrics.json")["training"]["steps"] == 3, "the first and two without a gain"
+    assert (run / "tensorboard").is_dir()
+    curves = [pd.read_csv(folder / "metrics.csv") for folder in (run, own)]
+    assert len(curves[0]) == len(curves[1])
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["trainer"]["logger"][:2] == ["csv", "tensorboard"]
+    assert (config["model"]["patience"], config["model"]["min_delta"]) == (2, 1e6)
+
+
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit):
         main(["fit", *words, "--print_config"])
