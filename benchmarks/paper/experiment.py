@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "paper"
 _INTERRUPTED = 130  # an exit code
 
 _EPILOG = """\
-All options of `tsattn benchmark` work too: --jobs N for N runs at once, --retry-failed, --threads, --ray, --slurm.
+All options of `tsattn benchmark` work too: --jobs N for N runs at once, --retry-failed, --threads, --ray.
 Repeat the command to resume: no finished run is repeated. The output folder holds records.parquet, and, once no run is
 left, report.md, table.csv, figure.png and claims.json made of it."""
 

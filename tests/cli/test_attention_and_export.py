@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.test_bad_input import refusal
+from tests.cli.toy_run import refusal
 from tsattn import load
 from tsattn.cli import main
 
@@ -61,27 +61,6 @@ def test_a_window_of_a_part_is_that_of_its_rows(run: Path) -> None:
     words = ["attention", "--run", str(run), "--part", "val", "--window", "-1"]
     assert main([*words, "--layer", "1", "--head", "mean", "--level", "2,3", "--output", "val.svg"]) == 0
     assert Path("val.svg").read_text().startswith("<?xml")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["--window", "109"],
-            "window must be from 0 to 108, or from -109 for the first to -1 for the last, of the 109",
-        ),
-        (["--layer", "0;1"], "--layer must be all, or numbers as 0,2, not 0;1"),
-        (["--series", "x"], "there is no series x; valid: series"),
-        (["--window", "0", "--input", "new.csv"], "leave --input and --series out"),
-        (["--output", "map.txt"], "map.txt must end in .png or .pdf or .svg or .csv or .parquet"),
-        (["--output", "a.csv", "--head", "0"], "a table has all layers, heads and levels"),
-        (["--data.context_length", "3"], "--data.context_length would do nothing beside --run"),
-    ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
-)
-def test_what_attention_refuses(run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refusal(["attention", "--run", str(run), *words], capsys)
-    assert not (run / "attention.png").exists()
 
 
 def test_an_exported_run_forecasts_without_this_package(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from tests.cli.test_bad_input import refusal
+from tests.cli.toy_run import refusal
 from tests.conftest import REAL_ROOT
 from tests.data.public.test_cards import HELD
 from tsattn.cli import main
 from tsattn.data import CARDS
-
-NAMES = ", ".join(CARDS)
 
 
 def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -29,7 +27,6 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_list_has_a_line_for_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ETTm2.csv").write_text("date,x\n")
     listed = said(["list", "--root", str(tmp_path)], capsys)
-    assert said(["--root", str(tmp_path), "list"], capsys) == listed
     head, *lines = listed.splitlines()
     assert head.split() == ["name", "rows", "columns", "frequency", "file"]
     rows = {line.split()[0]: line.split(maxsplit=4)[1:] for line in lines[: len(CARDS)]}
@@ -107,28 +104,26 @@ def test_fetch_without_a_connection_says_where_to_put_the_file(
     assert f"{url} cannot be reached to download it; put the file traffic.csv into {tmp_path}" in message
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["lst"], "unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose"),
-        (["--root", "."], "datasets needs an action; valid: list, info, fetch, check, convert, diagnose"),
-        (["info"], f"info needs the name of a data set; valid: {NAMES}"),
-        (["info", "etth1"], f"unknown data set 'etth1' (did you mean ETTh1?); valid: {NAMES}"),
-        (["check", "co2", "CO2"], f"unknown data set 'CO2' (did you mean co2?); valid: {NAMES}"),
-        (["list", "--rot", "x"], "unknown argument --rot (did you mean --root?); valid: --root"),
-        (["list", "--root"], "--root needs a value"),
-        (["diagnose", "x.csv", "--prediction_length", "2.5"], "--prediction_length must be a whole number, not 2.5"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_wrong_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refusal(["datasets", *words], capsys)
-
-
-def test_it_starts_at_once() -> None:
-    code = (
-        "import sys; from tsattn.cli import main; code = main(sys.argv[1:]); "
-        "heavy = {'torch', 'lightning', 'pandas', 'numpy'} & set(sys.modules); sys.exit(9 if heavy else code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, "datasets", "info", "weather"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+def test_a_table_is_converted_and_fitted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    days = pd.date_range("2020-01-01", periods=90)
+    table = pd.DataFrame({"shop": "a", "day": days.strftime("%d.%m.%Y"), "sales": rng.random(90), "price": 1.5, "w": 2})
+    table.to_csv(tmp_path / "sales.csv", sep=";", index=False)
+    words = ["datasets", "convert", str(tmp_path / "sales.csv"), str(tmp_path / "sales"), "--separator", ";"]
+    words += ["--id_column", "shop", "--time_column", "day", "--target", "sales", "--past_covariates", "price"]
+    words += ["--weight_column", "w"]
+    assert main(words) == 0
+    assert capfd.readouterr().out.startswith(f"{tmp_path}/sales: 90 rows of 1 series, frequency D, ")
+    assert main(words) == 2
+    assert "exists already; name another folder, or add --overwrite" in capfd.readouterr().err
+    assert main([*words, "--overwrite"]) == 0
+    for kind in ("CSVDataModule", "MappedDataModule"):
+        data = [f"--data={kind}", f"--data.path={tmp_path / 'sales'}", "--data.context_length=12"]
+        data += ["--data.prediction_length=4", "--model.backbone=ridge"]
+        assert main(["fit", *data, "--data.weight_column=v", "--run", str(tmp_path / "wrong")]) == 2
+        assert "was converted with w as the column of weights, not v" in capfd.readouterr().err
+        assert main(["fit", *data, "--data.weight_column=w", "--run", str(tmp_path / kind)]) == 0
+        assert main(["predict", "--run", str(tmp_path / kind), "--output", str(tmp_path / f"{kind}.csv")]) == 0
+    frames = [pd.read_csv(tmp_path / f"{kind}.csv") for kind in ("CSVDataModule", "MappedDataModule")]
+    pd.testing.assert_frame_equal(frames[0], frames[1])
+    assert list(frames[0].columns) == ["shop", "day", "predictions"]

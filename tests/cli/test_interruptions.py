@@ -16,7 +16,7 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.processes import Worker, signal_in
-from tsattn.cli import _COMMANDS, main
+from tsattn.cli import COMMANDS, main
 
 # a library that a command imports is not whole yet when the signal comes
 IMPORTING = """
@@ -52,7 +52,7 @@ def of_command(command: str, csv: Path, run: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "number"), [*((command, signal.SIGTERM) for command in _COMMANDS), ("fit", signal.SIGINT)]
+    ("command", "number"), [*((command, signal.SIGTERM) for command in COMMANDS), ("fit", signal.SIGINT)]
 )
 def test_a_command_that_still_imports_says_how_to_resume(
     command: str, number: signal.Signals, toy_run: tuple[Path, Path], tmp_path: Path
@@ -73,10 +73,10 @@ def test_a_command_that_still_imports_says_how_to_resume(
 @pytest.mark.parametrize(
     ("command", "module", "name"),
     [
-        ("predict", "tsattn.cli.predict", "forecast_batches"),
-        ("predict", "tsattn.cli.predict", "draw"),
-        ("test", "tsattn.cli.score_part", "tables_beside_baselines"),
-        ("attention", "tsattn.cli.attention_figure", "write_figure"),
+        ("predict", "tsattn.cli.trained_run", "forecast_batches"),
+        ("predict", "tsattn.cli.trained_run", "draw"),
+        ("test", "tsattn.cli.trained_run", "tables_beside_baselines"),
+        ("attention", "tsattn.cli.trained_run", "write_figure"),
         ("report", "tsattn.leaderboard.page", "write_report"),
         ("datasets", "tsattn.forecaster.forecast_files", "write_frame"),
     ],
@@ -109,7 +109,7 @@ def test_an_error_that_comes_of_an_interruption_is_one(
             raise ImportError("initialization failed") from stop
         return 0
 
-    monkeypatch.setattr("tsattn.cli.cost_table.run", interrupted)
+    monkeypatch.setattr("tsattn.cli.without_data.cost", interrupted)
     before: Callable[..., object] | int | None = signal.getsignal(signal.SIGTERM)
     assert main(["cost", "--url", "postgresql://me:secret@host/db"]) == 130
     assert capsys.readouterr().err == "interrupted: run `tsattn cost --url postgresql://me@host/db` again\n"

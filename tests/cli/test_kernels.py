@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_bad_input import refusal
-from tests.ops.native.conftest import empty_cache, environment, found, nothing_said, without_compiler
+from tests.cli.toy_run import refusal
+from tests.ops.native.conftest import empty_cache, found, nothing_said, without_compiler
 from tsattn.cli import main
 from tsattn.ops.native import library
 from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
@@ -62,24 +60,8 @@ def test_what_went_wrong_is_told(
 def test_mistakes_are_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "unknown argument --bild (did you mean --build?)" in refusal(["kernels", "--bild"], capsys)
     without_compiler(tmp_path, monkeypatch)
     empty_cache(tmp_path, monkeypatch)
     assert "the kernels cannot be built: there is no C++ compiler" in refusal(["kernels", "--build"], capsys)
     monkeypatch.setenv("TSATTN_KERNELS", "on")
     assert "TSATTN_KERNELS must be one of auto, off, avx512_bf16" in refusal(["kernels"], capsys)
-
-
-def test_kernels_and_cost_need_no_lightning() -> None:
-    code = """
-import sys
-from tsattn.cli import main
-cost = "cost --attention mlr --d_model 16 --num_heads 2 --tokens 32".split()
-code = main(["kernels"]) or main(cost)
-heavy = {"lightning", "pandas", "matplotlib", "jsonargparse", "optuna"} & set(sys.modules)
-sys.exit(f"{heavy} imported" if heavy else code)
-"""
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "instruction sets" in done.stdout
-    assert "flops to form scores" in done.stdout

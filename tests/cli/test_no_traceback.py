@@ -12,78 +12,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from lightning.pytorch.callbacks.progress import rich_progress
 from matplotlib.figure import Figure
 
-from tests.cli.test_bad_input import refusal
-from tests.cli.toy_run import TINY
+from tests.cli.toy_run import TINY, refusal
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.forecaster.forecast_files import check_output, write_figure, write_frame
 from tsattn.predictors.fitted import forecast_batches
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--seed_everything=-1"], "--seed_everything must be from 0 to 4294967295, or true or false, not -1"),
-        (["--trainer.val_check_interval", "0"], "--trainer.val_check_interval must be a number of steps, at least 1"),
-        (
-            ["--trainer.val_check_interval=00:00:01:00"],
-            "must be a number of steps or a share of an epoch, not 00:00:01",
-        ),
-        (["--trainer.max_time=00:00:00:00"], "--trainer.max_time must be above 0: there is nothing to train"),
-        (["--trainer.max_steps=-7"], "--trainer.max_steps must be above 0, or -1 for no limit, not -7"),
-        (["--trainer.limit_train_batches=-3"], "must be a number of batches, or a share of 0.0 to 1.0, not -3"),
-        (["--trainer.gradient_clip_val=-1"], "--trainer.gradient_clip_val must be at least 0"),
-        (["--trainer.logger=CometLogger"], "CometLogger needs a package that is not installed: Requirement 'comet"),
-        (
-            ["--trainer.callbacks+=RichProgressBar"],
-            "RichProgressBar needs a package that is not installed: `RichProgressBar` requires `rich`",
-        ),
-        (["--trainer.callbacks={class_path: Timer, init_args: {duration: x}}"], "Timer cannot be made: "),
-        (["--trainer.accelerator=tpu"], "the trainer cannot be made: Requirement 'torch_xla"),
-        (["--run=/dev/null/run"], "the run folder /dev/null/run cannot be made: Not a directory"),
-        ([f"--run={'x' * 300}"], "xxx: File name too long"),
-    ],
-    ids=lambda value: value[0][:40] if isinstance(value, list) else "",
-)
-def test_what_the_trainer_would_fail_over_is_one_sentence(
-    words: list[str], message: str, toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    # which other packages bring along; Lightning asks for it once
-    monkeypatch.setattr(rich_progress, "_RICH_AVAILABLE", False)
-    before = sorted(path.name for path in tmp_path.iterdir())
-    assert main(["fit", *TINY, f"--data.path={toy_csv}", *words]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert "Traceback" not in err
-    assert len(err.splitlines()) == 1 or "Exception ignored" in err  # of Lightning's half-made profilers
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--trainer.limit_val_batches=0.0001"], "Please increase the `limit_val_batches` argument"),
-        (
-            ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=nonsense"],
-            "Early stopping conditioned on metric `nonsense` which is not available",
-        ),
-    ],
-    ids=["no batch", "no metric"],
-)
-def test_a_training_that_does_not_begin_leaves_no_folder(
-    words: list[str], message: str, toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "runs" / "run"
-    assert main(["fit", *TINY, f"--data.path={toy_csv}", f"--run={run}", *words]) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    assert "Traceback" not in err
-    assert not run.exists()
 
 
 def test_a_disk_that_is_full_when_a_run_begins_leaves_no_folder(
@@ -136,17 +72,9 @@ def test_a_read_only_disk_is_found_before_anything_is_computed(
     trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Path, "touch", read_only)
-    monkeypatch.setattr("tsattn.cli.predict.reopened", lambda *args, **options: pytest.fail("it was computed"))
+    monkeypatch.setattr("tsattn.cli.trained_run.reopened", lambda *args, **options: pytest.fail("it was computed"))
     message = refusal(["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv")], capsys)
     assert message.endswith("out.csv cannot be written: Read-only file system")
-
-
-def test_an_output_that_is_a_folder_is_refused(
-    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out.csv").mkdir()
-    words = ["predict", "--run", str(trained[1]), "--output", str(tmp_path / "out.csv"), "--overwrite"]
-    assert "out.csv is a folder, not a file" in refusal(words, capsys)
 
 
 def test_files_of_others_beside_an_output_stay(
@@ -163,7 +91,7 @@ def test_files_of_others_beside_an_output_stay(
         (tmp_path / "out.csv").write_text("mine")
         return forecast_batches(*given)
 
-    monkeypatch.setattr("tsattn.cli.predict.forecast_batches", late)
+    monkeypatch.setattr("tsattn.cli.trained_run.forecast_batches", late)
     assert "out.csv was made by another process meanwhile" in refusal(words, capsys)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "out.csv": "mine",
@@ -178,7 +106,7 @@ def test_too_little_memory_is_one_sentence(
     def greedy(words: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr("tsattn.cli.cost_table.run", greedy)
+    monkeypatch.setattr("tsattn.cli.without_data.cost", greedy)
     assert "error: out of memory; reduce --tokens" in refusal(["cost"], capsys)
 
 

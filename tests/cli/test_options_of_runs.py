@@ -1,4 +1,4 @@
-"""What a run folder is used for: which options do something beside it, a horizon, a figure, and a longer training."""
+"""What a run folder is used for: a figure, and a longer training."""
 
 from __future__ import annotations
 
@@ -10,52 +10,10 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.cli.test_bad_input import refusal
-from tests.cli.toy_run import TINY
+from tests.cli.toy_run import TINY, refusal
 from tsattn.cli import main
 from tsattn.experiments.recording import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["test", "--model.learning_rate", "5"],
-            "--model.learning_rate would do nothing beside --run: a trained model",
-        ),
-        (["test", "--attention", "swa"], "--attention would do nothing beside --run"),
-        (["test", "--attention.ranks", "[4]"], "--attention.ranks would do nothing beside --run"),
-        (["test", "--trainer", "{max_steps: 5}"], "--trainer would do nothing beside --run"),
-        (["test", "--seed_everything=3"], "--seed_everything would do nothing beside --run"),
-        (["predict", "--data.test_rows=50"], "--data.test_rows would do nothing beside --run"),
-        (["test", "--data.init_args.context_length=24"], "context_length would do nothing beside --run"),
-        (["test", "--config", "co2_mlr.yaml"], "test --run takes the configuration of the run; valid beside it are"),
-        (
-            ["predict", "--input", "x.csv", "--data.path", "y.csv"],
-            "--data.path would do nothing beside --run and --inp",
-        ),
-        (["test", "--horizon=3"], "unknown argument --horizon"),
-        (["predict", "--horizon=0"], "--horizon must be at least 1, not 0"),
-        (["predict", "--horizon=far"], "--horizon must be a whole number, not far"),
-    ],
-    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
-)
-def test_an_option_that_would_do_nothing_is_refused(
-    words: list[str], message: str, trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert message in refusal([words[0], "--run", str(trained[1]), *words[1:]], capsys)
-
-
-def test_the_refusal_names_what_works_and_that_works(
-    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    csv, run = trained
-    named = refusal(["test", "--run", str(run), "--model.mup=true"], capsys).split("valid are ")[1].split(", ")
-    assert {"--ckpt_path", "--data.path", "--data.eval_batch_size", "--trainer.precision"} <= set(named)
-    words = [f"--data.path={csv}", "--data.eval_batch_size=7", "--trainer.precision=64-true", "--trainer.devices=1"]
-    assert main(["test", "--run", str(run), *words, "--trainer.accelerator", "cpu"]) == 0
-
 
 # a figure
 
@@ -73,19 +31,24 @@ def test_predict_draws_its_forecast_and_says_where(
     assert main([*words, "--figure", "false"]) == 0
     assert main([*words, "--overwrite", "--figure", str(tmp_path / "mine.svg")]) == 0
     assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "out_plot.png", "mine.svg"}
-    capsys.readouterr()
-    assert "mine.doc must end in .png or .pdf or .svg" in refusal(
-        [*words, "--overwrite", "--figure", "mine.doc"], capsys
-    )
+    (tmp_path / "folder.csv").mkdir()
+    said = refusal([*words[:3], "--overwrite", "--output", str(tmp_path / "folder.csv")], capsys)
+    assert "folder.csv is a folder, not a file" in said
 
 
 @pytest.mark.usefixtures("drawn")  # and so unlike the empty one of fit
-def test_the_figure_of_fit_is_not_that_of_predict(trained: tuple[Path, Path]) -> None:
+def test_predict_writes_into_the_run_folder_once(
+    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     run = trained[1]
     before = (run / "forecast.png").read_bytes()
     try:
         assert main(["predict", "--run", str(run)]) == 0
         assert (run / "forecast_plot.png").exists()
+        written = (run / "forecast.csv").read_bytes()
+        said = refusal(["predict", "--run", str(run)], capsys)
+        assert "exists already; name another file with --output, or add --overwrite" in said
+        assert (run / "forecast.csv").read_bytes() == written
         assert (run / "forecast.png").read_bytes() == before
     finally:
         for name in ("forecast.csv", "forecast_plot.png"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from tests.cli.test_bad_input import refusal
+from tests.cli.toy_run import refusal
 from tests.processes import Worker, signal_at
 from tsattn.cli import main
 from tsattn.errors import rounded
@@ -71,6 +71,13 @@ def predicted(run: Path, output: Path) -> pd.DataFrame:
     return pd.read_csv(output, parse_dates=["date"])
 
 
+def row_of(name: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The row of a model in the table that a command prints."""
+    capsys.readouterr()
+    assert main(words) == 0
+    return next(row for row in capsys.readouterr().out.splitlines() if row.startswith(f"{name} "))
+
+
 # closed forms
 
 
@@ -91,14 +98,9 @@ def test_a_closed_form_takes_the_place_of_a_network(
     found = metrics(run)
     assert found["test_windows"] == 80 - 6 + 1
     assert found["selected_by"] == "mse_scaled"
-    for command, name, error in (
-        ("test", "test", found["test"][kind]["mse_scaled"]),
-        ("validate", "validation", found["validation_error"]),
-    ):
-        assert main([command, "--run", str(run)]) == 0
-        table = capsys.readouterr().out
-        assert f"{name} windows" in table
-        assert rounded(error) in next(row for row in table.splitlines() if row.startswith(f"{kind} "))
+    errors = {"test": found["test"][kind]["mse_scaled"], "validate": found["validation_error"]}
+    for command, error in errors.items():
+        assert rounded(error) in row_of(kind, [command, "--run", str(run)], capsys)
     frame = predicted(run, tmp_path / "out.csv")
     wave = pd.read_csv(config.with_name("toy.csv"))["wave"].to_numpy()
     expected = {"seasonal_naive": wave[-24:-18]}.get(kind)
@@ -141,26 +143,6 @@ def test_a_closed_form_that_was_killed_is_fitted_again(
     assert metrics(run) == metrics(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--model.learning_rate=1"], "--model.learning_rate would do nothing: ridge is not trained; valid are --mod"),
-        (["--trainer.max_steps", "5"], "--trainer.max_steps would do nothing: ridge is not trained"),
-        (["--ckpt_path=best.ckpt"], "a checkpoint to go on from is that of one trained network, and ridge is none"),
-        (["--model.quantiles=[0.1, 0.5, 0.9]"], "predictor ridge forecasts points only"),
-        (["--model.backbone.alpha=0"], "alpha must be a number above 0, not 0"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_what_means_nothing_without_a_training_is_refused(
-    words: list[str], message: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    typed = ["fit", "--config", str(config), f"--run={tmp_path / 'run'}", "--model.backbone=ridge", *words]
-    assert main(typed) == 2
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
 # ensembles
 
 
@@ -179,8 +161,7 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     assert fit(config, run, "--model.backbone", ENSEMBLE) == 0
     said = capsys.readouterr().out
     assert "member_0_seed_0: ridge (context 48): 288 parameters, in closed form\n" in said
-    for seed in (0, 1):
-        name = f"member_1_seed_{seed}"
+    for name in ("member_1_seed_0", "member_1_seed_1"):
         assert f"{name}: patchtst_standard: " in said
         assert f"{name}: trained in " in said
         assert (run / "members" / name / "checkpoints" / "best.ckpt").exists()
@@ -189,12 +170,9 @@ def test_an_ensemble_is_fitted_tested_and_forecast_with(
     (ridge,), networks = found["members"]
     assert ridge == {"every": 1}
     assert [one["member"] for one in networks] == ["member_1_seed_0", "member_1_seed_1"]
-    assert main(["test", "--run", str(run)]) == 0
-    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
-    assert rounded(found["test"]["ensemble"]["mse_scaled"]) in row
-    assert main(["validate", "--run", str(run)]) == 0
-    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
-    assert rounded(found["validation_error"]) in row
+    errors = {"test": found["test"]["ensemble"]["mse_scaled"], "validate": found["validation_error"]}
+    for command, error in errors.items():
+        assert rounded(error) in row_of("ensemble", [command, "--run", str(run)], capsys)
 
 
 @pytest.mark.slow
@@ -245,8 +223,7 @@ def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pyt
         assert all(6 < member["best_step"] <= 12 for member in members)
     later = weights(RunFolder(run).best)
     assert not all(torch.equal(tensor, later[name]) for name, tensor in first.items()), "the predictor is the later one"
-    assert main(["test", "--run", str(run)]) == 0
-    row = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("ensemble "))
+    row = row_of("ensemble", ["test", "--run", str(run)], capsys)
     assert rounded(metrics(run)["test"]["ensemble"]["mse_scaled"]) in row
 
 

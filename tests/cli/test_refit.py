@@ -12,7 +12,6 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from tests.cli.test_bad_input import refusal
 from tests.cli.test_predictors import (  # noqa: F401
     ENSEMBLE,
     assert_same_weights,
@@ -22,6 +21,7 @@ from tests.cli.test_predictors import (  # noqa: F401
     predicted,
     weights,
 )
+from tests.cli.toy_run import refusal
 from tsattn import Experiment
 from tsattn.cli import main
 from tsattn.errors import rounded

@@ -19,7 +19,6 @@ import torch
 from tests.processes import Worker, signal_at, wait_for
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
-from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.training import ForecastingModule
 
@@ -121,12 +120,6 @@ def test_a_folder_that_cannot_be_held_is_not_left(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="No such file"):
         RunFolder(tmp_path / "run").create()
     assert not (tmp_path / "run").exists()
-
-
-def test_a_named_folder_is_made_once(tmp_path: Path) -> None:
-    RunFolder(tmp_path / "run").create()
-    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
-        RunFolder(tmp_path / "run").create()
 
 
 def test_who_resumes_a_run_that_goes_on_elsewhere_is_told(

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.test_bad_input import refusal
+from tests.cli.toy_run import refusal
 from tests.forecaster.toys import frame_of
 from tsattn.cli import main
-from tsattn.errors import UserError, rounded
+from tsattn.errors import rounded
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +58,3 @@ def test_residuals_are_drawn_and_nothing_is_replaced_unasked(
     assert figure.stat().st_size > 0
     assert "exists already" in refusal(words, capsys)
     assert main([*words, "--overwrite"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--by", "week"], "one of series, step, origin, not week"),
-        (["--output", "by.csv"], "give --by, too"),
-        (["--by", "step", "--output", "by.txt"], "must end in .csv or .parquet"),
-        (["--figure", "by.csv"], "must end in .png or .pdf or .svg"),
-    ],
-)
-def test_wrong_words_are_refused_before_anything_is_read(
-    run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tsattn.cli.score_part.reopened", lambda *given, **named: pytest.fail("it was opened"))
-    assert message in refusal(["test", "--run", str(run), *words], capsys)
-    assert issubclass(UserError, Exception)

@@ -1,8 +1,10 @@
-"""A short training on a toy file, as a person types it."""
+"""A short training on a toy file, as a person types it, and the sentence of a refusal."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from tsattn.cli import main
 
@@ -20,3 +22,15 @@ TINY = [
 
 def fit(csv: Path, run: Path, *more: str) -> int:
     return main(["fit", *TINY, f"--data.path={csv}", f"--run={run}", *more])
+
+
+def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said when `words` are refused."""
+    capsys.readouterr()
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    message = captured.err.strip().splitlines()[-1]
+    assert message.startswith("error: ")
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    return message

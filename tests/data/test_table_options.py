@@ -10,7 +10,7 @@ import pytest
 from jsonargparse import ArgumentParser
 
 from tsattn import Forecaster, diagnose
-from tsattn.cli.datasets import OPTIONS
+from tsattn.cli.command_options import own_options
 from tsattn.data import CSVDataModule, DataOptions, FrameDataModule, MappedDataModule, PublicDataModule, TableReader
 from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.errors import UserError
@@ -29,7 +29,8 @@ def test_signatures_have_the_names_and_defaults_of_the_one_list(taker: Any) -> N
 
 
 def test_the_command_line_has_a_word_for_each_column() -> None:
-    convert, diagnose = ({word.removeprefix("--") for word in OPTIONS[action]} for action in ("convert", "diagnose"))
+    pages = (own_options(f"datasets {action}") for action in ("convert", "diagnose"))
+    convert, diagnose = ({name[2:] for name in page if name.startswith("--")} - {"overwrite"} for page in pages)
     assert {*COLUMNS} <= convert <= {*READING}
     assert {*COLUMNS} <= diagnose <= {*READING, "context_length", "prediction_length", "output"}
 

@@ -10,15 +10,9 @@ import pytest
 
 from tests.docs.blocks import RUN_FOLDER
 from tsattn.cli import main
-from tsattn.cli.benchmark import _parser as benchmark_parser
-from tsattn.cli.benchmark import find_suite
-from tsattn.cli.board_report import _parser as report_parser
-from tsattn.cli.compare_runs import _overrides as overrides
-from tsattn.cli.compare_runs import _parser as compare_parser
-from tsattn.cli.compare_runs import _values as values_of
-from tsattn.cli.kernels import _parser as kernels_parser
-from tsattn.cli.tune import _parser as tune_parser
-from tsattn.cli.words import parse_command
+from tsattn.cli.benchmark import find_suite, given_overrides, given_values
+from tsattn.cli.command_options import flat, taken
+from tsattn.cli.words import Words
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import find_config, full_path, get_at
 from tsattn.leaderboard.suite import read_suite
@@ -26,7 +20,6 @@ from tsattn.predictors import build_predictor
 from tsattn.tuning import read_search
 
 _RUN_WHOLE = ("test", "validate", "predict", "attention", "export", "cost", "datasets")
-_PARSED = {"report": report_parser, "kernels": kernels_parser}
 
 
 def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,28 +46,26 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
     if "--resume" in words:
         (folder / "run" / "metrics.json").unlink()
     if "--future" in words:  # the toy has no covariates
-        parse_command(command, words[1:])
+        Words(command, words[1:]).experiment()
     elif command in _RUN_WHOLE or words[1:] == ["--resume", "run"]:
         assert main(words) == 0
     elif command == "fit":
-        experiment, _ = parse_command("fit", words[1:])
+        experiment = Words("fit", words[1:]).experiment()
         experiment.made()
         build_predictor(experiment.model["backbone"])
-    elif command == "benchmark":
-        options = benchmark_parser().parse_args(words[1:])
-        names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
-        read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
-    elif command == "compare":
-        options, others = compare_parser().parse_known_args(words[1:])
-        base = Experiment.read(options.config, overrides(others))
-        values = options.attention or options.vary[0].partition("=")[2]
-        assert len(values_of("what differs", values)) > 1
-        assert all(get_at(base.to_dict(), full_path(one.partition("=")[0])) for one in options.vary or ())
-    elif command in _PARSED:  # run by tests of their own, which take longer
-        _PARSED[command]().parse_args(words[1:])
     else:
-        assert command == "tune", f"no command {command}"
-        options, rest = tune_parser().parse_known_args(words[1:])
-        experiment, _ = parse_command("fit", rest)
-        assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
-        assert options.trials or options.timeout
+        options, others = (given := taken(command, words[1:])).options, given.others
+        if command == "benchmark":
+            names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
+            read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
+        elif command == "compare":
+            base = Experiment.read(options.config, given_overrides(others))
+            values = options.attention or options.vary[0].partition("=")[2]
+            assert len(given_values("what differs", values)) > 1
+            assert all(get_at(base.to_dict(), full_path(one.partition("=")[0])) for one in options.vary or ())
+        elif command == "tune":
+            Words("fit", [*flat(others), *given.free]).experiment()
+            assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
+            assert options.trials or options.timeout
+        else:  # run by tests of their own, which take longer
+            assert command in ("report", "kernels"), f"no command {command}"

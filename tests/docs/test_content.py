@@ -16,7 +16,7 @@ from tests.test_imports import LAYERS
 from tsattn import Forecaster
 from tsattn.attention import KINDS, attention_arguments, attention_class
 from tsattn.cli import main
-from tsattn.cli.words import parse_command, session
+from tsattn.cli.words import Words, session
 from tsattn.leaderboard.suite import read_suite
 from tsattn.ops.native.library import set_in_use
 from tsattn.tuning import HeldData, check_search, comparable, read_search
@@ -66,7 +66,7 @@ def test_the_search_file_is_one_that_tune_takes(toy_csv: Path, tmp_path: Path) -
     data = ["--data=CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=24", "--data.prediction_length=4"]
     words = [*data, "--trainer.accelerator=cpu", "--trainer.max_steps=1"]
     with session():
-        experiment, _ = parse_command("fit", words)
+        experiment = Words("fit", words).experiment()
         check_search(read_search(tmp_path / "search.yaml"), comparable(experiment).to_dict(), HeldData().check)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.blocks import ROOT, RUN_FOLDER, blocks, commands, pages, run_python, shortened
 from tests.docs.commands import try_command
-from tsattn.cli import _COMMANDS
+from tsattn.cli import COMMANDS as KNOWN
 
 SITE = [page for page in pages() if any(block.language == "python" for block in blocks(page.read_text("utf-8")))]
 COMMANDS = {" ".join(words): words for page in pages() for words in commands(page.read_text("utf-8"))}
@@ -93,4 +93,4 @@ def test_every_command_is_one_that_runs(
 
 
 def test_every_command_stands_on_some_page() -> None:
-    assert {words[0] for words in COMMANDS.values()} >= set(_COMMANDS)
+    assert {words[0] for words in COMMANDS.values()} >= set(KNOWN)

@@ -27,7 +27,7 @@ from docs.site.repository_links import relinked
 from tests.docs.blocks import ROOT, blocks, pages
 from tests.leaderboard.browser import CHROMIUM, FLAGS
 from tsattn.attention import KINDS, build_attention
-from tsattn.cli import _COMMANDS, main
+from tsattn.cli import COMMANDS, main
 from tsattn.data import CARDS, DATA_MODULES
 from tsattn.errors import UserError
 from tsattn.leaderboard.suite import read_suite
@@ -142,7 +142,7 @@ def test_every_command_is_listed(site: Path, capsys: pytest.CaptureFixture[str])
 def test_every_option_that_the_help_lists_is_told(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the page of the command, or, as it is a key of a configuration, on that of these."""
     keys = words(site / "reference" / "configuration.html")
-    for command in _COMMANDS:
+    for command in COMMANDS:
         said = ""
         for asked in helps(command):
             with contextlib.suppress(SystemExit):

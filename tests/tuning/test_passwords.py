@@ -77,22 +77,13 @@ def test_what_is_typed_comes_before_the_environment(
     assert (tmp_path / "own" / FILE).exists()
 
 
-def test_a_job_script_holds_no_password(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
-    script, _ = capfd.readouterr()
-    assert f"--storage {BARE}\n" in script
-    assert "sbatch passes TSATTN_STORAGE and PGPASSWORD on" in script
-    print(script)
-    assert leaks(tmp_path, capfd) == []
-
-
 def test_the_message_at_ctrl_c_holds_no_password(
     reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tsattn.cli.study_run.run_study", stopped)
+    monkeypatch.setattr("tsattn.tuning.run_study", stopped)
     assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL) == 130
     err = capfd.readouterr().err
     assert f"--storage {BARE}`; give the password in TSATTN_STORAGE, PGPASSWORD or a passfile\n" in err
@@ -119,7 +110,7 @@ def test_no_mistake_shows_a_password(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(storages, "_ATTEMPTS", 1)
-    monkeypatch.setattr("tsattn.cli.study_run.check_search", lambda *_: None)  # sees no storage
+    monkeypatch.setattr("tsattn.tuning.check_search", lambda *_: None)  # sees no storage
     monkeypatch.chdir(tmp_path)
     made = toy(tmp_path, RATES)
     debug = "cannot be reached" in message  # a traceback of the database may name all that it was given
@@ -167,7 +158,6 @@ def test_what_is_said_of_a_url_holds_its_password_in_no_spelling() -> None:
 
 
 def test_the_environment_is_named_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["tune", "--help"])
+    assert main(["tune", "--help"]) == 0
     assert tune.STORAGE == "TSATTN_STORAGE"
     assert "(default: $TSATTN_STORAGE)" in " ".join(capsys.readouterr().out.split())

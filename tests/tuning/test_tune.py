@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import yaml
 from filelock import FileLock
 
 from tests.tuning.cases import RATES, Toy, toy
-from tsattn.cli import main, study_run
+from tsattn.cli import main, tune
 from tsattn.data import CSVDataModule
 
 
@@ -75,7 +73,7 @@ def test_a_study_goes_on_with_the_same_data_and_results(
     assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
     table.to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 0
-    monkeypatch.setattr(study_run, "RESULTS_VERSION", study_run.RESULTS_VERSION + 1)
+    monkeypatch.setattr(tune, "RESULTS_VERSION", tune.RESULTS_VERSION + 1)
     assert made.tune("--trials", "3") == 2
     assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
     assert len(made.trials()) == 2
@@ -103,16 +101,16 @@ def test_one_of_several_workers_tests_the_best(
 ) -> None:
     made = toy(tmp_path, RATES, backbone="dlinear")
     lock = FileLock(made.study / ".test.lock")
-    tune = study_run.tune
+    run_trials = tune.run_trials
 
     def tune_beside_another(*given: Any) -> None:
-        tune(*given)
+        run_trials(*given)
         if is_done:
             (made.study / "test").mkdir()
         else:
             lock.acquire()
 
-    monkeypatch.setattr(study_run, "tune", tune_beside_another)
+    monkeypatch.setattr(tune, "run_trials", tune_beside_another)
     assert made.tune("--trials", "1", "--test") == 0
     assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
     assert not (made.study / "test" / "metrics.json").exists()
@@ -179,29 +177,12 @@ def test_the_default_folder_is_the_same_for_the_same_command(tmp_path: Path, mon
     assert [path.name for path in (tmp_path / "runs" / "tune").iterdir()] == ["config-search"]
 
 
-def test_a_job_array_shares_a_study(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tasks_of_a_job_array_share_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = toy(tmp_path)
-    assert made.tune("--trials", "3", "--slurm", "2") == 0
-    script = capsys.readouterr().out
-    assert not made.study.exists()
-    assert "#SBATCH --array=1-2\n" in script
-    assert "--slurm" not in script
-    (tmp_path / "tune.sbatch").write_text(script)
-    # a scheduler's part, played by a shell: `srun` tells what it would run
-    (tmp_path / "srun").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
-    (tmp_path / "srun").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "2"}
-    ran = subprocess.run(
-        ["bash", str(tmp_path / "tune.sbatch")], env=environment, capture_output=True, text=True, check=True
-    )
-    words = ran.stdout.splitlines()
-    assert words == ["tsattn", *made.words("--trials", "3")]
     # what srun tells a task, which Lightning looks for
     told = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
     for name, value in told.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     for _ in range(2):
-        assert main(words[1:]) == 0
+        assert made.tune("--trials", "3") == 0
     assert len(made.trials()) == 3

@@ -14,68 +14,21 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NoReturn
 
-from tsattn.cli.command_options import short_help
+from tsattn.cli.command_options import ACTIONS, COMMANDS, OF_EXPERIMENTS, help_text, taken
 from tsattn.cli.words import Words, drop_output
 from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
 from tsattn.experiments.configs import config_names
 
 __all__ = ["main"]
 
-_COMMANDS = {
-    "fit": "train a model, test its best checkpoint once, compare with baselines",
-    "validate": "measure a trained model on the validation set",
-    "test": "measure a trained model on the test set",
-    "predict": "forecast beyond the end of the data",
-    "attention": "draw the attention of a trained model, by layer, head and level",
-    "export": "write a trained model as one file for PyTorch or an ONNX runtime",
-    "tune": "search for better values of a configuration, on the validation set alone",
-    "compare": "compare models that differ in one thing, or finished runs: differences with intervals",
-    "benchmark": "run a suite: predictors and attentions on data sets, with a record of each run",
-    "report": "write the page of a benchmark: the answer, a figure, a table, differences with intervals",
-    "cost": "count parameters, flops and key cache of an attention",
-    "datasets": "list, fetch and check public data sets; diagnose or convert your own file",
-    "kernels": "show which native kernels are in use on this CPU, or why none",
-}
 _MODULES = {
-    **{"validate": "score_part", "test": "score_part", "attention": "attention_figure", "export": "export_model"},
-    **{"compare": "compare_runs", "report": "board_report", "cost": "cost_table"},
+    **dict.fromkeys(("validate", "test", "predict", "attention"), "trained_run"),
+    **dict.fromkeys(("compare", "report"), "benchmark"),
+    **dict.fromkeys(("cost", "kernels", "export"), "without_data"),
 }
 """Of commands that are not called as their modules."""
-_OF_EXPERIMENTS = ("fit", "validate", "test", "predict", "attention")
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
 """Those whose output is not replaced unasked."""
-
-_HELP = """usage: tsattn COMMAND ...
-
-Long-horizon time-series forecasting with swappable structured attention.
-
-commands:
-{commands}
-
-examples:
-  tsattn fit sales.csv
-  tsattn fit --config etth1_mlr.yaml
-  tsattn fit --config etth1_mlr.yaml --attention swa
-  tsattn test --run runs/ETTh1/transformer_mlr/TIME
-  tsattn predict --run runs/ETTh1/transformer_mlr/TIME --input new.csv --output forecast.csv
-  tsattn attention --run runs/ETTh1/transformer_mlr/TIME --window 0 --level all
-  tsattn export --run runs/ETTh1/transformer_mlr/TIME --output model.pt2
-  tsattn tune --config etth1_mlr.yaml --search search/mlr.yaml --trials 40 --timeout 2h
-  tsattn compare --config co2_mlr.yaml --attention standard,swa,btt,mlr --seeds 3
-  tsattn benchmark --suite ett --dry-run
-  tsattn report benchmarks/results/leaderboard/ett
-  tsattn cost --attention mlr --d_model 512 --num_heads 8 --tokens 1024
-  tsattn datasets info weather
-  tsattn kernels
-
-options:
-  COMMAND --help   list the usual options of a command; --help-all lists every option
-  --version        print the version
-  --debug          show the traceback of an error
-
-A configuration is a file, the name of one in configs/, or the name of an included one:
-  {configs}
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -168,25 +121,31 @@ def _run(words: list[str]) -> int:
             name = word.removesuffix("=") or (before if before.startswith("-") else "a word")
             raise UserError(f"{name} is empty; give a value, or leave it out")
     if not words or words[0] in ("-h", "--help", "help"):
-        commands = "\n".join(f"  {name:10} {what}" for name, what in _COMMANDS.items())
-        print(_HELP.format(commands=commands, configs=one_of(config_names())))
+        print(f"{help_text('tsattn')}\n\nA configuration is a file, or one of {one_of(config_names())}.")
         return 0
     command, *rest = words
     if command == "--version":
         print(f"tsattn {importlib.metadata.version('tsattn')}")
         return 0
-    if command not in _COMMANDS:
-        raise UserError(f"unknown command {command!r}{did_you_mean(command, _COMMANDS)}; valid: {one_of(_COMMANDS)}")
-    module = f"tsattn.cli.{_MODULES.get(command, command)}"
-    if command not in _OF_EXPERIMENTS:
-        return int(importlib.import_module(module).run(rest))
-    if {"-h", "--help", "--help-all"} & {*rest}:
-        print(short_help(command))
-        if "--help-all" in rest:
+    if command not in COMMANDS:
+        raise UserError(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}; valid: {one_of(COMMANDS)}")
+    page, asks = command, not {"-h", "--help", "--help-all"}.isdisjoint(rest)
+    if command == "datasets" and rest and not (asks and rest[0].startswith("-")):
+        action, *rest = rest
+        if action.startswith("-"):
+            raise UserError(f"datasets needs an action; valid: {one_of(ACTIONS)}")
+        if action not in ACTIONS:
+            raise UserError(f"unknown action {action!r}{did_you_mean(action, ACTIONS)}; valid: {one_of(ACTIONS)}")
+        page = f"datasets {action}"
+    if asks or page == "datasets":
+        print(help_text(page))
+        if "--help-all" in rest and command in OF_EXPERIMENTS:
             from tsattn.experiments.experiment import experiment_parser
 
             print()
             experiment_parser().print_help()
         return 0
-    taken = Words(command, rest)  # a plain mistake does not wait for torch
-    return int(importlib.import_module(module).run(taken))
+    given = Words(command, rest) if command in OF_EXPERIMENTS else taken(page, rest)
+    module = importlib.import_module(f"tsattn.cli.{_MODULES.get(command, command)}")
+    getattr(module, page.replace(" ", "_"))(given)
+    return 0

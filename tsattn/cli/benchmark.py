@@ -1,76 +1,26 @@
-"""`tsattn benchmark`: run a suite of predictors and attentions on data sets, with a record of each run."""
+"""`tsattn benchmark`, `compare` and `report`: many runs, and what their records say."""
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tsattn.cli.slurm import ray_script
-from tsattn.cli.words import SentenceParser, count, names, say, session, without_options
-from tsattn.errors import UserError, one_of
+import yaml
+
+from tsattn.cli.command_options import Given, Pair, as_pairs, flat
+from tsattn.cli.words import say, session
+from tsattn.descriptions import parsed
+from tsattn.errors import UserError, number_of, one_of
 from tsattn.experiments.configs import config_names, find_config
 
-__all__ = ["add_running_options", "find_suite", "run"]
+if TYPE_CHECKING:
+    from tsattn.leaderboard.runner import Options
+
+__all__ = ["benchmark", "compare", "find_suite", "given_overrides", "given_values", "report"]
 
 _SUITES = "suites/*.yaml"
-_RESULTS = Path("benchmarks", "results", "leaderboard")
 _PLACES = ("--folder", "--output")
-
-_DESCRIPTION = """\
-Run a suite: data sets x horizons x predictors x attentions x seeds, each once, with a record of each run.
-
-Repeat the command to resume: a finished run is never repeated, a changed experiment is run again."""
-
-_ENDING = """\
-The output folder takes records.parquet, a row for each run with its test errors over time, and the report of them. The
-runs themselves stay in the working folder, the output of each under logs/."""
-
-
-def run(words: list[str]) -> int:
-    """Run what is left of a suite; the exit code is 0, or a `UserError` is raised."""
-    options = _parser().parse_args(words)
-    if options.suite is None:
-        raise UserError(f"benchmark needs a suite: --suite NAME, a file or one of {one_of(config_names(_SUITES))}")
-    file = find_suite(options.suite)
-    if options.slurm:
-        print(ray_script(words, f"benchmark_{file.stem}", options.slurm), end="")
-        return 0
-
-    from tsattn.leaderboard.entry_run import WorkingFolder
-    from tsattn.leaderboard.plan import Planner
-    from tsattn.leaderboard.runner import Options, Runner
-    from tsattn.leaderboard.suite import read_suite
-    from tsattn.ray_cluster import import_ray
-
-    for name in _PLACES:
-        place = getattr(options, name.removeprefix("--"))
-        if place is not None and Path(place).is_file():
-            raise UserError(f"{name} is a folder, but {place} is a file; name another")
-    if options.ray is not None:
-        import_ray("--ray")  # before the data are read
-    with session():
-        suite, planner = read_suite(file), Planner()
-        chosen = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
-        part = suite.narrowed(**chosen, horizons=options.horizon, seeds=options.seeds)
-        output = Path(options.output or _RESULTS / suite.name)
-        folder = WorkingFolder(options.folder or Path("runs", "leaderboard", suite.name))
-        # where files lie says nothing on another machine
-        shown = shlex.join(["tsattn", "benchmark", *without_options(_PLACES, words)])
-        how = Options(options.jobs, options.threads, options.retry_failed, shown)
-        whole = planner.plan(suite)
-        entries = whole if part == suite else planner.plan(part)
-        runner = Runner(suite.name, suite.text, whole, entries, folder, output, how, say)
-        runner.say_plan(lists=options.dry_run)
-        if options.dry_run:
-            return 0
-        runner.run_all(options.ray, shlex.join(["tsattn", "benchmark", *words]))
-    say(f"records: {output}")
-    if not options.no_report:
-        from tsattn.cli import board_report
-
-        board_report.run([str(output)])
-    return 0
 
 
 def find_suite(name: str) -> Path:
@@ -84,33 +34,147 @@ def find_suite(name: str) -> Path:
     raise UserError(f"no suite {name}: neither a file nor one of {one_of(Path(one).stem for one in included)}")
 
 
-def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -> None:
-    """Add the options of how runs are made, which `compare` has too; jobs None are one for each processor."""
-    shown = "one for each processor, one on a GPU" if jobs is None else jobs
-    how = parser.add_argument_group("how")
-    how.add_argument("--dry-run", action="store_true", help="list what would be run and how long it takes, and end")
-    how.add_argument("--jobs", type=count, default=jobs, metavar="N", help=f"runs at once (default: {shown})")
-    how.add_argument("--threads", type=count, default=1, metavar="N", help="threads of each run (default: 1)")
-    how.add_argument("--ray", metavar="ADDRESS", help="run on a Ray cluster; local starts one of --jobs processors")
-    how.add_argument("--retry-failed", action="store_true", help="run failed ones again")
+def _how(options: Any, jobs: int, command: str) -> Options:
+    from tsattn.leaderboard.runner import Options
+    from tsattn.ray_cluster import import_ray
+
+    if options.ray is not None:
+        import_ray("--ray")  # before the data are read
+    return Options(options.jobs or jobs, options.threads, options.retry_failed, command)
 
 
-def _parser() -> argparse.ArgumentParser:
-    usage = "tsattn benchmark --suite NAME [--dry-run] [--jobs N] [options]"
-    parser = SentenceParser(prog="tsattn benchmark", usage=usage, description=_DESCRIPTION, epilog=_ENDING)
-    parser.add_argument("--suite", metavar="NAME", help="a file, or the name of one under configs/suites/")
-    parts = parser.add_argument_group("a part of it")
-    parts.add_argument("--data", type=names, metavar="NAMES", help="data sets: ETTh1,ETTh2")
-    parts.add_argument("--predictor", type=names, metavar="NAMES", help="predictors; members of a mix are included")
-    parts.add_argument("--attention", type=names, metavar="NAMES", help="attentions: standard,mlr")
-    parts.add_argument(
-        "--horizon", type=lambda text: [*map(count, names(text))], metavar="STEPS", help="horizons: 96,336"
-    )
-    parts.add_argument("--seeds", type=count, metavar="N", help="at most so many seeds")
-    add_running_options(parser)
-    parser.add_argument("--slurm", type=count, metavar="N", help="print a SLURM script for a Ray cluster of N nodes")
-    parser.add_argument("--no-report", action="store_true", help="write records only")
-    where = parser.add_argument_group("where")
-    where.add_argument("--folder", metavar="DIR", help="working folder (default: runs/leaderboard/SUITE)")
-    where.add_argument("--output", metavar="DIR", help=f"folder of the records (default: {_RESULTS}/SUITE)")
-    return parser
+def benchmark(given: Given) -> None:
+    """Run what is left of a suite; a `UserError` says what is wrong."""
+    options = given.options
+    if options.suite is None:
+        raise UserError(f"benchmark needs a suite: --suite NAME, a file or one of {one_of(config_names(_SUITES))}")
+    file = find_suite(options.suite)
+    for name in _PLACES:
+        place = getattr(options, name.removeprefix("--"))
+        if place is not None and Path(place).is_file():
+            raise UserError(f"{name} is a folder, but {place} is a file; name another")
+
+    from tsattn.leaderboard.entry_run import WorkingFolder
+    from tsattn.leaderboard.plan import Planner
+    from tsattn.leaderboard.runner import Runner
+    from tsattn.leaderboard.suite import read_suite
+
+    # where files lie says nothing on another machine
+    shown = flat(pair for pair in as_pairs(given.typed) if pair[0] not in _PLACES)
+    how = _how(options, 1, shlex.join(["tsattn", "benchmark", *shown]))
+    with session():
+        suite, planner = read_suite(file), Planner()
+        chosen = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
+        part = suite.narrowed(**chosen, horizons=options.horizon, seeds=options.seeds)
+        output = Path(options.output or Path("benchmarks", "results", "leaderboard", suite.name))
+        folder = WorkingFolder(options.folder or Path("runs", "leaderboard", suite.name))
+        whole = planner.plan(suite)
+        entries = whole if part == suite else planner.plan(part)
+        runner = Runner(suite.name, suite.text, whole, entries, folder, output, how, say)
+        runner.say_plan(lists=options.dry_run)
+        if options.dry_run:
+            return
+        runner.run_all(options.ray, shlex.join(["tsattn", "benchmark", *given.typed]))
+    say(f"records: {output}")
+    if not options.no_report:
+        _write_report([str(output)], output, [])
+
+
+def compare(given: Given) -> None:
+    """Compare; a `UserError` says what is wrong."""
+    options, overrides = given.options, given_overrides(given.others)
+
+    from tsattn.leaderboard.compare import Plan, compare_runs
+
+    with session():
+        if given.free:
+            if options.config or options.attention or options.vary or overrides:
+                raise UserError("finished runs are compared as they are: name run folders alone, or a --config")
+            comparison, name = compare_runs(given.free, margin=options.margin), "comparison"
+            output = Path(options.output or ".")
+        else:
+            if options.config is None:
+                raise UserError("name what to compare: --config NAME --attention standard,mlr, or two run folders")
+            attention = None if options.attention is None else given_values("--attention", options.attention)
+            plan = Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides)
+            command = shlex.join(["tsattn", "compare", *given.typed])
+            runner = plan.runner(options.folder, _how(options, plan.jobs, command), say)
+            runner.say_plan(lists=options.dry_run)
+            if options.dry_run:
+                return
+            runner.run_all(options.ray, command)
+            comparison, name = plan.comparison(runner, options.margin), plan.differs
+            output = Path(options.output or runner.folder.path)
+        say(f"\n{comparison}\n")
+        file = output / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        comparison.figure().savefig(file, dpi=150)
+        say(f"figure: {file}")
+
+
+def given_overrides(pairs: list[Pair]) -> dict[str, Any]:
+    """Dotted options as values by their paths."""
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if not name.startswith("--") or "." not in name:
+            raise UserError(f"compare has no option {name}; see `tsattn compare --help`")
+        if text is None:
+            raise UserError(f"{name} needs a value: {name}=VALUE")
+        values[name.removeprefix("--")] = _parsed(name, text)
+    return values
+
+
+def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
+    found = {}
+    for word in words or ():
+        path, has_values, text = word.partition("=")
+        if not has_values:
+            raise UserError(f"--vary needs values: --vary {word}=A,B")
+        found[path] = given_values(f"--vary {path}", text)
+    return found or None
+
+
+def given_values(what: str, text: str) -> list[Any]:
+    """Values with commas between them; each may be YAML, as ``{kind: mlr, ranks: [8, 8]}``."""
+    values: list[Any] = _parsed(what, f"[{text}]")
+    return values
+
+
+def _parsed(what: str, text: str) -> Any:
+    try:
+        return parsed(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{what} must be a value, or values with commas between them, not {text!r}") from error
+
+
+def report(given: Given) -> None:
+    """Write a report; a `UserError` says what is wrong."""
+    options, records = given.options, given.free
+    if not records:
+        raise UserError("report needs records: name a folder with records.parquet, as `benchmark` writes it")
+    for source in map(Path, records):
+        if (source / "config.yaml").is_file():
+            raise UserError(f"{source} is a run: see its forecast.png, or `tsattn compare {source} OTHER_RUN`")
+    if options.output is None and len(records) > 1:
+        raise UserError("several records make one page: name its folder with --output DIR")
+    first = Path(records[0])
+    output = Path(options.output or (first if first.is_dir() else first.parent))
+    if output.suffix in (".html", ".md"):
+        raise UserError(f"--output is a folder, not {output.name}: pass --output {output.parent}")
+    _write_report(records, output, [Path(file) for file in options.readme or []])
+
+
+def _write_report(records: list[str], output: Path, readme: list[Path]) -> None:
+    from tsattn.leaderboard.analysis import Analysis
+    from tsattn.leaderboard.page import HTML, MARKDOWN, write_readme, write_report
+    from tsattn.leaderboard.published import read_published, shipped_numbers
+    from tsattn.leaderboard.records import Records
+
+    published = shipped_numbers()
+    analysis = Analysis(Records.read(*records), read_published(published) if published else ())
+    page = write_report(analysis, output)
+    failed = f", {len(analysis.failed)} failed" if len(analysis.failed) else ""
+    say(f"{number_of(len(analysis.runs), 'run')}{failed}: {output / HTML}, {output / MARKDOWN}")
+    for file in readme:
+        write_readme(file, page, output)
+        say(f"{file}: its part is that of these records")

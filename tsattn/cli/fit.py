@@ -19,7 +19,7 @@ from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import all_fits
 
-__all__ = ["run"]
+__all__ = ["fit"]
 
 
 def _say(line: str) -> None:
@@ -27,8 +27,8 @@ def _say(line: str) -> None:
         say(line)
 
 
-def run(words: Words) -> int:
-    """Fit and test; the exit code is 0, or a `UserError` is raised."""
+def fit(words: Words) -> None:
+    """Fit and test; a `UserError` says what is wrong."""
     with session():
         result = _result(words)
         if result.tables:
@@ -36,7 +36,6 @@ def run(words: Words) -> int:
                 _say_result(result, detail=words.options.detail)
             except KeyboardInterrupt as stop:
                 raise KeyboardInterrupt(f"the run is finished: its results are in {result.folder}") from stop
-    return 0
 
 
 def _result(words: Words) -> Result:
@@ -63,7 +62,7 @@ def _result(words: Words) -> Result:
 
 
 def _say_result(result: Result, *, detail: bool) -> None:
-    trained = [_trained(fit) for fit in all_fits(result.fit) if "training" in fit]
+    trained = [_trained(one) for one in all_fits(result.fit) if "training" in one]
     if trained:
         _say("\n" + "\n".join(trained))
     if result.refitted is not None:
@@ -79,9 +78,9 @@ def _say_result(result: Result, *, detail: bool) -> None:
         _say(f"results: {result.folder}")
 
 
-def _trained(fit: Mapping[str, Any]) -> str:
-    training = fit["training"]
+def _trained(facts: Mapping[str, Any]) -> str:
+    training = facts["training"]
     speed = training["windows_per_second"]
     rate = "" if speed is None else f", {speed:,.0f} windows a second"
-    member = f"{fit['member']}: " if "member" in fit else ""
-    return f"{member}trained in {training['seconds']:.0f} s{rate}; best checkpoint: step {fit['best_step']}"
+    member = f"{facts['member']}: " if "member" in facts else ""
+    return f"{member}trained in {training['seconds']:.0f} s{rate}; best checkpoint: step {facts['best_step']}"

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
+import contextlib
+import json
+import math
 import os
-import re
 import shlex
 import sys
+from argparse import Namespace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
+from optuna import Study
+from optuna.trial import FrozenTrial, Trial
 
-from tsattn.cli.slurm import slurm_script
-from tsattn.cli.words import SentenceParser, Words, as_pairs, at_least, count, say, session
+from tsattn import tuning
+from tsattn.cli.command_options import Given, flat
+from tsattn.cli.fit import fit
+from tsattn.cli.words import Words, say, session
 from tsattn.errors import UserError, one_of, without_password
+from tsattn.experiments import RESULTS_VERSION, Experiment
 from tsattn.experiments.configs import config_names, find_config
+from tsattn.experiments.experiment import fingerprint
+from tsattn.experiments.measuring import device_type
+from tsattn.experiments.run_folder import versions
+from tsattn.saved_folders import write_text, write_whole
+from tsattn.tuning import HeldData, Search, best_trial, error_word
+from tsattn.tuning.study import FILE, figures, front, importances, reason, trial_table
 
-__all__ = ["STORAGE", "run"]
+__all__ = ["STORAGE", "run_trials", "tune"]
 
 STORAGE = "TSATTN_STORAGE"  # the variable of the environment that may hold the URL of the storage
 _SEARCHES = "search/*.yaml"
@@ -25,104 +40,143 @@ _SEEN = (
     "warning: everybody on this machine can see a password on a command line, which is why it is written nowhere else; "
     f"give the URL in {STORAGE}, or the password in PGPASSWORD or a passfile"
 )
-
-_DESCRIPTION = """\
-Search for better values of a configuration. Trials are measured on the validation set, never on the test set.
-
-Options of a configuration, as --model.loss, change the starting point. Repeat the command to resume a study. Run it in
-several processes, or on several machines with one --storage, to share the study."""
-
-_ENDING = """\
-The study folder holds best.yaml, which `fit --config` takes; trials.csv; study.json; and figures."""
+_FACTS = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", "selected_by")
 
 
-def run(words: list[str]) -> int:
-    """Run or resume a study; the exit code is 0, or a `UserError` is raised."""
-    options, rest = _parser().parse_known_args(words)
+def tune(given: Given) -> None:
+    """Run or resume a study; a `UserError` says what is wrong."""
+    options, rest = given.options, [*flat(given.others), *given.free]
     if options.search is None:
         raise UserError(f"tune needs a search space: --search NAME, a file or one of {one_of(config_names(_SEARCHES))}")
     if not rest:
         raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
-    if any(name in _OF_FIT_ALONE for name, _ in as_pairs(rest)):
+    if any(name in _OF_FIT_ALONE for name, _ in given.others):
         raise UserError(
             f"tune takes none of {one_of(_OF_FIT_ALONE)}: its results lie in --study, trials start afresh, and "
             "`fit --config best.yaml` trains the best of them"
         )
     if "://" in (options.study or ""):
         raise UserError("--study is a folder; the URL of a database is for --storage")
-    taken = Words("fit", rest)
-    file = find_config(options.search, "search space", _SEARCHES)
-    configs = [value for name, value in as_pairs(rest) if name in ("-c", "--config") and value is not None]
+    taken, file = Words("fit", rest), find_config(options.search, "search space", _SEARCHES)
+    configs = [value for name, value in given.others if name == "--config" and value is not None]
     # the same for the same command, which resumes its study
     folder = Path(options.study or Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(file)])))
-    shown = [without_password(word) for word in words]
-    hint = ""
-    if shown != words:
-        hint = f"; give the password in {STORAGE}, PGPASSWORD or a passfile"
-        print(_SEEN, file=sys.stderr)
-    options.storage = options.storage or os.environ.get(STORAGE) or None
-    if options.slurm:
-        print(slurm_script(shown, folder, options.slurm), end="")
-        return 0
     if options.test and (folder / "test").exists():
         raise UserError(f"{folder / 'test'} exists: the best trial is tested once, and that was done")
-
-    from tsattn.cli.study_run import tune
-    from tsattn.tuning import read_search
-
-    search = read_search(file)
+    options.storage, options.cv = options.storage or os.environ.get(STORAGE) or None, options.cv or 0
+    command = ["tsattn", "tune", *map(without_password, given.typed)]
+    hint = ""
+    if command[2:] != given.typed:
+        hint = f"; give the password in {STORAGE}, PGPASSWORD or a passfile"
+        print(_SEEN, file=sys.stderr)
     try:
         with session():
-            tune(taken.experiment(), search, folder, options, shown)
-        return _test_best(folder) if options.test else 0
+            run_trials(taken.experiment(), tuning.read_search(file), folder, options, command)
+        if options.test:
+            _test_best(folder)
     except KeyboardInterrupt as stop:
-        how = f"go on with `{shlex.join(['tsattn', 'tune', *shown])}`{hint}"
-        raise KeyboardInterrupt(str(stop) or how) from stop
+        raise KeyboardInterrupt(str(stop) or f"go on with `{shlex.join(command)}`{hint}") from stop
 
 
-def _test_best(folder: Path) -> int:
-    """Train and test the best, which the first of several workers does; the exit code."""
-    from tsattn.cli import fit
-
+def _test_best(folder: Path) -> None:
+    """Train and test the best, which the first of several workers does."""
     run = folder / "test"
-    try:
-        with FileLock(folder / ".test.lock", timeout=0):
-            if not run.exists():
-                return fit.run(Words("fit", ["--config", str(folder / "best.yaml"), "--run", str(run)]))
-    except Timeout:
-        pass
+    with contextlib.suppress(Timeout), FileLock(folder / ".test.lock", timeout=0):
+        if not run.exists():
+            fit(Words("fit", ["--config", str(folder / "best.yaml"), "--run", str(run)]))
+            return
     say(f"another worker tests the best trial, or has done so: {run}")
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = SentenceParser(
-        prog="tsattn tune",
-        usage="tsattn tune --config NAME --search NAME [--trials N] [--timeout TIME] [options of fit]",
-        description=_DESCRIPTION,
-        epilog=_ENDING,
-    )
-    add = parser.add_argument
-    add("--search", metavar="NAME", help="search space: a file, or a name under search/")
-    trials = "finished trials, pruned ones included (default: 40; with --timeout: no limit)"
-    add("--trials", type=count, metavar="N", help=trials)
-    add("--timeout", type=_seconds, metavar="TIME", help="start no trial after 90s, 30m, 2h or 1h30m")
-    add("--study", metavar="DIR", help="study folder, which names the study (default: runs/tune/CONFIG-SEARCH)")
-    storage = (
-        "database, instead of an SQLite file in the study folder "
-        f"(default: ${STORAGE}); put its password into ${STORAGE}, PGPASSWORD or a passfile"
-    )
-    add("--storage", metavar="URL", help=storage)
-    add("--cv", type=at_least(2), default=0, metavar="K", help="validate on K rolling origins before the test set")
-    add("--test", action="store_true", help="train the best trial at the end, and test it once")
-    add("--slurm", type=count, metavar="N", help="print a SLURM script of N workers and end")
-    return parser
+@tuning.storage_errors()
+def run_trials(experiment: Experiment, search: Search, folder: Path, options: Namespace, command: list[str]) -> None:
+    """Check everything, run the trials, and write down what they found; the command is that without passwords."""
+    base, held = tuning.comparable(experiment), HeldData()
+    tuning.check_one_trial(base)
+    tuning.check_search(search, base.to_dict(), held.check)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the study folder {folder} cannot be made: {error.strerror}") from error
+    if options.storage is None and (folder / "trials.csv").exists() and not (folder / FILE).exists():
+        raise UserError(f"{folder} has results of a study, but no {FILE} to continue; name another folder by --study")
+    storage = tuning.open_storage(options.storage, folder)
+    as_it_is = search.configured(base.to_dict())
+    first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
+    identity = {
+        **{"config": base.to_dict(), "search": dict(search.content), "cv": options.cv},
+        **{"fingerprint": fingerprint(held.of(base)), "results": RESULTS_VERSION},
+    }
+    identity, name = json.loads(json.dumps(identity)), folder.resolve().name
+    study = tuning.open_study(storage, name, search, identity=identity, first=first, seed=base.seed or 0)
+    trials = options.trials or (None if options.timeout else 40)
+    if search.sampler == "grid":
+        trials = min(trials or len(first), len(first))
+    done = tuning.counted(study.get_trials(deepcopy=False))
+    say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
+
+    def objective(trial: Trial) -> list[float]:
+        return tuning.run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=options.cv)
+
+    write = partial(_write, base, held, study, search, folder, options.cv, as_it_is, command)
+    try:
+        tuning.run_study(study, storage, objective, trials=trials, seconds=options.timeout or math.inf, say=say)
+    except KeyboardInterrupt:
+        write()
+        raise
+    write()
+    best = best_trial(study)
+    if best is None:
+        reasons = [reason(trial) for trial in study.get_trials(deepcopy=False) if reason(trial)]
+        why = f"; the last: {reasons[-1]}" if reasons else ""
+        raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
+    say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
+    for path, value in best.params.items():
+        say(f"  {path}: {f'{value:.4g}' if isinstance(value, float) else value}")
+    say(f"train and test it with `tsattn fit --config {folder / 'best.yaml'}`")
 
 
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0, 0)
-    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    if total == 0:
-        raise argparse.ArgumentTypeError(f"must be a time like 90s, 30m, 2h or 1h30m, not {text}")
-    return float(total)
+def _write(
+    base: Experiment, held: HeldData, study: Study, search: Search, folder: Path, folds: int, as_it_is: Any, words: Any
+) -> None:
+    """Write the files of the study folder, each all or nothing: several processes may do so at once."""
+    trials, best, best_ones = study.get_trials(deepcopy=False), best_trial(study), front(study)
+    write_text(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
+    if best is None:
+        return
+    configs = {}
+    of_folds = f", the mean of {folds} rolling origins" if folds else ""
+    for trial in {one.number: one for one in [*best_ones, best]}.values():
+        score = f"validation {error_word(trial)} {trial.values[0]:.6g}{of_folds}"
+        head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
+        configs[f"trial_{trial.number}.yaml"] = head + search.experiment(base, trial.params).to_yaml()
+    write_text(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
+    if len(search.objectives) > 1:
+        (folder / "front").mkdir(exist_ok=True)
+        for name, text in configs.items():
+            write_text(folder / "front" / name, text)
+        for file in (folder / "front").glob("trial_*.yaml"):
+            if file.name not in configs:  # beaten since
+                file.unlink(missing_ok=True)
+    default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
+    states = [trial.state.name.lower() for trial in trials]
+    summary = {
+        "study": study.study_name,
+        "data": held.of(base).name,
+        "objectives": list(search.objectives),
+        "constraints": dict(search.constraints),
+        "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
+        "trials": {state: states.count(state) for state in sorted(set(states))},
+        "best": {"trial": best.number, "values": best.values, "params": best.params, **_facts(best)},
+        "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
+        "front": [trial.number for trial in best_ones],
+        "importance": importances(study),
+        "versions": versions(words, device_type(base)),
+    }
+    write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    for name, figure in figures(study, search).items():
+        write_whole(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=130))
+
+
+def _facts(trial: FrozenTrial) -> dict[str, Any]:
+    return {name: trial.user_attrs.get(name) for name in _FACTS}

@@ -1,16 +1,43 @@
-"""`tsattn report`."""
+"""`benchmark`, where data or a cluster are not there, and `report`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pooch
 import pytest
+import requests
 
+from tests.leaderboard.cases import bench, few
 from tests.leaderboard.invented import board as invented
 from tests.leaderboard.invented import row
 from tsattn.cli import main
 from tsattn.leaderboard.page import BEGIN, END
 from tsattn.leaderboard.records import Records
+
+
+def test_data_that_cannot_be_fetched_are_asked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def fail(url: str, *_: object, **__: object) -> None:
+        asked.append(url)
+        raise requests.exceptions.ConnectionError
+
+    monkeypatch.setattr(pooch, "retrieve", fail)
+    monkeypatch.setenv("TSATTN_DATA", str(tmp_path))
+    assert main(["benchmark", "--suite", "national_illness", "--predictor", "ridge", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert "put the file national_illness.csv into" in said
+    assert len(asked) == 1
+
+
+def test_an_address_that_nobody_answers_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ray", reason="ray is not installed, so no suite is run on a cluster")
+    made = bench(tmp_path, **few())
+    assert made.run("--ray", "localhost:1") == 2
+    assert "no Ray cluster answers at localhost:1; valid is its HOST:PORT" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -50,40 +77,3 @@ def test_several_records_make_one_page_and_a_part_of_files(
     again = text.partition(BEGIN)[2].partition(END)[0]
     report = (tmp_path / "both" / "report.md").read_text()
     assert all(line in report for line in again.splitlines() if line.startswith("|"))
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "report needs records"),
-        (["nowhere"], "nowhere holds no records; name a folder with a records.parquet"),
-        (["RUN"], "run is a run: see its forecast.png, or `tsattn compare"),
-        (["BOARD", "BOARD"], "several records make one page: name its folder with --output DIR"),
-        (["BOARD", "--readme", "nowhere.md"], "nowhere.md cannot be read"),
-        (["BOARD", "--outptu", "x"], "did you mean --output"),
-        (["BOARD", "--output", "here/x.html"], "--output is a folder, not x.html: pass --output here"),
-    ],
-)
-def test_mistakes_are_one_sentence(
-    words: list[str],
-    message: str,
-    board: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.yaml").write_text("")
-    named = {"BOARD": str(board), "RUN": str(tmp_path / "run")}
-    assert main(["report", *(named.get(word, word) for word in words)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ")
-    assert message in error
-    assert error.count("\n") == 1
-
-
-def test_a_file_without_the_comments_is_left_alone(board: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text("text\n")
-    assert main(["report", str(board), "--readme", str(tmp_path / "other.md")]) == 2
-    assert (tmp_path / "other.md").read_text() == "text\n"

@@ -1,0 +1,317 @@
+"""Every mistake gets one sentence that names the thing and what is valid, exit code 2, and changes nothing."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch.callbacks.progress import rich_progress
+
+from tests.cli.toy_run import TINY, refusal
+from tests.leaderboard.invented import board
+from tsattn.cli import main
+from tsattn.data import CARDS
+
+# words and a part of the sentence; CO2 stands for a configuration, TOY for a training on the data @CSV of the run @RUN
+REFUSED = """
+foo :: unknown command 'foo'; valid: fit, validate, test, predict, attention, export, tune, compare, benchmark
+fit :: fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, chronos_tiny_pretrain.yaml
+fit --config none.yaml :: no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, chronos_tiny_pretrain
+fit --config CO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
+fit --config :: --config needs a value
+fit sales.csv :: sales.csv is not there
+fit co2_mlr.yaml :: Did you mean: tsattn fit --config co2_mlr.yaml?
+fit --data CSVDataModule :: --data.path is missing
+fit --data.name weather :: names no class; give `--config NAME`, `--data CSVDataModule --data.path
+fit --data.path mine.csv :: `--data.path` belongs to CSVDataModule or MappedDataModule; add `--data
+fit --data=CSVDataModule --data.path=x.csv --data.sep=; :: (did you mean --data.separator?)
+fit --data CO2DataModule --data.name x :: `--data.name` belongs to PublicDataModule
+CO2 word :: unknown argument word
+CO2 --atention swa :: --atention (did you mean --attention?)
+CO2 --context_length=3 :: did you mean --data.context_length?)
+CO2 --data.batch 2 :: unknown argument --data.batch (did you mean --data.batch_size?); valid: --data.con
+CO2 --data MyData :: --data must be one of CO2DataModule, CSVDataModule
+CO2 --data.path x.csv :: MappedDataModule; add `--data CSVDataModule`
+CO2 --data.batch_size 0 :: batch_size must be at least 1, not 0
+CO2 --data.context_length=1600 :: need 1652 rows, but the training part
+CO2 --attention :: needs a value
+CO2 --attention mrl :: unknown attention 'mrl' (did you mean mlr?); valid
+CO2 --attention.window 4 :: mlr has no argument 'window'; valid: ranks
+CO2 --attention.kind=swa --attention.ranks=[4] :: swa has no argument
+CO2 --model.backbone.kind lstm :: unknown predictor 'lstm'; valid: t
+CO2 --model.backbone.d_model big :: d_model must be a whole number, not 'big'
+CO2 --model.learning_rate x :: must be a number, not x
+CO2 --model.quantiles 0.1,0.9 :: must be a list, such as "[a, b]", not 0.1
+CO2 --model.backbone=ridge --trainer.max_steps 5 :: --trainer.max_steps would do nothing: ridge is not trained
+CO2 --model.backbone=ridge --model.mup=true :: --model.mup would do nothing: ridge is not trained; valid are --mod
+CO2 --model.backbone=ridge --ckpt_path=best.ckpt :: a checkpoint to go on from is that of one trained network, and ridge
+CO2 --trainer.limit_test_batches=2 :: always over all windows
+CO2 --trainer.limit_val_batches=0 :: validation chooses the checkpoint
+CO2 --trainer.precision=8 :: 16-mixed, bf16-true, bf16-mixed, 32-true
+CO2 --refit true :: --refit takes no value, not true
+CO2 --print_config=skip_null :: --print_config takes no value
+CO2 --run=a --run=b :: --run is given 2 times, as a, b; give it once
+CO2 --run= :: --run is empty; give a value, or leave it out
+predict --run=r --input=a.csv --input=b.csv :: --input is given 2 times, as a.csv, b.csv; give
+predict --run x new.csv :: the run folder x is not there
+predict --run . :: is not the folder of a trained model: it has no config.yaml
+test :: test needs a trained model: --run DIR
+export --run no/such :: the run folder no/such is not there
+export --run x --fromat onnx :: unknown argument --fromat
+
+TOY --data.path=none.csv :: none.csv is not there
+TOY --seed_everything=-1 :: --seed_everything must be from 0 to 4294967295, or true or false, not -1
+TOY --trainer.val_check_interval 0 :: --trainer.val_check_interval must be a number of steps, at least 1
+TOY --trainer.max_time=00:00:00:00 :: --trainer.max_time must be above 0: there is nothing to train
+TOY --trainer.gradient_clip_val=-1 :: --trainer.gradient_clip_val must be at least 0
+TOY --trainer.logger=CometLogger :: CometLogger needs a package that is not installed: Requirement 'comet
+TOY --trainer.callbacks+=RichProgressBar :: RichProgressBar needs a package that is not installed: `RichProgressBar` req
+TOY "--trainer.callbacks={class_path: Timer, init_args: {duration: x}}" :: Timer cannot be made:
+TOY --trainer.accelerator=tpu :: the trainer cannot be made: Requirement 'torch_xla
+TOY --run=@RUN :: exists already; nothing is overwritten
+
+test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing beside --run: a trained model
+test --run @RUN --attention swa :: --attention would do nothing beside --run
+test --run @RUN --trainer "{max_steps: 5}" :: --trainer would do nothing beside --run
+test --run @RUN --seed_everything=3 :: --seed_everything would do nothing beside --run
+test --run @RUN --data.init_args.context_length=24 :: context_length would do nothing beside --run
+test --run @RUN --config co2_mlr.yaml :: test --run takes the configuration of the run; valid beside it are
+test --run @RUN --horizon=3 :: unknown argument --horizon
+test --run @RUN --trainer.devices=2 :: test runs on one device, so that no window counts twice
+test --run @RUN --by week :: one of series, step, origin, not week
+test --run @RUN --output by.csv :: give --by, too
+test --run @RUN --by step --output by.txt :: must end in .csv or .parquet
+test --run @RUN --figure by.csv :: must end in .png or .pdf or .svg
+predict --run @RUN --data.test_rows=50 :: --data.test_rows would do nothing beside --run
+predict --run @RUN --input x.csv --data.path y.csv :: --data.path would do nothing beside --run and --inp
+predict --run @RUN --horizon=0 :: --horizon must be a whole number of at least 1, not 0
+predict --run @RUN --output out.txt :: out.txt must end in .csv or .parquet
+predict --run @RUN --output no/such/out.csv :: the folder no/such of out.csv is not there
+predict --run @RUN --input none.csv :: none.csv is not there
+predict --run @RUN --figure mine.doc :: mine.doc must end in .png or .pdf or .svg
+attention --run @RUN --window 109 :: window must be from 0 to 108, or from -109 for the first to -1 for the last, of the
+attention --run @RUN --layer 0;1 :: --layer must be all, or numbers as 0,2, not 0;1
+attention --run @RUN --series x :: there is no series x; valid: series
+attention --run @RUN --window 0 --input new.csv :: leave --input and --series out
+attention --run @RUN --output map.txt :: map.txt must end in .png or .pdf or .svg or .csv or .parquet
+attention --run @RUN --output a.csv --head 0 :: a table has all layers, heads and levels
+report @RUN :: run is a run: see its forecast.png, or `tsattn compare
+
+tune --config co2_mlr :: tune needs a search space: --search NAME, a file or one of search/
+tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
+tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
+compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
+compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`
+cost :: cost needs --attention and --d_model and --num_heads and --tokens
+cost --attention mlr --tokens 0 :: --tokens must be a whole number of at least 1, not 0
+cost --attention [swa] --attention.a.b 1 :: unknown argument --attention.a.b
+cost --dtype int8 :: --dtype must be one of float64, float32, bfloat16, float16, not int8
+cost --token 9 :: unknown argument --token (did you mean --tokens?); valid: --attention, --d_model
+cost --causal 9 :: unknown argument 9; valid: --attention
+cost --attention mlr --d_model 512 --num_heads 7 --tokens 8 :: num_heads 7 must divide d_model 512
+kernels --bild :: unknown argument --bild (did you mean --build?)
+datasets --root . :: datasets needs an action; valid: list, info, fetch, check, convert, diagnose
+datasets lst :: unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose
+datasets info :: info needs the name of a data set; valid: @NAMES
+datasets check co2 CO2 :: unknown data set 'CO2' (did you mean co2?); valid: @NAMES
+datasets list --rot x :: unknown argument --rot (did you mean --root?); valid: --root
+datasets list --root :: --root needs a value
+datasets diagnose x.csv --prediction_length 2.5 :: --prediction_length must be a whole number of at least 1, not 2.5
+datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
+datasets convert in.csv out :: in.csv is not there: no such file or folder
+datasets convert in.csv out --max_filled 2 :: max_filled must be from 0 to 1
+benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/earlier_windows.yaml
+benchmark --suite none :: no suite none: neither a file nor one of accuracy, earlier_windows, equal_training
+benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
+benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
+benchmark --suite ett --horizon 100 :: the suite ett has no 100 in horizons; it has 96
+benchmark --suite ett --folder @CSV :: --folder is a folder, but @CSV is a file; name another
+report :: report needs records
+report nowhere :: nowhere holds no records; name a folder with a records.parquet
+report a b :: several records make one page: name its folder with --output DIR
+report nowhere --output here/x.html :: --output is a folder, not x.html: pass --output here
+"""
+CASES = [line.split(" :: ") for line in REFUSED.splitlines() if line]
+
+
+@pytest.mark.parametrize(("typed", "message"), CASES, ids=[typed for typed, _ in CASES])
+def test_a_mistake_is_one_sentence(
+    typed: str,
+    message: str,
+    trained: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # which other packages bring along; Lightning asks for it once
+    monkeypatch.setattr(rich_progress, "_RICH_AVAILABLE", False)
+    csv, run = trained
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    known = {"@RUN": str(run), "@CSV": str(csv), "@NAMES": ", ".join(CARDS)}
+    for name, text in known.items():
+        typed, message = typed.replace(name, text), message.replace(name, text)
+    words = shlex.split(typed)
+    toys = {"CO2": ["fit", "--config", "co2_mlr.yaml"], "TOY": ["fit", *TINY, f"--data.path={csv}"]}
+    if "--data.path=none.csv" in words:
+        toys["TOY"].pop()
+    assert message.strip() in refusal([*toys.get(words[0], words[:1]), *words[1:]], capsys)
+    assert list(tmp_path.iterdir()) == []
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--trainer.limit_val_batches=0.0001", "Please increase the `limit_val_batches` argument"),
+        ("--trainer.callbacks+=EarlyStopping --trainer.callbacks.monitor=nonsense", "conditioned on metric `nonsense`"),
+        ("--run=/dev/null/run", "the run folder /dev/null/run cannot be made: Not a directory"),
+    ],
+    ids=["no batch", "no metric", "no folder"],
+)
+def test_a_training_that_does_not_begin_leaves_no_folder(
+    words: str, message: str, toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "runs" / "run"
+    where = [] if "--run" in words else [f"--run={run}"]
+    assert main(["fit", *TINY, f"--data.path={toy_csv}", *where, *words.split()]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("day,x\n2020-01-01,1\n", "(columns: day, x). Name it: --data.time_column NAME (Python: time_column=NAME)"),
+        ("date,x\n2020-01-01,1\n2020-01-02,many\n", "line 3: many in column x is not a number"),
+        ("date,x\n2020-01-01,1\n2020-01-02,2\n", "no series has the 3 rows that it takes to see a frequency"),
+        ("unique_id,ds,z\na,2020-01-01,1\n", "is a long table without a column y or target; name the targ"),
+    ],
+    ids=["no date", "text", "short", "no target"],
+)
+def test_wrong_files(text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    said = refusal(["fit", *TINY, f"--data.path={path}", f"--run={tmp_path / 'run'}"], capsys)
+    assert message in said
+    assert "mine" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_do_not_fit_a_run(
+    trained: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv, run = trained
+    monkeypatch.chdir(tmp_path)
+    table = pd.read_csv(csv, parse_dates=["date"])
+    table.rename(columns={"wave": "tide"}).to_csv("other.csv", index=False)
+    table.assign(date=pd.date_range("2020-01-01", periods=len(table), freq="D")).to_csv("daily.csv", index=False)
+    for name, message in (
+        ("other.csv", "other.csv lacks channel 'wave'; the model was trained on wave, drift"),
+        ("daily.csv", "daily.csv, line 2: the time stamps have frequency 'D', not 'h'"),
+    ):
+        assert message in refusal(["predict", "--run", str(run), "--input", name], capsys)
+    assert not (run / "forecast.csv").exists()
+
+
+def test_a_checkpoint_of_another_model_is_refused(
+    trained: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv, run = trained
+    of_the_run = ["test", "--config", str(run / "config.yaml"), "--ckpt_path", str(run / "checkpoints" / "best.ckpt")]
+    said = refusal([*of_the_run, "--attention", "swa"], capsys)
+    assert "the checkpoint is of another model: its backbone.attention is {'kind': 'mlr'" in said
+    stranger = tmp_path / "stranger.ckpt"
+    torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, stranger)
+    said = refusal(["test", "--run", str(run), "--ckpt_path", str(stranger)], capsys)
+    assert "was not written by tsattn" in said
+    # going on training from another model's checkpoint
+    words = ["fit", *TINY, f"--data.path={csv}", f"--run={tmp_path / 'new'}", "--attention", "swa"]
+    said = refusal([*words, "--ckpt_path", str(run / "checkpoints" / "last.ckpt")], capsys)
+    assert "the checkpoint is of another model" in said
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "predict --input mine.csv --output mine.csv",
+        "predict --data.path data.csv --output data.csv",
+        "test --data.path data.csv --by step --output data.csv",
+        "attention --data.path data.csv --output data.csv",
+    ],
+)
+def test_an_input_is_never_overwritten(
+    trained: tuple[Path, Path],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    csv, run = trained
+    monkeypatch.chdir(tmp_path)
+    command, *options = words.split()
+    shutil.copy(csv, options[-1])
+    said = refusal([command, "--run", str(run), *options, "--overwrite"], capsys)
+    assert f"{options[-1]} is read as input and would be lost" in said
+    assert Path(options[-1]).read_bytes() == csv.read_bytes()
+
+
+def test_the_refusal_names_what_works_and_that_works(
+    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    csv, run = trained
+    named = refusal(["test", "--run", str(run), "--model.mup=true"], capsys).split("valid are ")[1].split(", ")
+    assert {"--ckpt_path", "--data.path", "--data.eval_batch_size", "--trainer.precision"} <= set(named)
+    words = [f"--data.path={csv}", "--data.eval_batch_size=7", "--trainer.precision=64-true", "--trainer.devices=1"]
+    assert main(["test", "--run", str(run), *words, "--trainer.accelerator", "cpu"]) == 0
+
+
+def test_a_report_is_put_only_between_its_comments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    board(("ETTh1",)).write(tmp_path / "ett")
+    (tmp_path / "other.md").write_text("text\n")
+    for name, message in (("nowhere.md", "nowhere.md cannot be read"), ("other.md", "the file needs the lines <!--")):
+        assert main(["report", str(tmp_path / "ett"), "--readme", str(tmp_path / name)]) == 2
+        assert message in capsys.readouterr().err
+    assert (tmp_path / "other.md").read_text() == "text\n"
+
+
+def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["foo", "--debug"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last)")
+    assert said.splitlines()[-1].startswith("error: unknown command 'foo'")
+
+
+# name -> what is typed, and what is not imported for it
+LIGHT = {
+    "mistakes": ("foo; test --run none; export --run none; cost --tokens x; datasets info x", "torch pandas"),
+    "helps": ("--help; --version; fit --help; test --help; export --help; tune --help; report --help", "torch numpy"),
+    "data sets": ("datasets info weather; datasets list", "torch numpy"),
+    "operators": ("kernels; cost --attention mlr --d_model 16 --num_heads 2 --tokens 32", "pandas matplotlib"),
+}
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_what_needs_little_imports_little(name: str, tmp_path: Path) -> None:
+    typed, heavy = LIGHT[name]
+    code = (
+        "import sys; from tsattn.cli import main; codes = [main(words.split()) for words in sys.argv[2:]]; "
+        "assert not {'lightning', 'jsonargparse', 'optuna', *sys.argv[1].split()} & set(sys.modules); print(*codes)"
+    )
+    words = [sys.executable, "-c", code, heavy, *typed.split("; ")]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {*done.stdout.splitlines()[-1].split()} == {"2" if name == "mistakes" else "0"}
+
+
+def test_the_command_is_installed() -> None:
+    assert shutil.which("tsattn", path=str(Path(sys.executable).parent))

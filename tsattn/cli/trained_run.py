@@ -1,0 +1,198 @@
+"""`tsattn validate`, `test`, `predict` and `attention`: scores, forecasts and views of a trained model."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tsattn.batch import Batch
+from tsattn.cli.words import Words, say, session
+from tsattn.data import ForecastDataModule, Panel
+from tsattn.data.quiet import quiet
+from tsattn.errors import UserError, number_of
+from tsattn.evaluation import scores_by
+from tsattn.evaluation.error_table import check_by, check_group
+from tsattn.experiments import Experiment, RunFolder, measuring
+from tsattn.experiments.measuring import labelled, tables_beside_baselines, title
+from tsattn.experiments.recording import reopened
+from tsattn.figures.forecasts import are_dates, plot_forecast
+from tsattn.figures.layer_maps import plot_layers
+from tsattn.figures.plain_names import model_words, window_title
+from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
+from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
+from tsattn.forecaster.frames import future_frame, in_scenario, last_window
+from tsattn.predictors import Predictor
+from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
+from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_batches, with_levels
+
+__all__ = ["attention", "draw", "predict", "test", "validate"]
+
+_MOST = 6  # series in a figure
+
+
+def validate(words: Words) -> None:
+    """Score a trained model on the validation part, or of `test` on the test part."""
+    options, by = words.options, words.options.by
+    part = "val" if words.command == "validate" else "test"
+    with session(), tempfile.TemporaryDirectory() as temporary:
+        experiment = words.experiment()
+        if by is not None:
+            check_by(by)
+        if options.output is not None:
+            if by is None:
+                raise UserError("--output is for the scores by group: give --by, too")
+            check_output(Path(options.output), options.overwrite, inputs=words.input_files(experiment))
+        if options.figure is not None:
+            check_output(Path(options.figure), options.overwrite, FIGURES, "--figure")
+        fitted, data, execution = reopened(experiment, options.ckpt_path, words.command)
+        panel = data.contents[0]
+        if by is not None:
+            check_group(by, panel.id_name)
+        recorder = None if options.figure is None else ResidualRecorder(panel)
+        folder = Path(temporary) if by in ("series", "origin") else None  # for rows that are too many for memory
+        calibrated, by_step = with_levels(fitted, panel.ids).predictor, recorder is not None or by == "step"
+        of_rows: dict[str, Any] = {"folder": folder, "by_step": by_step, "watch": recorder}
+        tables = tables_beside_baselines(calibrated, data, part, execution, **of_rows)
+        name, errors = next(iter(tables.items()))
+        head = title(data, int(errors.scores()["windows"]), part)
+        say(measuring.score_table(head, labelled(tables, fitted.predictor), detail=options.detail))
+        if by is not None:
+            groups = scores_by(tables, by, panel)
+            say(f"\n{measuring.group_table(f'{name} by {by}', groups, name)}")
+            if options.output is not None:
+                write_frame(groups.reset_index(), Path(options.output), options.overwrite)
+                say(f"{options.output}: all scores by {by}, of {name} and of the baselines")
+        if recorder is not None:
+            steps = {one: table.step_scores("mae_scaled") for one, table in tables.items()}
+            drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {model_words(fitted.predictor)}\n{head}")
+            write_figure(drawn, Path(options.figure), options.overwrite)
+            say(f"{options.figure}: residuals, drawn")
+
+
+test = validate
+
+
+def predict(words: Words) -> None:
+    """Forecast beyond the end of the data; a `UserError` says what is wrong."""
+    options = words.options
+    futures = options.future or [None]
+    with session():
+        experiment = words.experiment()
+        output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
+        check_output(output, options.overwrite, inputs=[*words.input_files(experiment), *(options.future or [])])
+        figure = output.with_name(f"{output.stem}_plot.png") if options.figure is True else options.figure
+        if figure:
+            check_output(Path(figure), options.overwrite, endings=FIGURES, option="--figure")
+        if options.run and Path(options.ckpt_path) == RunFolder(options.run).refit:
+            say(f"forecasting with {options.ckpt_path}, refitted on all rows")
+        frames: list[pd.DataFrame] = []
+        for number, future in enumerate(futures):
+            with quiet(number > 0):  # the series are the same each time
+                frame, data, predictor = _forecast(experiment, options, future)
+            frames += in_scenario([frame], number) if len(futures) > 1 else [frame]
+        frame = pd.concat(frames, ignore_index=True)
+        write_frame(frame, output, options.overwrite)
+        steps = number_of(options.horizon or data.prediction_length, "step")
+        of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
+        say(
+            f"{output}: {steps} of {measuring.extent(data)}, {_span(frame.iloc[:, 1])}{of_scenarios}, in original units"
+        )
+        if figure:
+            say(draw(frame, data.contents[0], predictor, Path(figure), options.overwrite))
+
+
+def _forecast(
+    experiment: Experiment, options: Namespace, future: str | None
+) -> tuple[pd.DataFrame, ForecastDataModule, Predictor]:
+    """The forecast of one future, the data that it goes on from, and what forecast it."""
+    fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input, future=future)
+    panel = data.contents[0]
+    predictor = with_levels(fitted, panel.ids, options.level).predictor
+    horizon = options.horizon or predictor.task.prediction_length
+    if (warning := beyond_training(fitted.predictor, horizon)) is not None:
+        logging.getLogger("tsattn").warning(warning)
+    sizes = horizon, data.eval_batch_size
+    forecasts = forecast_batches(predictor, fitted.scaler, panel, *sizes, execution, data.series)
+    return future_frame(forecasts, predictor.task, predictor.output, panel), data, predictor
+
+
+def draw(frame: pd.DataFrame, panel: Panel, predictor: Predictor, path: Path, overwrite: bool) -> str:
+    """Draw the first series of a forecast after their history, and say what was drawn and where."""
+    drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=model_words(predictor))
+    write_figure(drawing, path, overwrite)
+    series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
+    drawn = number_of(series, what) if series <= _MOST else f"the first {_MOST} of {number_of(series, what)}"
+    return f"{path}: {drawn}, drawn"
+
+
+def _span(stamps: pd.Series[pd.Timestamp]) -> str:
+    """``FIRST to LAST``; without times of day where all are midnights."""
+    first, last = (str(stamp.date() if are_dates(stamps) else stamp) for stamp in (stamps.min(), stamps.max()))
+    return f"{first} to {last}"
+
+
+def attention(words: Words) -> None:
+    """Draw or write the attention in one window; a `UserError` says what is wrong."""
+    options = words.options
+    stages = {"test": "test", "val": "validate"}
+    with session():
+        experiment = words.experiment()
+        default = RunFolder(options.run).path / "attention.png" if options.run else "attention.png"
+        output = Path(options.output or default)
+        check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=words.input_files(experiment))
+        layer, head, level = (_numbers(name, getattr(options, name)) for name in ("layer", "head", "level"))
+        if options.part not in stages:
+            raise UserError(f"--part must be test or val, not {options.part}")
+        if options.window is not None and (options.input or options.series):
+            raise UserError("--window names a window of the data of the run: leave --input and --series out, or it")
+        is_table = output.suffix in WRITERS
+        if is_table and (layer, head, level) != ("all", "all", None):
+            raise UserError("a table has all layers, heads and levels: leave --layer, --head and --level out")
+        stage = "predict" if options.window is None else stages[options.part]
+        fitted, data, _ = reopened(experiment, options.ckpt_path, stage, input=options.input)
+        if options.window is None:
+            batch = last_window(fitted, data.contents[0], options.series, data.series)
+        else:
+            batch = _data_window(fitted, data, options.part, options.window)
+        layers = attention_layers(fitted.predictor, batch, options.channel)
+        head_line = window_title(fitted, data.contents[0], batch, layers)
+        if is_table:
+            write_frame(_attention_frame(layers), output, options.overwrite)
+        else:
+            drawn = plot_layers(layers, chosen=layer, heads=head, levels=level, title=head_line)  # type: ignore[arg-type]
+            write_figure(drawn, output, options.overwrite)
+        say(f"{output}: attention of {number_of(len(layers), 'layer')}, {head_line}")
+
+
+def _data_window(fitted: FittedPredictor, data: ForecastDataModule, part: str, window: int) -> Batch:
+    """Return a window of the ``val`` or ``test`` part of data, by its number from 0, or from -1 for the last."""
+    windows = data.windows(part, fitted.predictor.context_length)
+    count = len(windows)
+    if not -count <= window < count:
+        raise UserError(
+            f"window must be from 0 to {count - 1}, or from -{count} for the first to -1 for the last, of "
+            f"the {number_of(count, 'window')} of the {part} part, not {window}"
+        )
+    return windows[window % count]
+
+
+def _attention_frame(layers: list[AttentionLayer]) -> pd.DataFrame:
+    """Return the frames of all layers, end to end; queries and keys of several kinds become text."""
+    frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
+    mixed = [name for name in ("query", "key") if frame[name].dtype == object]
+    return frame.astype(dict.fromkeys(mixed, str))
+
+
+def _numbers(name: str, given: str | None) -> str | list[int] | None:
+    """A word such as ``all`` as it is, and ``0,2`` as numbers."""
+    if given is None or given.isalpha():
+        return given
+    if not re.fullmatch(r"\d+(,\d+)*", given.replace(" ", "").strip("[]")):
+        raise UserError(f"--{name} must be all, or numbers as 0,2, not {given}")
+    return [int(number) for number in given.strip("[]").split(",")]
