@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, full_frame
 from tsattn.data import Panel, panel_from_frame
-from tsattn.data.continued import appended, with_future
+from tsattn.data.matching import appended, with_future
 from tsattn.errors import UserError
 
 COLUMNS: dict[str, Any] = {"target": ["y", "z"], **ROLES}

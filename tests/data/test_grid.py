@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from tsattn.data import future_index, season_length
-from tsattn.data.frequency import normalise_frequency, seconds, try_infer_frequency
-from tsattn.data.grid import OFF_GRID, Grid, usual_frequency
+from tsattn.data.frequency import OFF_GRID, Grid, normalise_frequency, seconds, try_infer_frequency, usual_frequency
 from tsattn.errors import UserError
 
 # from a minute to a year, by the names that pandas infers

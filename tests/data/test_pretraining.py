@@ -144,10 +144,7 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
             "class_path": "PretrainingDataModule",
             "init_args": {**SIZES, "synthetic": 6, "seasonal": 6, "mixed": 0},
         },
-        "model": {
-            "backbone": {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16},
-            "quantiles": [0.1, 0.5, 0.9],
-        },
+        "model": {"backbone": {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16}, "quantiles": [0.1, 0.5, 0.9]},
         "trainer": {"max_steps": 3, "accelerator": "cpu"},
     }
     config = tmp_path / "small.yaml"

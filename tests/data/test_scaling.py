@@ -86,8 +86,7 @@ def test_a_value_too_large_to_compute_with_is_named(value: float, row: int) -> N
     frame = frame_of([1, 2, 3, 4, 5])
     frame.iloc[row, 0] = value
     with pytest.raises(
-        UserError,
-        match=rf"series x0 has the value {re.escape(f'{value:g}')} at 2020-01-01 0{row}:00:00, too far",
+        UserError, match=rf"series x0 has the value {re.escape(f'{value:g}')} at 2020-01-01 0{row}:00:00, too far"
     ):
         scaled_series(frame, (1.0,), (2.0,))
 

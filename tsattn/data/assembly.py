@@ -19,24 +19,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories, recoded
-from tsattn.data.columns import id_order
-from tsattn.data.frequency import Times, is_steps, normalise_frequency, try_infer_frequency
-from tsattn.data.grid import (
+from tsattn.data.columns import Categories, id_order, recoded
+from tsattn.data.frequency import (
     OFF_GRID,
     Grid,
+    Times,
     are_business_days,
     business_series,
     coarser_series,
     counts,
+    is_steps,
+    normalise_frequency,
     on_business_days,
     runs_of_longer_steps,
+    try_infer_frequency,
     usual_frequency,
 )
 from tsattn.data.panel import Panel
-from tsattn.data.roles import NO_NAME, Roles, is_nameless
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
-from tsattn.data.table_rows import Rows, listed
+from tsattn.data.table_rows import NO_NAME, Roles, Rows, is_nameless, listed
 from tsattn.errors import UserError, number_of, one_of, shown
 
 __all__ = ["Assembly", "Survey", "in_memory"]

@@ -20,7 +20,7 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.checks import whole_number
 from tsattn.data.batch_order import HOST, WindowLoaders, spread
-from tsattn.data.category_columns import aligned_categories
+from tsattn.data.columns import aligned_categories
 from tsattn.data.frequency import season_length
 from tsattn.data.matching import match_task, warn_of_unknown_zone, with_training_categories
 from tsattn.data.panel import Panel

@@ -29,12 +29,10 @@ from tsattn.data.assembly import Assembly
 from tsattn.data.columns import series_numbers
 from tsattn.data.files import check_file
 from tsattn.data.panel import Panel
-from tsattn.data.roles import assigned, plain_frame
 from tsattn.data.stamps import read_times, time_form, time_unit, time_zone, times_of
-from tsattn.data.table_options import SUFFIXES, TableOptions
-from tsattn.data.table_rows import Rows, Table, read_rows
+from tsattn.data.table_options import SUFFIXES, RowWeights, TableOptions
+from tsattn.data.table_rows import Rows, Table, assigned, plain_frame, read_rows
 from tsattn.data.tables import rows_of, schema_of, table_parts, whole_ids
-from tsattn.data.weights import RowWeights
 from tsattn.errors import UserError, one_of, shown
 from tsattn.saved_folders import put_folder, restore_folder, sha256, write_text
 
@@ -75,10 +73,7 @@ def opened_panel(
     """Open the panel of a table, which is converted to `folder` unless it was and is still the same.
 
     Without a `folder`, `path` is one that a table was converted to. Its columns are those that are named, all where
-    none are (of weights only one that is named).
-
-    Raises:
-        UserError: for what cannot be opened or converted.
+    none are (of weights only one that is named). UserError for what cannot be opened or converted.
     """
     if folder is None:
         panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
@@ -258,8 +253,7 @@ def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
 def open_panel(folder: Path, *, verify: bool = False) -> Panel:
     """Open the panel in a folder that `convert` made; `verify` compares checksums, which reads all arrays.
 
-    Raises:
-        UserError: for a folder that is none, is damaged or of a newer version.
+    UserError for a folder that is none, is damaged or of a newer version.
     """
     index = _index(folder)
     for name, part in index["arrays"].items():

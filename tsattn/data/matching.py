@@ -1,4 +1,4 @@
-"""Panels as a trained model needs them: its columns in its order, its categories, its time zone.
+"""From panel to panel: the columns, categories and zone of a trained model, a future, or later rows.
 
 Shape letters: S series.
 """
@@ -8,22 +8,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from tsattn.data.category_columns import MOST, UNSEEN, Categories, in_categories, recoded
-from tsattn.data.frequency import Times
+from tsattn.data.assembly import Assembly
+from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, recoded
+from tsattn.data.frequency import Grid, Times, counts
 from tsattn.data.panel import Panel
+from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
-from tsattn.data.stamps import in_zone_of, no_times_of, time_zone
+from tsattn.data.stamps import in_zone_of, no_times_of, time_zone, times_like
+from tsattn.data.table_options import TextFormat
+from tsattn.data.table_rows import Roles, Rows, future_rows
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = [
-    *("in_static_categories", "in_zone_of_model", "match_task", "warn_of_unknown_zone", "with_categories"),
-    "with_training_categories",
-]
+__all__ = ["appended", "in_static_categories", "in_zone_of_model", "match_task", "warn_of_unknown_zone"]
+__all__ += ["with_categories", "with_future", "with_training_categories"]
 
 logger = logging.getLogger("tsattn")
 
@@ -67,8 +71,7 @@ def match_task(panel: Panel, task: Task, source: str) -> Panel:
 def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
     """Limit the categories of covariates to those in the training rows.
 
-    Raises:
-        UserError: for a covariate of too many categories.
+    UserError for a covariate of too many categories.
     """
     if not panel.covariate_categories:
         return panel
@@ -152,3 +155,145 @@ def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
             source,
             zone,
         )
+
+
+_PLAIN = TextFormat()
+_SERIES, _LATER = "the series", "the table of later rows"
+
+
+def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
+    """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
+
+    The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of
+    which the rows after the end of each series are taken. UserError names a row that cannot be used.
+    """
+    S, F = len(panel), len(panel.future_names)
+    roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
+    if isinstance(future, Panel):
+        future = _rows_after(panel, future)
+    categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
+    own = Rows(
+        names=panel.ids,
+        series=np.arange(S),
+        time=panel.time[panel.starts[1:] - 1],
+        values=np.zeros((S, 1)),
+        past=np.zeros((S, 0)),
+        known=np.zeros((S, F)),
+        weights=np.zeros((S, 0)),
+        static=np.zeros((S, 0)),
+        where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
+        categories=categories,
+    )
+    rows = future_rows(future, own, roles, text, _SERIES)
+    place = {name: number for number, name in enumerate(panel.ids)}
+    ends = counts(own.time)[[place[name] for name in rows.names]][rows.series]
+    early = np.flatnonzero(counts(rows.time) <= ends)
+    if early.size:
+        row = int(early[0])
+        of = "" if panel.is_wide else f" of series {shown(rows.names[rows.series[row]])}"
+        raise UserError(
+            f"{rows.where(row)}: time stamp {rows.time[row]}{of} does not come after the last row with a target"
+        )
+    parts = [own, rows]
+    frequency = panel.frequency
+    joined, _ = Assembly(lambda: parts, roles, _SERIES, lambda row: rows.where(row - S), frequency=frequency).panel()
+    assert joined.ahead is not None
+    with quiet(False):  # the future is new, even where the panel is not
+        ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
+    return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
+
+
+def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
+    """The future covariates of a panel after the last rows of another."""
+    last = dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True))
+    frame = future.to_frame()
+    owners = pd.Series(future.ids * len(frame)) if future.is_wide else frame[future.id_name]
+    ends = owners.map(last)
+    frame = frame.rename(columns={future.id_name: panel.id_name, future.time_name: panel.time_name})
+    kept = frame[panel.time_name].gt(ends) | ends.isna()
+    names = [*([] if panel.is_wide else [panel.id_name]), panel.time_name, *panel.future_names]
+    return frame.loc[kept, [name for name in names if name in frame.columns]]
+
+
+def appended(panel: Panel, later: Panel) -> Panel:
+    """Join two panels in memory: a series in both has the first one's rows up to where the second one's begin.
+
+    Missing time stamps in between are filled as missing. The future of a series is that of the panel in which it ends.
+    UserError for other columns, another frequency, or time stamps on another grid.
+    """
+    later = _alike(later, panel)
+    names, both = list(dict.fromkeys([*panel.ids, *later.ids])), (panel, later)
+    ids = tuple(names[place] for place in id_order(names))
+    S, place = len(ids), {name: number for number, name in enumerate(ids)}
+    first, second = (np.array([place[name] for name in one.ids], np.int64) for one in both)
+    # coordinates are found together: of stamps that clocks have moved, the others tell the usual time of day
+    edges = [one.time[rows] for one in both for rows in (one.starts[:-1], one.starts[1:] - 1)]
+    grid = Grid(edges[0].append(edges[1:]), panel.frequency)
+    coordinates, found = grid.split(edges[1].append(edges[2]))
+    n, numbers, lengths = len(panel), np.concatenate([first, second]), np.concatenate([one.lengths for one in both])
+    begin = np.concatenate([coordinates[:n] + 1 - panel.lengths, coordinates[n:]])
+    phase, end = np.zeros((2, S), np.int64)
+    origin, cut = np.full((2, S), np.iinfo(np.int64).max)  # the first row of each series, and the later panel's
+    phase[first] = found[:n]
+    wrong = second[np.isin(second, first) & (phase[second] != found[n:])]
+    if wrong.size:
+        raise UserError(
+            f"the later rows of series {shown(ids[wrong[0]])} are not on the time grid of those before; both need the "
+            f"same, at frequency {panel.frequency!r}"
+        )
+    phase[second], cut[second] = found[n:], begin[n:]
+    end[numbers] = begin + lengths  # of a series in both, that of the later panel
+    np.minimum.at(origin, numbers, begin)
+    starts = np.concatenate([[0], np.cumsum(end - origin)])
+    owner, number = numbers.repeat(lengths), np.arange(lengths.sum())
+    step = number - (np.cumsum(lengths) - lengths - begin).repeat(lengths)  # the coordinate of each row
+    kept = (number >= len(panel.time)) | (step < cut[owner])
+    to = (starts[:-1] - origin)[owner[kept]] + step[kept]
+
+    def rows(name: str) -> Any:
+        if getattr(panel, name) is None:
+            return None
+        joined = np.concatenate([getattr(one, name) for one in both])
+        result = np.full((starts[-1], joined.shape[1]), np.nan)
+        result[to] = joined[kept]
+        return result
+
+    stamps, is_gap = np.empty(starts[-1], np.int64), np.ones(starts[-1], dtype=bool)
+    stamps[to], is_gap[to] = np.concatenate([counts(one.time) for one in both])[kept], False
+    if is_gap.any():
+        gap = np.flatnonzero(is_gap)
+        of = np.searchsorted(starts, gap, side="right") - 1
+        stamps[gap] = counts(grid.join((origin - starts[:-1])[of] + gap, phase[of]))
+    kinds = zip(panel.static_categories, later.static_categories, strict=True)
+    categories = tuple(tuple(sorted({*mine, *others})) for mine, others in kinds)
+    static: Any = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
+    for one, numbers in ((panel, first), (later, second)) if static is not None else ():
+        static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
+    ahead_of = [numbers.repeat(np.diff(one.ahead_starts)) for numbers, one in ((first, panel), (second, later))]
+    is_last = np.concatenate([~np.isin(ahead_of[0], second), np.ones(len(ahead_of[1]), dtype=bool)])
+    order = np.flatnonzero(is_last)[np.argsort(np.concatenate(ahead_of)[is_last], kind="stable")]
+    steps = np.bincount(np.concatenate(ahead_of)[is_last], minlength=S)
+    known = None if panel.ahead is None or later.ahead is None else np.concatenate([panel.ahead, later.ahead])[order]
+    return replace(
+        panel,
+        ids=ids,
+        time=times_like(panel.time, stamps),
+        starts=starts,
+        **{name: rows(name) for name in ("values", "past_covariates", "future_covariates")},
+        ahead=known,
+        ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
+        static=static,
+        static_categories=categories,
+        weights=None,
+        complete=frozenset(),
+    )
+
+
+def _alike(later: Panel, panel: Panel) -> Panel:
+    """The later panel with the categories and time zone of the other; refused where columns or frequency differ."""
+    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
+        if getattr(panel, what) != getattr(later, what):
+            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
+            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
+    later = with_categories(later, panel.covariate_categories, _LATER)
+    return replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))

@@ -8,9 +8,9 @@ from typing import Any
 
 from typing_extensions import override
 
-from tsattn.data.continued import with_future
 from tsattn.data.datamodule import ForecastDataModule, FrameSource, WindowOptions
 from tsattn.data.mapped import is_panel_folder
+from tsattn.data.matching import with_future
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler

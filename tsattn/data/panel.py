@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import UNSEEN, Categories, category_names
-from tsattn.data.frequency import Times, future_index, one_time
-from tsattn.data.grid import wall_times
+from tsattn.data.columns import UNSEEN, Categories, category_names
+from tsattn.data.frequency import Times, future_index, one_time, wall_times
 from tsattn.data.row_ranges import FileView, columns_of, is_mapped, last_row_of_places, runs_of
 from tsattn.data.stamps import time_numbers, time_unit, times_of
 from tsattn.errors import UserError
@@ -50,7 +49,7 @@ class Panel:
         id_name: the column of ids.
         time_name: the column of time stamps.
         weights: `(rows, C)` float64 how much each target counts in a training; None: all equally.
-        covariate_categories: by name, the categories of the covariates that are such, see `category_columns`.
+        covariate_categories: by name, the categories of the covariates that are such, see `columns`.
         complete: the arrays of rows that are known to have no missing number.
         fills_ahead: whether missing values in `ahead` are imputed, as in rows of the past; else they are refused.
     """

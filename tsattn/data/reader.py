@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
-from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times, is_steps
 from tsattn.data.mapped import converted_folder, opened_panel
-from tsattn.data.matching import in_zone_of_model
+from tsattn.data.matching import in_zone_of_model, with_future
 from tsattn.data.panel import Panel
-from tsattn.data.roles import Roles, assigned, collected
 from tsattn.data.stamps import no_times_of, time_numbers
-from tsattn.data.table_options import TableOptions, given_options
-from tsattn.data.table_rows import Rows, Table, future_rows, read_rows
+from tsattn.data.table_options import RowWeights, TableOptions, given_options
+from tsattn.data.table_rows import Roles, Rows, Table, assigned, collected, future_rows, read_rows
 from tsattn.data.tables import opened
-from tsattn.data.weights import RowWeights, without_column
 from tsattn.errors import UserError, shown
 from tsattn.task import Task
 
@@ -151,8 +148,7 @@ class TableReader(TableOptions):
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
         """Open what a table was converted to, or is, into a folder; the arguments are those of `opened_panel`.
 
-        Raises:
-            UserError: for what cannot be opened or converted, and for a strict reader.
+        UserError for what cannot be opened or converted, and for a strict reader.
         """
         if self.strict:
             raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
@@ -161,8 +157,7 @@ class TableReader(TableOptions):
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
         """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s.
 
-        Raises:
-            UserError: for a table without the columns that it needs.
+        UserError for a table without the columns that it needs.
         """
         folder = converted_folder(table)
         if folder is not None:
@@ -170,8 +165,7 @@ class TableReader(TableOptions):
             return replace(self.unweighted(), **panel.named_columns()).table(panel.to_frame(), str(folder))
         table = collected(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
-        for column in self.unread:
-            frame = without_column(frame, column)
+        frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
         row_of = own_row_of or row_of
         named = replace(self.columns, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict

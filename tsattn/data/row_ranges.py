@@ -55,8 +55,7 @@ class FileView:
     def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
         """Map the array again, to read (``r``) or to change in memory alone (``c``).
 
-        Raises:
-            UserError: for a file that has changed.
+        UserError for a file that has changed.
         """
         if _state(self.path) != self.changed:
             raise UserError(f"{self.path} was written anew while it was in use; start again")
@@ -125,8 +124,7 @@ def runs_of(array: NDArray[Any], first: NDArray[np.int64], lengths: NDArray[np.i
 def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """An empty array: in a file that is removed with it, if it is large and `array` is mapped, else in memory.
 
-    Raises:
-        UserError: if the disk is too full.
+    UserError if the disk is too full.
     """
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     if not is_mapped(array) or size <= _IN_MEMORY:

@@ -22,7 +22,6 @@ from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
 from tsattn.data.single_precision import EMPTY_IT, LARGEST, cell_words, warn_of_far, warn_of_rounding
 from tsattn.data.splits import Split
-from tsattn.data.weights import mean_weight
 from tsattn.data.windows import Series
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
@@ -43,10 +42,7 @@ Rows: TypeAlias = NDArray[np.int64]
 def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each column over the observed rows of all blocks, `(rows, C)` each.
 
-    NaN is missing, and a constant column has scale 1.
-
-    Raises:
-        UserError: for a column without one observed value, by its name.
+    NaN is missing, and a constant column has scale 1. UserError for a column without one observed value, by its name.
     """
     found, rows = _Moments((len(names),)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses too large values
@@ -125,10 +121,8 @@ def fit_scaler(
 ) -> Scaler:
     """Fit the scales of series and covariates, and a transform of the targets, to the training rows alone.
 
-    A series without a training value takes the scale of all series, which is logged.
-
-    Raises:
-        UserError: for a column without a training value, or values that the transform does not take.
+    A series without a training value takes the scale of all series, which is logged. UserError for a column without a
+    training value, or values that the transform does not take.
     """
     ends = np.array([split.train_end for split in splits])
     scaler = _fit_targets(panel, ends, scaling)
@@ -336,13 +330,28 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
-        mean_of = mean_weight(panel, weights, history)
+        mean_of = _mean_weight(panel, weights, history)
         single = np.float32
         parts["weights"] = made_rows(weights, lambda rows: (weights[rows] / mean_of).astype(single), dtype=single)
     parts["time"] = made_rows(panel.values, lambda rows: seconds(panel.time[rows]), (), np.int64)
     parts |= {"starts": panel.starts, "static": panel.static}
     parts |= {"mean": np.array(mean, dtype=np.float64), "scale": np.array(scale, dtype=np.float64)}
     return Series.of_arrays(parts, transform, given.values)
+
+
+def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np.int64]) -> float:
+    """Average the weights above 0 of the observed targets in the first `history (S,)` rows of each series.
+
+    Weights are divided by it, so that only their ratios matter, and a weight of 0 is as a missing target.
+    """
+    total, count = 0.0, 0
+    for rows in blocks_of(panel.values):
+        block = weights[rows]
+        counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
+        total, count = total + float(block[counts].sum()), count + int(counts.sum())
+    if not count:
+        raise UserError("every target for training has weight 0, so that there is nothing to learn")
+    return total / count
 
 
 def _scaled(

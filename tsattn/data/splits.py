@@ -48,8 +48,7 @@ class Split:
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
 
-        Raises:
-            UserError: if the part is too short for one window.
+        UserError if the part is too short for one window.
         """
         start, end = self.bounds(part)
         words = f"the {PART_WORDS[part]} part"
@@ -90,8 +89,7 @@ class Split:
 def all_origins(splits: Sequence[Split], part: str, context_length: int, prediction_length: int) -> list[range]:
     """The origins of a part for many series, among which at least one must be long enough for a whole window.
 
-    Raises:
-        UserError: if none is; of several series, about the longest.
+    UserError if none is; of several series, about the longest.
     """
     sizes = context_length, prediction_length
     if len(splits) == 1:
@@ -257,8 +255,7 @@ def iso_date(text: Any) -> pd.Timestamp:
 def in_zone(date: pd.Timestamp, tz: Any, what: str) -> pd.Timestamp:
     """Put a date into a time zone, or None of these, unless it names its own.
 
-    Raises:
-        UserError: for a date with a time zone where there is none, saying `what` gave it.
+    UserError for a date with a time zone where there is none, saying `what` gave it.
     """
     if date.tz is None:
         return date.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")

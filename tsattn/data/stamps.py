@@ -23,10 +23,8 @@ from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = [
-    *("in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps", "time_unit"),
-    *("time_zone", "times_like", "times_of"),
-]
+__all__ = ["in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps"]
+__all__ += ["time_unit", "time_zone", "times_like", "times_of"]
 
 logger = logging.getLogger("tsattn")
 

@@ -1,4 +1,4 @@
-"""The rows of a table, or of a part of one, as arrays in the order given; and those of a frame of future values.
+"""Which column of a table is what, and its rows, or those of a part of it, as arrays in the order given.
 
 Shape letters: R rows, C targets, P past and F future covariates, K static columns.
 """
@@ -6,28 +6,242 @@ Shape letters: R rows, C targets, P past and F future covariates, K static colum
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories
-from tsattn.data.columns import covariate_columns, match_ids, number_columns, series_numbers
+from tsattn.data.columns import (
+    ID_COLUMNS,
+    LONG_TABLES,
+    TARGETS,
+    TIME_COLUMNS,
+    Categories,
+    covariate_columns,
+    id_columns,
+    is_lazy,
+    match_ids,
+    number_columns,
+    series_numbers,
+    with_joined_ids,
+)
+from tsattn.data.files import first_line
 from tsattn.data.frequency import Times
 from tsattn.data.quiet import quiet
-from tsattn.data.roles import Roles, check_roles, collected, plain_frame
 from tsattn.data.stamps import in_zone_of, read_times, time_form
 from tsattn.data.table_options import Columns, TextFormat
 from tsattn.data.tables import opened
-from tsattn.data.weights import check_cells
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 
-__all__ = ["Rows", "Table", "future_rows", "listed", "read_rows"]
+__all__ = ["ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "Rows", "Table", "assigned", "check_roles", "collected"]
+__all__ += ["find_roles", "future_rows", "is_lazy", "is_nameless", "listed", "plain_frame", "read_rows"]
 
 logger = logging.getLogger("tsattn")
+
+NO_NAME = "ds"
+"""What time stamps without a name are called."""
+# columns of forecasts, which ids and time stamps stand beside under their own names
+_OUTPUTS = ("predictions", "cutoff", "y", "target_name")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what; a wide table has no id."""
+
+    id: str | None
+    time: str
+    target: tuple[str, ...]
+    past: tuple[str, ...] = ()
+    future: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    weight: str | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the table is one series, a column a channel."""
+        return self.id is None
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """Role and name of each column."""
+        columns = {"id": (self.id,), "time": (self.time,), "target": self.target, "past covariate": self.past}
+        columns |= {"future covariate": self.future, "static": self.static, "weight": (self.weight,)}
+        return [(role, name) for role, names in columns.items() for name in names if name is not None]
+
+
+def assigned(
+    frame: pd.DataFrame, source: str, columns: Columns, weight: str | None, *, allow_steps: bool = False
+) -> tuple[pd.DataFrame, Roles]:
+    """Give each column of a table its role; no cell is looked at."""
+    frame, time_column = plain_frame(frame, source, columns.id_column, columns.time_column, allow_steps=allow_steps)
+    roles = replace(find_roles(frame, source, replace(columns, time_column=time_column)), weight=weight)
+    every_target = columns.target is None
+    if roles.is_wide and every_target:
+        # what is left of the index of a frame that was saved
+        named, rows = {name for _, name in roles.named}, np.arange(len(frame))
+        for name in (name for name in frame.columns if is_nameless(name) and name not in named):
+            if pd.api.types.is_integer_dtype(frame[name].dtype) and np.array_equal(frame[name].to_numpy(), rows):
+                says = "%s: column %s counts the rows, as a saved index does; it is not used"
+                logger.warning(says, source, shown(repr(name)))
+                frame = frame.drop(columns=name)
+    return frame, check_roles(frame, source, roles, every_target=every_target)
+
+
+def plain_frame(
+    table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
+) -> tuple[pd.DataFrame, str | None]:
+    """Put a table over a plain index, its column names text, ids and time stamps in columns; and name that of time.
+
+    With `allow_steps` an index of whole numbers beside columns of numbers alone counts steps.
+    """
+    frame = table.set_axis([str(name) for name in table.columns], axis=1)
+    columns, index = frame.columns, frame.index
+    if not columns.is_unique:
+        raise UserError(f"{source} has two columns {shown(columns[columns.duplicated()][0])}")
+    known = {time_column, id_column, *(id_column or "").split("/"), *TIME_COLUMNS, *sum(LONG_TABLES, ())}
+    levels = [name for name in index.names if name in known and name is not None and name not in columns]
+    stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+    is_time = isinstance(stamps, pd.DatetimeIndex)
+    is_alone = False  # the column that is called like time stamps: values then, if the index has them
+    if isinstance(stamps, pd.DatetimeIndex) and time_column in columns:
+        levels = []  # the index is no column
+    elif isinstance(stamps, pd.DatetimeIndex) and time_column is id_column is None and not {*ID_COLUMNS} & {*columns}:
+        # a long table has its time in a column, whatever its index
+        rival = next((name for name in TIME_COLUMNS if name in columns), None)
+        if rival is not None and _are_times(frame[rival], stamps):
+            levels = []
+        elif rival is not None and len(columns) > 1:
+            says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
+            raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
+        else:
+            is_alone = rival is not None
+    has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
+    if levels and not is_alone:
+        frame = frame.reset_index(level=levels)
+    elif is_alone or (not has_time and (time_column is None or index.name is None)):
+        are_numbers = len(columns) > 0 and all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
+        is_step = pd.api.types.is_integer_dtype(index) and index.is_unique and are_numbers and allow_steps
+        if is_time or (is_step and not {id_column, *ID_COLUMNS} & {*columns}):
+            own = None if index.name is None or str(index.name) in columns else str(index.name)
+            free = next(name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
+            time_column = time_column or own or free
+            frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
+    return with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
+
+
+def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
+    """Whether a column holds these time stamps, maybe as text."""
+    if isinstance(column.dtype, pd.PeriodDtype):
+        column = column.dt.to_timestamp()
+    elif not pd.api.types.is_datetime64_any_dtype(column.dtype):
+        column = column.astype(str)
+    read = pd.DatetimeIndex(pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601"))
+    return bool((read == (stamps.tz_localize("UTC") if stamps.tz is None else stamps)).all())
+
+
+def is_nameless(column: str) -> bool:
+    """Whether a file gives the column no name; pandas then makes one up."""
+    return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
+
+
+def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
+    """The roles that were named; id, time and target columns are found by their usual names where none are."""
+    columns, id_column, target = set(frame.columns), named.id_column, named.target
+    usual = next((names for names in LONG_TABLES if names[0] in columns), None)
+    if id_column is None and usual is not None:
+        id_column = usual[0]
+    times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
+    time = named.time_column or next((name for name in times if name in columns), None)
+    is_saved = time is None and len(frame) and len(columns) and is_nameless(frame.columns[0])
+    if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
+        time = str(frame.columns[0])  # as pandas saves an index of time stamps
+    if time is None:
+        mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
+        raise UserError(f"no time column found in {source} (columns: {_listed(frame)}). {mend}")
+    if target is None and id_column is not None:
+        target = next(((name,) for name in TARGETS if name in columns), None)
+        if target is None:
+            says = "is a long table without a column y or target; name the target; its columns are"
+            raise UserError(f"{source} {says} {_listed(frame)}")
+    covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
+    return Roles(id_column, time, tuple(target or ()), *covariates)
+
+
+def check_roles(
+    frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
+) -> Roles:
+    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets.
+
+    No cell is looked at. Columns without a role are logged.
+    """
+    columns, role_of = set(frame.columns), dict[str, str]()
+    for role, name in roles.named:
+        if name not in columns:
+            hint = did_you_mean(shown(name), map(shown, frame.columns))
+            raise UserError(f"{source} has no {role} column {shown(name)}{hint}; its columns are {_listed(frame)}")
+        if name in role_of:
+            both = f"{role_of[name]} and as {role}"
+            raise UserError(f"column {shown(name)} of {source} is named as {both}; a column has one role")
+        role_of[name] = role
+        if role in ("id", "time") and (name in _OUTPUTS or re.fullmatch(r"0?\.\d+", name)):
+            holds = f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}"
+            raise UserError(f"{holds}, but forecasts have a column of that name; rename it")
+    joined = id_columns(roles.id, columns - {roles.id})
+    rest = tuple(name for name in frame.columns if name not in role_of and name not in joined)
+    if roles.is_wide and every_target:
+        if nameless := [name for name in rest if is_nameless(name)]:
+            says = "has no name in the file; name it, remove it, or list the targets"
+            raise UserError(f"column {nameless[0]!r} of {source} {says}")
+        if len(rest) > 1 and (usual := next((name for name in TARGETS if name in rest), None)) is not None:
+            others = one_of(shown(name) for name in rest if name != usual)
+            raise UserError(
+                f"{source} has {usual} beside {others}: give target {usual} (the others as past_covariates or "
+                f"id_column), or target [{_listed(frame[[*rest]])}] to forecast all"
+            )
+        roles = replace(roles, target=rest)
+    elif rest:
+        what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
+        logger.warning("%s: %s not used (covariates are used if they are named)", source, what)
+    if needs_target and not roles.target:
+        raise UserError(f"{source} has no target column; its columns are {_listed(frame)}")
+    return roles
+
+
+def _listed(frame: pd.DataFrame) -> str:
+    names = one_of(map(shown, frame.columns[:12])) or "none"
+    return names + (", ..." if len(frame.columns) > 12 else "")
+
+
+def collected(
+    table: Any, source: str, columns: Columns, weight: str | None = None, *, needs_target: bool = True
+) -> Any:
+    """Compute a lazy frame, of the columns that have a role alone; any other table stays as it is.
+
+    A column that is lacking or holds no single values is refused before anything is computed.
+    """
+    if not is_lazy(table):
+        return table
+    try:
+        schema = nw.from_native(table).collect_schema()
+        empty = with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
+        roles = replace(find_roles(empty, source, columns), weight=weight)
+        with quiet():  # what is not used is not computed
+            roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
+        names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
+        used = [name for name in names if name in schema]
+        if nested := [name for name in used if schema[name].is_nested()]:
+            raise UserError(f"column {shown(nested[0])} of {source} holds {schema[nested[0]]}, not single values")
+        return nw.from_native(table).select(used).collect().to_native()
+    except UserError:
+        raise
+    except Exception as error:  # whatever the foreign library raises
+        raise UserError(f"{source} cannot be computed: {first_line(error)}") from error
+
 
 _FUTURE = "the frame of future values"
 
@@ -92,11 +306,28 @@ def read_rows(
     past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
     weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
-    check_cells(weights, values, str(roles.weight), where)
+    _check_weights(weights, values, str(roles.weight), where)
     series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
     static, of_static = covariate_columns(frame, roles.static, where, "static", roles.static)
     categories = {**of_past, **of_known, **of_static}
     return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
+
+
+def _check_weights(
+    cells: NDArray[np.float64], values: NDArray[np.float64], name: str, where: Callable[[int], str]
+) -> None:
+    """Refuse weights `(rows, 0 or 1)` of the column `name` that are missing or below 0, by the place of the row.
+
+    A row without any target `(rows, C)` needs no weight.
+    """
+    for column in cells.T:
+        wrong = np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))
+        if wrong.size:
+            row = int(wrong[0])
+            what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
+            raise UserError(
+                f"{where(row)}: the weight in column {shown(name)} {what}; a number of at least 0 is needed"
+            )
 
 
 def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:

@@ -21,16 +21,13 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from tsattn.data.columns import DECIMAL, id_columns
+from tsattn.data.columns import DECIMAL, ID_COLUMNS, TIME_COLUMNS, id_columns, is_lazy
 from tsattn.data.files import check_file, first_line
-from tsattn.data.roles import ID_COLUMNS, TIME_COLUMNS, is_lazy
 from tsattn.data.table_options import SUFFIXES, TableOptions, TextFormat
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = [
-    *("as_frame", "lines_of", "opened", "read_cells", "read_table", "rows_of", "schema_of", "table_parts"),
-    "whole_ids",
-]
+__all__ = ["as_frame", "lines_of", "opened", "read_cells", "read_table", "rows_of", "schema_of", "table_parts"]
+__all__ += ["whole_ids"]
 
 _PLAIN = TextFormat()
 _MAX_COLUMNS = 100_000

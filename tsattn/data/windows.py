@@ -411,8 +411,7 @@ class FutureWindows(WindowDataset):
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     """Future covariates after the last rows, `(S, horizon, F)`, finite unless the panel `fills_ahead`; None without.
 
-    Raises:
-        UserError: naming the id and the first time stamp without a value.
+    UserError naming the id and the first time stamp without a value.
     """
     ahead = panel.ahead
     if ahead is None:

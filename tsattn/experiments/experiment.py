@@ -17,7 +17,7 @@ from jsonargparse import Namespace
 
 from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule
-from tsattn.data.grid import counts
+from tsattn.data.frequency import counts
 from tsattn.errors import UserError
 from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import check_sections, find_config, read_config

@@ -173,10 +173,8 @@ def data_root(root: str | Path | None) -> Path:
 def fetch(card: Card, root: Path) -> Path:
     """Find the file of a data set, or download it into `root`, and check it.
 
-    A download whose sum is not known is kept, and its sum is printed on standard error.
-
-    Raises:
-        UserError: if it cannot be downloaded, or does not have a sum of the card (then nothing is overwritten).
+    A download whose sum is not known is kept, and its sum is printed on standard error. UserError if it cannot be
+    downloaded, or does not have a sum of the card (then nothing is overwritten).
     """
     assert card.file is not None
     assert card.url is not None

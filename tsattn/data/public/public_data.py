@@ -177,11 +177,10 @@ def _read(card: Card, path: Path) -> Panel:
     """The file of a data set as one series: its channels under their repaired names, all values as given."""
     has_header = card.date_column is not None
     table, where = read_cells(path, has_header=has_header), lines_of(path, has_header=has_header)
-    if card.date_column is None:
+    if not has_header:
         table = table.set_axis(_grid(card.first, len(table), card).rename("date"), axis=0)
     elif card.on_grid and card.date_column in table.columns and len(table):
-        first = time_stamps(table[card.date_column], where)[0]
-        table[card.date_column] = _grid(first, len(table), card)
+        table[card.date_column] = _grid(time_stamps(table[card.date_column], where)[0], len(table), card)
     if card.channels:
         table = table[[name for name in table.columns if name in (card.date_column, *card.channels)]]
     return _named_as(card, _reader(card).read(table, str(path), row_of=where))
