@@ -109,8 +109,10 @@ class Survey:
         C, K = len(roles.target), len(roles.static)
         # of each series: first and last in nanoseconds, or steps; late, if a row came before an earlier one; known,
         # how many values; static, numbers of categories, or -1; lacking, the first row without one, from 1, or 0
-        self._new: dict[str, Any] = {"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0}
-        self._new |= {"known": [0] * C, "static": [-1] * K, "lacking": [0] * K}
+        self._new: dict[str, Any] = {
+            **{"rows": 0, "first": _LATEST, "last": _NEVER, "last_target": _NEVER, "late": 0},
+            **{"known": [0] * C, "static": [-1] * K, "lacking": [0] * K},
+        }
         self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
         self.has_value = np.zeros(len(roles.past) + len(roles.future), bool)  # of covariates
         self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}  # None of numbers
@@ -232,7 +234,9 @@ class _Places:
 
     def __init__(self, table: Assembly, survey: Survey) -> None:
         self.table, self.survey, self.source, a = table, survey, table.source, survey.series
-        self.per = _PER_UNIT[time_unit(survey.time)] if survey.time is not None else 1
+        assert survey.time is not None, "a table without rows is refused where it is read"
+        self.time: Times = survey.time
+        self.per = _PER_UNIT[time_unit(self.time)]
         # `(C,)` the places of the channels that have a value among those of the table
         self.channels = self._channels()
         self.roles = replace(table.roles, target=tuple(table.roles.target[place] for place in self.channels))
@@ -352,7 +356,7 @@ class _Places:
         """The frequency that was given, under its one name, or the usual one of the longest series."""
         if self.table.frequency is not None:
             frequency = normalise_frequency(self.table.frequency)
-            if is_steps(frequency) == isinstance(self.survey.time, pd.DatetimeIndex):
+            if is_steps(frequency) == isinstance(self.time, pd.DatetimeIndex):
                 says = "has whole numbers that count steps, but frequency {!r} is one of time stamps; valid are 1, 2"
                 if is_steps(frequency):
                     says = "has time stamps, but frequency {!r} counts steps; valid are such as 15min, h, D, W-SUN, MS"
@@ -377,18 +381,16 @@ class _Places:
 
     def _stamps(self, series: int) -> tuple[Any, Array, Array]:
         """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
-        stamps, numbers, is_own, count = [], [], [], 0
+        parts, count = [], 0
         for rows in (self.table.times or self.table.parts)():
             found = np.flatnonzero(self.survey.codes(rows) == self.order[series])
-            stamps.append(counts(rows.time[found]))
-            numbers.append(rows.start + found)
-            is_own.append(np.full(len(found), rows.is_own))
+            parts.append((counts(rows.time[found]), rows.start + found, np.full(len(found), rows.is_own)))
             count += len(found)
             if count >= _HEAD:
                 break
-        time = np.concatenate(stamps)
+        time, numbers, is_own = (np.concatenate(part) for part in zip(*parts, strict=True))
         order = np.argsort(time, kind="stable")
-        return self.survey.stamps(time[order]), np.concatenate(numbers)[order], np.concatenate(is_own)[order]
+        return self.survey.stamps(time[order]), numbers[order], is_own[order]
 
     def _times(self, places: Array) -> Times:
         """The time stamps of places, which count the steps of all series."""
@@ -436,8 +438,7 @@ class _Places:
             what = f"covariate{'' if len(dropped) == 1 else 's'} {one_of(dropped)}"
             logger.warning("%s: values of the past %s after the last targets are not used", self.source, what)
         self._log_rows()
-        assert self.survey.time is not None
-        time = times_of(arrays["time"], time_unit(self.survey.time), getattr(self.survey.time, "tz", None))
+        time = times_of(arrays["time"], time_unit(self.time), getattr(self.time, "tz", None))
         return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
 
     def _fill(self, arrays: dict[str, Array], first: int) -> int:
@@ -464,18 +465,18 @@ class _Places:
         given = int(self.starts[-1]) - filled
         for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
             missing: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0)
-            lacking = missing - filled
             if names and not missing.any():
                 complete.add(part)
-            if self.table.is_strict or not names:
+            lacking = missing - filled
+            if self.table.is_strict or not names or not lacking.any():
                 continue
-            if part == "values" and lacking.any():
+            if part == "values":
                 says = "%s: %d of %d values are missing; they are masked, never scored"
                 logger.warning(says, self.source, lacking.sum(), given * len(names))
-            for name, count in zip(names, lacking.tolist(), strict=True) if part != "values" else ():
-                says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
-                if count:
-                    logger.warning(says, self.source, shown(name), count, given)
+                continue
+            says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
+            for k in np.flatnonzero(lacking).tolist():
+                logger.warning(says, self.source, shown(names[k]), lacking[k], given)
         return frozenset(complete)
 
     def _static(self) -> tuple[Array, tuple[tuple[str, ...], ...]]:
@@ -567,10 +568,11 @@ class _Places:
     def _of(self, series: int) -> str:
         return "" if self.table.roles.is_wide else f" of series {shown(self.ids[series])}"
 
-    def _like_the_longest(self, series: int) -> str:
+    def _usual(self, series: int) -> str:
+        """The frequency, and the series that it was found from."""
         longest = int(self.rows.argmax())
         is_alone = self.table.frequency is not None or series == longest
-        return "" if is_alone else f" like series {shown(self.ids[longest])}"
+        return f"{self.frequency!r}" + ("" if is_alone else f" like series {shown(self.ids[longest])}")
 
     def _twice(self, series: int, time: Any, first: int, second: int) -> UserError:
         mend = "several series, name" if self.table.roles.is_wide else "more series, list all columns of ids in"
@@ -593,7 +595,7 @@ class _Places:
         phase = phases[0] if is_future else phase
         row = int(np.argmax((phases != phase) | (phases == OFF_GRID)))
         place = f" comes {time[row] - time[row - 1]} after the row before, but" if row and not is_future else ""
-        which = f"of frequency {self.frequency!r}{self._like_the_longest(series)}; {_REGULAR}"
+        which = f"of frequency {self._usual(series)}; {_REGULAR}"
         if is_future:  # which is to blame, however many rows it has
             which = f"of its series, which ends at {time[is_own][-1]}, of frequency {self.frequency!r}"
         return UserError(
@@ -606,5 +608,5 @@ class _Places:
         needs = needs if len(self.ids) == 1 else f"all need the same (where rows are missing, {needs})"
         return UserError(
             f"{self.table.where(row)}: the time stamps{self._of(series)} have frequency {own!r}, not "
-            f"{self.frequency!r}{self._like_the_longest(series)}; {needs}"
+            f"{self._usual(series)}; {needs}"
         )

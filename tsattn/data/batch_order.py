@@ -74,8 +74,7 @@ class ShuffledBatches(Sampler[Numbers]):
         position, self.position = self.position, 0
         if self.total is None:
             yield from self._epoch(self.epoch, position, self.epoch_length)
-            return
-        while position < self.total:
+        while self.total is not None and position < self.total:
             epoch, first = divmod(position, self.epoch_length)
             last = min(self.epoch_length, self.total - epoch * self.epoch_length)
             yield from self._epoch(epoch, first, last)
@@ -187,31 +186,29 @@ class WindowLoaders:
         self, windows: WindowDataset, batch_size: int, device: torch.device, process: tuple[int, int], total: int | None
     ) -> TrainingLoader:
         """Load training windows, of series that are `placed`, in the order of torch's seed; see `ShuffledBatches`."""
-        memory = self._memory_of(windows)
+        memory, options = self._options(windows, device)
         batches = ShuffledBatches(len(windows), batch_size, torch.initial_seed(), *process, total, memory)
-        return TrainingLoader(windows, batches, **self._options(device, memory))
+        return TrainingLoader(windows, batches, **options)
 
     def in_order(
         self, windows: WindowDataset, numbers: range | NDArray[Any], batch_size: int, device: torch.device = HOST
     ) -> DataLoader[Batch]:
         """Load the windows of these numbers, ``(n,)``, in their order."""
-        memory = self._memory_of(windows)
+        memory, options = self._options(windows, device)
         batches: Any = OrderedBatches(numbers, batch_size, memory)
-        return DataLoader(windows, batch_sampler=batches, **self._options(device, memory))
+        return DataLoader(windows, batch_sampler=batches, **options)
 
     def beyond_the_end(self, windows: FutureWindows, batch_size: int) -> DataLoader[Batch]:
-        """Load the windows beyond the end of the data, on the host."""
-        return DataLoader(windows, batch_size=batch_size, **self._options(HOST, None))
+        """Load the windows beyond the end of the data; Lightning replaces batch samplers of predictions."""
+        return DataLoader(windows, batch_size=batch_size, **self._options(windows, HOST)[1])
 
-    def _memory_of(self, windows: WindowDataset) -> torch.device | None:
-        """The device in whose memory the series lie that windows are cut from; None for those on the host."""
+    def _options(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
+        """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
         is_held = self._held is not None and windows.series is self._held[1]
-        return windows.series.device if is_held else None
-
-    def _options(self, device: torch.device, memory: torch.device | None) -> dict[str, Any]:
-        return {
+        memory = windows.series.device if is_held else None
+        return memory, {
             "num_workers": self.num_workers,
-            "collate_fn": _as_is,
+            "collate_fn": _whole_batch,
             # what is sent in the background must lie in page-locked memory
             "pin_memory": device.type == "cuda" and memory is None,
             "persistent_workers": self.num_workers > 0,
@@ -220,5 +217,5 @@ class WindowLoaders:
         }
 
 
-def _as_is(batch: Any) -> Any:
+def _whole_batch(batch: Any) -> Any:
     return batch

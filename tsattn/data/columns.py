@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["DECIMAL", "JOINS", "MOST", "UNSEEN", "Categories", "aligned_categories", "category_names"]
+__all__ = ["DECIMAL", "JOINS", "MOST", "UNSEEN", "Categories", "category_names"]
 __all__ += ["covariate_columns", "differs", "id_columns", "id_order", "in_categories", "match_ids", "number_columns"]
 __all__ += ["recoded", "series_numbers", "with_joined_ids"]
 
@@ -62,11 +62,6 @@ def in_categories(
                 *(source, shown(name), one_of(map(shown, unseen[:12])) + (", ..." if len(unseen) > 12 else "")),
             )
     return None if part is None else recoded(part, have, names, wanted)
-
-
-def aligned_categories(names: Sequence[str], categories: Categories) -> tuple[tuple[str, ...], ...]:
-    """The categories of each covariate, none for one of numbers; empty where all are numbers."""
-    return tuple(categories.get(name, ()) for name in names) if categories else ()
 
 
 def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDArray[np.object_]:
@@ -122,7 +117,6 @@ def number_columns(frame: pd.DataFrame, names: Sequence[str], where: Where, role
 
 
 def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
-    """A column as floats; bools are 0 and 1 in covariates alone."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind) and kind.kind in "iuf":
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))

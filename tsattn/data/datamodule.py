@@ -1,4 +1,4 @@
-"""The LightningDataModule that every data set is: a source of series, a rule that splits them, and the windows."""
+"""The LightningDataModule of every data set: a source, a rule that splits it, windows; and those of your own data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -20,22 +20,32 @@ from typing_extensions import override
 from tsattn.batch import Batch
 from tsattn.checks import whole_number
 from tsattn.data.batch_order import HOST, WindowLoaders, spread
-from tsattn.data.columns import aligned_categories
 from tsattn.data.frequency import season_length
-from tsattn.data.matching import match_task, warn_of_unknown_zone, with_training_categories
+from tsattn.data.mapped import is_panel_folder
+from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
-from tsattn.data.splits import PART_WORDS, ByCount, Recut, Split, SplitRule, all_origins
+from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins, asked_rule
 from tsattn.data.stamps import kept_zone
-from tsattn.data.table_options import check_choices
+from tsattn.data.table_options import TableOptions, TextFormat, check_choices
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler, check_transform
 from tsattn.task import Output, Task
 
-__all__ = ["ForecastDataModule", "FrameSource", "Source", "WindowOptions"]
+__all__ = [
+    "CSVDataModule",
+    "DataOptions",
+    "ForecastDataModule",
+    "FrameDataModule",
+    "FrameSource",
+    "MappedDataModule",
+    "PanelDataModule",
+    "Source",
+    "WindowOptions",
+]
 
 logger = logging.getLogger("tsattn")
 
@@ -170,17 +180,11 @@ class ForecastDataModule(LightningDataModule):
     def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
         given = WindowOptions(**sizes)
-        self.name = name
-        self.source = source
-        self.rule = rule
-        self.context_length = given.context_length
-        self.prediction_length = given.prediction_length
-        self.batch_size = given.batch_size
-        self.eval_batch_size = given.eval_batch_size
-        self.num_workers = given.num_workers
-        self.resident_gb = given.resident_gb
-        self.scaling = given.scaling
-        self.val_windows = given.val_windows
+        self.name, self.source, self.rule = name, source, rule
+        self.context_length, self.prediction_length = given.context_length, given.prediction_length
+        self.batch_size, self.eval_batch_size = given.batch_size, given.eval_batch_size
+        self.num_workers, self.resident_gb = given.num_workers, given.resident_gb
+        self.scaling, self.val_windows = given.scaling, given.val_windows
         self.transform: Any = given.transform
         self.task: Task | None = None
         self.scaler: Scaler | None = None
@@ -225,10 +229,8 @@ class ForecastDataModule(LightningDataModule):
             name = str(self._input or self.name)
             warn_of_unknown_zone(panel, self.task, name)
             panel = match_task(panel, self.task, name)
-        self.panel = panel
-        self._series = None
+        self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler
-        self._splits = splits
         if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
             self._series = self.series
 
@@ -363,13 +365,11 @@ class ForecastDataModule(LightningDataModule):
         """Send what is not there yet, without waiting for it (called by the Trainer)."""
         return batch if batch.past.device == device else batch.to(device, non_blocking=True)
 
-    def teardown(self, stage: str) -> None:
-        """Free the memory of the device (called by the Trainer at its end)."""
+    def teardown(self, stage: Any) -> None:
+        """Free the memory of the device (called by the Trainer at its end, and where it fails)."""
         self._loaders.free()
 
-    def on_exception(self, exception: BaseException) -> None:
-        """Free the memory of the device (called by the Trainer where it fails)."""
-        self._loaders.free()
+    on_exception = teardown
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
         """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""
@@ -380,11 +380,10 @@ class ForecastDataModule(LightningDataModule):
 
     @property
     def _process(self) -> tuple[int, int]:
-        """The number of this process, and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _new_task(self, panel: Panel) -> Task:
-        covariates = (*panel.past_names, *panel.future_names)
+        covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
         return Task(
             data=self.name,
             context_length=self.context_length,
@@ -396,7 +395,7 @@ class ForecastDataModule(LightningDataModule):
             future_covariates=panel.future_names,
             static=panel.static_names,
             categories=panel.static_categories,
-            covariate_categories=aligned_categories(covariates, panel.covariate_categories),
+            covariate_categories=tuple(known.get(name, ()) for name in covariates) if known else (),
             time_zone=kept_zone(panel.time),
         )
 
@@ -415,3 +414,192 @@ class ForecastDataModule(LightningDataModule):
             rows = f"context_length {L} + prediction_length {T}"
             said = "%d of %d series have fewer training rows than %s; their contexts are padded"
             logger.warning(said, short, len(splits), rows)
+
+
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+
+
+@dataclass(frozen=True)
+class DataOptions(WindowOptions, TextFormat, TableOptions):
+    """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
+
+    What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
+
+    Attributes:
+        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
+            empty.
+        train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
+            given.
+        val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
+        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
+            trains on all rows.
+        test_rows: rows of each series for testing, the last ones.
+        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
+        test_from: the first time stamp for testing.
+        weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
+            leaves them out, as if they were missing; they still count in contexts, scales and every score.
+        series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
+        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
+            whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
+        scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
+            large ones; ``global``, all by one a channel.
+
+    Raises:
+        UserError: for two ways to split, or half of one, and what text cannot be written in.
+    """
+
+    id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
+    target: str | list[str] | None = None
+    frequency: Any = None
+    text: TextFormat = field(default=TextFormat(), init=False, repr=False)  # its fields are options
+    strict: bool = False
+    train_fraction: float | None = None
+    val_fraction: float | None = None
+    val_rows: int | None = None
+    test_rows: int | None = None
+    val_from: str | None = None
+    test_from: str | None = None
+    series_weights: dict[str, float] | None = None
+    row_weights: list[list[Any]] | None = None
+    scaling: str = "series"
+    reader: TableReader = field(init=False, repr=False)
+    rule: SplitRule = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        WindowOptions.__post_init__(self)
+        object.__setattr__(self, "reader", TableReader.of(vars(self), strict=self.strict))
+        object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in _SPLIT}))
+
+
+class FrameDataModule(ForecastDataModule):
+    """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
+
+    Every series is split by the same rule. Missing values are masked, gaps in time are filled with missing values, and
+    nothing that has a value is dropped; see `TableReader`.
+
+    Args:
+        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
+        name: the name of the data set, as run folders and tables show it.
+        **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
+
+    Raises:
+        UserError: for an option that is not valid.
+    """
+
+    options = DataOptions
+    source: FrameSource
+
+    def __init__(self, frame: Any, name: str = "frame", **options: Any) -> None:
+        given = DataOptions(**options)
+        rule, sizes = given.rule, {one.name: getattr(given, one.name) for one in fields(WindowOptions)}
+        super().__init__(name, FrameSource(frame, given.reader), rule, **sizes)
+        if isinstance(rule, ByCount):
+            self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
+
+    @property
+    def future(self) -> Any:
+        """A file of ids, time stamps and future covariates after the end of each series; None if the data have them."""
+        return self.source.future
+
+    @future.setter
+    def future(self, given: Any) -> None:
+        self.source.future = given
+
+
+class CSVDataModule(FrameDataModule):
+    """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each series).
+
+    The data set is named after the file.
+
+    Args:
+        path: a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
+            (``datasets convert``).
+        **options: columns, split, lengths and batch sizes, see `DataOptions`.
+    """
+
+    def __init__(self, path: str, **options: Any) -> None:
+        super().__init__(Path(path), name=Path(Path(path).name.removesuffix(".gz")).stem, **options)
+        self.path = Path(path)
+
+
+class MappedDataModule(CSVDataModule):
+    """Series of any size: a CSV, Parquet or Arrow file, or a folder of such files, long or wide, as `FrameDataModule`.
+
+    The table is converted once to a folder of arrays (``tsattn datasets convert`` does the same), whose rows stay in
+    files: memory holds a batch. The folder is used again as long as the table and how it is read are the same.
+
+    Args:
+        path: the table, or a folder that one was converted to.
+        folder: where to keep the arrays; beside the table as ``NAME.panel`` by default.
+        verify: compare the checksums of arrays that are there, which reads all of them; sizes are always compared.
+        **options: columns, split, lengths and batch sizes, see `DataOptions`.
+    """
+
+    def __init__(self, path: str, folder: str | None = None, verify: bool = False, **options: Any) -> None:
+        super().__init__(path, **options)
+        self.folder = self.path.with_name(f"{self.path.name}.panel") if folder is None else Path(folder)
+        self.verify = verify
+        self.source = _Converted(self.path, self.source.reader, folder=self.folder, verify=verify)
+
+
+@dataclass
+class _Converted(FrameSource):
+    """A table that is converted if need be, once for any task; or the folder that one was converted to."""
+
+    table: Path
+    folder: Path | None = None
+    verify: bool = False
+
+    @override
+    def load(self) -> Panel:
+        folder = None if is_panel_folder(self.table) else self.folder
+        panel = self.reader.converted(self.table, folder, verify=self.verify)
+        return panel if self.future is None else with_future(panel, self.future, self.reader.text)
+
+    @override
+    def for_task(self, task: Task) -> _Converted:
+        return self
+
+
+class PanelDataModule(FrameDataModule):
+    """A panel that is given, split by `LastTenth` unless another split is asked for.
+
+    Args:
+        **options: columns and text, by which the panel was read and a file to forecast from is; split, lengths and
+            batch sizes: see `DataOptions`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, name="panel", **options)
+        self.source = _Given(None, self.source.reader)
+        if all(options.get(name) is None for name in _SPLIT):
+            self.rule = LastTenth(self.context_length, self.prediction_length)
+
+    def give(self, panel: Panel) -> None:
+        """Take the panel, before `setup`."""
+        self.panel = panel
+        if isinstance(self.rule, LastTenth):
+            parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
+            self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
+
+    def describe(self) -> tuple[Task, Scaler]:
+        """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
+        panel = self.panel
+        assert panel is not None
+        whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
+        return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
+
+
+class _Given(FrameSource):
+    """Series that were given in Python, of which only the ends are saved."""
+
+    @override
+    def load(self) -> Panel:
+        raise UserError(
+            "the series of this run were given in Python and are not in its folder: `predict --run DIR --input FILE` "
+            "forecasts from a file, and tsattn.load(DIR) takes frames"
+        )
+
+    @override
+    def for_task(self, task: Task) -> _Given:
+        return self

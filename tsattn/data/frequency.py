@@ -171,10 +171,9 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
 
 
 def season_length(frequency: str) -> int:
-    """Count the steps in the season that a naive forecast repeats.
+    """Count the steps in the season that a naive forecast repeats, such as 24 for ``h``, 7 for ``D``, 12 for ``MS``.
 
-    A day for steps shorter than one, else a week or a year; for steps shorter than a second it is a second, a
-    millisecond or a microsecond; 1 for steps that are no time. For example 24 for ``h``, 7 for ``D``, 12 for ``MS``.
+    A day for steps shorter than one, else a week or a year; a second or less for steps below one; 1 for mere steps.
     UserError for a frequency without a known season.
     """
     if is_steps(frequency):
@@ -210,17 +209,10 @@ _CERTAIN = 14.0  # how rare a chance must be not to be one: e to the power of mi
 
 
 class Grid:
-    """Coordinates and phases of time stamps, or of steps.
+    """Coordinates and phases of time stamps, or of steps, within the extent of `span`.
 
-    Calendar frequencies (days, business days, weeks, months, ...) count on the wall clock of the time zone; fixed
-    steps, such as hours, count time itself.
-
-    Args:
-        span: stamps whose extent the grid must cover.
-        frequency: a pandas frequency, or that of steps.
-
-    Attributes:
-        step: the fixed step, in nanoseconds or steps; None of calendar frequencies.
+    Calendar frequencies (days, weeks, months, ...) count on the wall clock of the time zone; fixed steps, such as
+    hours, count time itself. `step` is such a step in nanoseconds, or steps; None of calendar frequencies.
     """
 
     def __init__(self, span: Times, frequency: str) -> None:
@@ -308,9 +300,8 @@ def counts(index: Times) -> NDArray[np.int64]:
 def usual_frequency(index: Times) -> str:
     """The frequency that at least 3 rising stamps with gaps have as a rule; some may still be off its grid.
 
-    Regular stamps have the frequency that pandas infers. Otherwise the most frequent step decides: where more than
-    three in four stamps have the same time of day it is counted in days, business days, weeks, half months, months,
-    quarters or years; else it is a fixed step of time.
+    Regular stamps have the frequency that pandas infers. Otherwise the most frequent step decides: of the calendar
+    where more than three in four stamps have the same time of day, else a fixed step of time.
     """
     if not isinstance(index, pd.DatetimeIndex):
         return str(_mode(np.diff(index.to_numpy())))
@@ -402,13 +393,10 @@ def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]
 
 
 def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where some rows of a series follow each other at a longer step, so many that it can be no chance.
+    """`(runs, 2)` first and last of rows that follow each other at a longer step, so many that it can be no chance.
 
     Rows that are missing by chance leave a step of k between two others with a probability of at most
     (k - 1)^(k - 1) / k^k, however many are missing, and the same again only with the product.
-
-    Returns:
-        `(runs, 2)` the first row and the last that come so long after the rows before them.
     """
     steps = np.diff(coordinates, prepend=coordinates[:1])
     steps[begin] = 0  # a run ends with its series

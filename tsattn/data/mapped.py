@@ -128,18 +128,13 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 
 
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
-    """Write a table as a folder of arrays, which `open_panel` opens.
+    """Write a table, a file or a folder of files, as a folder of arrays, which `open_panel` opens.
 
-    Args:
-        path: a CSV, Parquet or Arrow file, or a folder of such files; rows in any order.
-        folder: what to write, 8 bytes a value (4 where the table has single precision) and 8 a row. While it is written
-            it is called ``NAME.partial``.
-        options: how the table is read.
-        overwrite: whether to replace a folder that was converted before.
+    The folder takes 8 bytes a value (4 where the table has single precision) and 8 a row, and is called
+    ``NAME.partial`` while it is written. With `overwrite` it may replace one that was converted before.
 
-    Raises:
-        UserError: for a table that cannot be used, naming file and row; a folder that is there; a disk that is full; a
-            table that changes while it is read.
+    UserError for a table that cannot be used, naming file and row; a folder that is there; a disk that is full; a table
+    that changes while it is read.
     """
     if not folder.name:
         raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
@@ -235,7 +230,6 @@ def _write(source: TableSource, folder: Path) -> None:
 
 
 def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
-    """Make an array of zeros in a file, to be written to."""
     if 0 in shape:
         np.save(path, np.zeros(shape, kind))
         return np.zeros(shape, kind)
@@ -272,7 +266,6 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
 
 
 def _immutable(plain: Any) -> Any:
-    """Lists, which JSON has, as tuples."""
     if isinstance(plain, dict):
         return {name: _immutable(part) for name, part in plain.items()}
     return tuple(map(_immutable, plain)) if isinstance(plain, list) else plain

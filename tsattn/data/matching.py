@@ -15,39 +15,33 @@ import pandas as pd
 
 from tsattn.data.assembly import Assembly
 from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, recoded
-from tsattn.data.frequency import Grid, Times, counts
+from tsattn.data.frequency import Grid, counts
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
-from tsattn.data.stamps import in_zone_of, no_times_of, time_zone, times_like
+from tsattn.data.stamps import in_zone_of, no_times_of, time_unit, time_zone, times_of
 from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Roles, Rows, future_rows
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["appended", "in_static_categories", "in_zone_of_model", "match_task", "warn_of_unknown_zone"]
+__all__ = ["appended", "in_static_categories", "match_task", "warn_of_unknown_zone"]
 __all__ += ["with_categories", "with_future", "with_training_categories"]
 
 logger = logging.getLogger("tsattn")
 
 
 def match_task(panel: Panel, task: Task, source: str) -> Panel:
-    """Give a panel the columns, categories and time zone of a trained model.
+    """Give a panel, from `source`, the columns, categories and zone of a trained model; log channels left out.
 
-    Args:
-        panel: the series.
-        task: of the model; other channels are left out, which is logged.
-        source: what the table is, for messages.
-
-    Raises:
-        UserError: naming what is lacking, or another frequency.
+    UserError names what is lacking, or another frequency.
     """
     if panel.frequency != task.frequency:
         raise UserError(f"{source} has frequency {panel.frequency!r}; the model was trained on {task.frequency!r}")
     times = no_times_of(task)
     if times is not None:
-        panel = in_zone_of_model(panel, times, source)
+        panel = replace(panel, time=in_zone_of(times, panel.time, source, "what the model was fitted on"))
     if missing := [name for name in task.channels if name not in panel.channels]:
         raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(task.channels)}")
     if unused := [shown(name) for name in panel.channels if name not in task.channels]:
@@ -61,9 +55,8 @@ def match_task(panel: Panel, task: Task, source: str) -> Panel:
     ):
         if missing := [name for name in wanted if name not in names]:
             raise UserError(f"{source} lacks the {kind} {missing[0]!r} that the model was trained with")
-    panel = panel.select(
-        channels=task.channels, past=task.past_covariates, future=task.future_covariates, static=task.static
-    )
+    covariates = {"past": task.past_covariates, "future": task.future_covariates, "static": task.static}
+    panel = panel.select(channels=task.channels, **covariates)
     panel = with_categories(panel, task.categories_by_covariate, source)
     return in_static_categories(panel, task.categories, source)
 
@@ -131,20 +124,6 @@ def in_static_categories(panel: Panel, wanted: Sequence[Sequence[str]], source: 
     return replace(panel, static=static, static_categories=tuple(map(tuple, wanted)))
 
 
-def in_zone_of_model(panel: Panel, time: Times, source: str) -> Panel:
-    """Convert the time stamps of a panel to the zone of those that a model was fitted on.
-
-    Args:
-        panel: the series.
-        time: of the model; none are needed.
-        source: what the table is, for messages.
-
-    Raises:
-        UserError: if one has a zone and the other has not, one counts steps, or days are no days there.
-    """
-    return replace(panel, time=in_zone_of(time, panel.time, source, "what the model was fitted on"))
-
-
 def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
     """Log that time stamps have a zone, but the one of the model was not saved with it."""
     zone = time_zone(panel.time)
@@ -152,8 +131,7 @@ def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
         logger.warning(
             "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s, as if "
             "that were the same",
-            source,
-            zone,
+            *(source, zone),
         )
 
 
@@ -204,7 +182,6 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
 
 
 def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
-    """The future covariates of a panel after the last rows of another."""
     last = dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True))
     frame = future.to_frame()
     owners = pd.Series(future.ids * len(frame)) if future.is_wide else frame[future.id_name]
@@ -264,6 +241,9 @@ def appended(panel: Panel, later: Panel) -> Panel:
         gap = np.flatnonzero(is_gap)
         of = np.searchsorted(starts, gap, side="right") - 1
         stamps[gap] = counts(grid.join((origin - starts[:-1])[of] + gap, phase[of]))
+    joined_time = times_of(stamps, None if time_unit(panel.time) is None else "ns", getattr(panel.time, "tz", None))
+    if isinstance(panel.time, pd.DatetimeIndex) and isinstance(joined_time, pd.DatetimeIndex):
+        joined_time = joined_time.as_unit(panel.time.unit)
     kinds = zip(panel.static_categories, later.static_categories, strict=True)
     categories = tuple(tuple(sorted({*mine, *others})) for mine, others in kinds)
     static: Any = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
@@ -277,7 +257,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
     return replace(
         panel,
         ids=ids,
-        time=times_like(panel.time, stamps),
+        time=joined_time,
         starts=starts,
         **{name: rows(name) for name in ("values", "past_covariates", "future_covariates")},
         ahead=known,

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tsattn.data.assembly import Assembly
 from tsattn.data.frequency import Times, is_steps
 from tsattn.data.mapped import converted_folder, opened_panel
-from tsattn.data.matching import in_zone_of_model, with_future
+from tsattn.data.matching import with_future
 from tsattn.data.panel import Panel
-from tsattn.data.stamps import no_times_of, time_numbers
+from tsattn.data.stamps import in_zone_of, no_times_of, time_numbers
 from tsattn.data.table_options import RowWeights, TableOptions, given_options
 from tsattn.data.table_rows import Roles, Rows, Table, assigned, collected, future_rows, read_rows
 from tsattn.data.tables import opened
@@ -117,7 +117,9 @@ class TableReader(TableOptions):
         folder = converted_folder(table)
         if folder is not None:
             panel = self.converted(folder)
-            panel = panel if self.zone_of is None else in_zone_of_model(panel, self.zone_of, str(folder))
+            if self.zone_of is not None:
+                time = in_zone_of(self.zone_of, panel.time, str(folder), "what the model was fitted on")
+                panel = replace(panel, time=time)
             return panel if future is None else with_future(panel, future, self.text)
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency

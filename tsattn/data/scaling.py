@@ -1,8 +1,9 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
 Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
+What single precision, in which models compute, does not tell apart is logged.
 
-Shape letters: S series, C channels, P past-only and F known-future covariates.
+Shape letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
 
 from __future__ import annotations
@@ -20,13 +21,25 @@ from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
-from tsattn.data.single_precision import EMPTY_IT, LARGEST, cell_words, warn_of_far, warn_of_rounding
 from tsattn.data.splits import Split
-from tsattn.data.windows import Series
+from tsattn.data.table_rows import listed
+from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = ["check_counts", "fit_scaler", "moments", "panel_moments", "scaled_series", "series_units", "with_new_series"]
+__all__ = [
+    "LARGEST",
+    "blurred_columns",
+    "cell_words",
+    "check_counts",
+    "fit_scaler",
+    "moments",
+    "panel_moments",
+    "scaled_series",
+    "series_units",
+    "warn_of_rounding",
+    "with_new_series",
+]
 
 logger = logging.getLogger("tsattn")
 
@@ -34,6 +47,14 @@ _BLOCK = 1 << 22  # numbers of an array in a file that are averaged at once
 _SMALLEST = 1e-150  # whose squares keep all their digits
 _READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
 _MOST = 100_000  # values that tell one lambda from another as well as more would
+LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
+_ROUNDING = 2.0**-24  # of a float32, relative to its size
+_DOUBLE = 2.0**-53  # of a float64
+_NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
+_TOLD = 0.05  # of a change, which rounding may take
+_FAR = 2.0**-30  # smaller than this part of the value beside it, a value is next to an outlier
+_RARE = 0.01  # of the values of a series: fewer that are not zero may be fill values
+_PIECE = 1 << 20  # numbers that are looked at together
 
 Table: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
@@ -129,14 +150,16 @@ def fit_scaler(
     if transform is not None:
         scaler = _fit_transformed(panel, ends, scaler, transform)
     parts = [part for part in (panel.past_covariates, panel.future_covariates) if part is not None]
-    if parts:
-        names = (*panel.past_names, *panel.future_names)
-        mean, scale = moments(_first_rows(panel, parts, ends), names)
-        is_number = [name not in panel.covariate_categories for name in names]  # numbers of categories stay as they are
-        mean = tuple(one if kept else 0.0 for one, kept in zip(mean, is_number, strict=True))
-        scale = tuple(one if kept else 1.0 for one, kept in zip(scale, is_number, strict=True))
-        scaler = replace(scaler, covariate_mean=mean, covariate_scale=scale)
-    return scaler
+    if not parts:
+        return scaler
+    names = (*panel.past_names, *panel.future_names)
+    mean, scale = moments(_first_rows(panel, parts, ends), names)
+    kept = {k for k, name in enumerate(names) if name in panel.covariate_categories}  # numbers of categories
+    mean, scale = (
+        tuple(default if k in kept else one for k, one in enumerate(part))
+        for part, default in ((mean, 0.0), (scale, 1.0))
+    )
+    return replace(scaler, covariate_mean=mean, covariate_scale=scale)
 
 
 def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Table]:
@@ -197,12 +220,11 @@ def _likely(values: Table) -> Table:
     for place, column in enumerate(values.T):
         known = column[~np.isnan(column)]
         known = known[:: -(-len(known) // _MOST) or 1]
-        if len(known) > 1:
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            if len(known) > 1:
                 is_constant = (known == known[0]).all()
-                found = 1.0 if is_constant else float(stats.boxcox_normmax(known, method="mle", optimizer=bounded))
-            lambdas[place] = min(max(found, 0.0), LARGEST_LAMBDA)
-    return lambdas
+                lambdas[place] = 1.0 if is_constant else stats.boxcox_normmax(known, method="mle", optimizer=bounded)
+    return lambdas.clip(0.0, LARGEST_LAMBDA)
 
 
 def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
@@ -298,18 +320,17 @@ def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> Rows:
 def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> Series:
     """Scale a panel to tensors, ``(value - mean) / scale``; of a large panel in files these lie in files, too.
 
-    A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
-    of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
+    A missing value is imputed by the last observed one of its series (so nothing is seen ahead of its time), at the
+    very start by the mean; the mask of observed values keeps it out of loss and metrics.
 
     Args:
         panel: the series.
-        scaler: of the training part; targets that it transforms lie on the scale of the transformed values.
-        history: `(S,)` how many first rows of each series scale it where it was not trained on, all before those that
-            are forecast; all rows by default. With it, targets are weighted as in a training.
+        scaler: of the training part, and of the transformed values where it transforms targets.
+        history: `(S,)` the first rows of each series, by which one that was not trained on is scaled; all by default.
+            With it, targets are weighted as in a training.
 
     Raises:
-        UserError: for a value so large that nothing could be computed with it, naming series and time stamp, or one
-            that the transform does not take.
+        UserError: for a value too large to compute with, or one that the transform does not take.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -437,3 +458,106 @@ def _transform_of(panel: Panel, scaler: Scaler, history: Rows | None) -> SeriesT
 
 def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, table.tolist()))
+
+
+def warn_of_rounding(
+    panel: Panel, mean: NDArray[np.float64], centers: Mapping[str, NDArray[np.float64]], scaling: str
+) -> None:
+    """Log the series and covariates that are lost beside a value that makes their scale, and that value.
+
+    `mean (S, C)` is subtracted from the targets, and `centers` from the covariates of their arrays.
+    """
+    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
+    if blurred.size:
+        series, channel = blurred[0].tolist()
+        is_shared = scaling != "series" and len(panel) > 1
+        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
+        row = _farthest_row(panel.values[:, channel], mean[series, channel], *rows)
+        names = panel.channels if panel.is_wide else panel.ids
+        lost = np.unique(blurred[:, 1 if panel.is_wide else 0])
+        logger.warning(
+            "%d of %d series (%s) change by less than single precision tells apart: %s; %s%s",
+            *(len(lost), len(names), listed([names[number] for number in lost.tolist()])),
+            *(cell_words(panel, "values", (row, channel)), EMPTY_IT),
+            ", or give each series its own scale (scaling: series)" if is_shared else "",
+        )
+    for name, center in centers.items():
+        part = getattr(panel, name)
+        names = panel.past_names if name == "past_covariates" else panel.future_names
+        blurred = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
+        for place in np.flatnonzero(blurred).tolist():
+            row = _farthest_row(part[:, place], center[place], 0, len(part))
+            what = f"covariate {shown(names[place])}"
+            logger.warning(
+                "%s changes by less than single precision tells apart: it%s; %s",
+                *(what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT),
+            )
+
+
+def blurred_columns(
+    part: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], *, together: bool = False
+) -> NDArray[np.bool_]:
+    """Find the series and columns `(S, n)` of which rounding takes a part of most changes from a row to the next.
+
+    `mean (S, n)` is subtracted from `(rows, n)` before rounding; the result is `(1, n)` if all series count `together`.
+    Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
+    themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
+    """
+    S, n = mean.shape
+    tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves
+    smallest, largest = np.full((S, n), np.inf), np.zeros((S, n))  # of the sizes that are not zero
+    piece = max(1, _PIECE // n)
+    for begin in range(0, len(part), piece):
+        values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)
+        owner = starts.searchsorted(np.arange(begin, begin + len(values)), side="right") - 1
+        center, size = mean[owner], np.abs(values)
+        with np.errstate(invalid="ignore"):
+            lost = _ROUNDING * np.abs(values - center) + _DOUBLE * np.abs(center)
+            step = np.abs(np.diff(values, axis=0))
+            larger = np.maximum(size[1:], size[:-1])
+            is_near = np.minimum(size[1:], size[:-1]) >= _FAR * larger
+            is_change = (step > _NOISE * larger) & is_near & (owner[1:] == owner[:-1])[:, None]
+            is_blurred = is_change & (np.maximum(lost[1:], lost[:-1]) > _TOLD * step)
+        size, lost, owner = size[:piece], lost[:piece], owner[:piece]  # one row more made the last step
+        place = owner[:, None] * n + np.arange(n)
+        counted = is_change, is_blurred, ~np.isnan(size), size == 0, (size > 0) & (lost > _TOLD * size)
+        for tally, which in zip(tallies, counted, strict=True):
+            tally += np.bincount(place[: len(which)][which], minlength=S * n)
+        numbers, first = np.unique(owner, return_index=True)
+        least = np.minimum.reduceat(np.where(size > 0, size, np.inf), first, axis=0)
+        smallest[numbers] = np.minimum(smallest[numbers], least)
+        largest[numbers] = np.maximum(largest[numbers], np.maximum.reduceat(np.nan_to_num(size), first, axis=0))
+    shaped, center = tallies.reshape(5, S, n), np.abs(mean)
+    if together:
+        shaped, center = shaped.sum(axis=1, keepdims=True), center.max(axis=0, keepdims=True)
+        smallest, largest = smallest.min(axis=0, keepdims=True), largest.max(axis=0, keepdims=True)
+    changes, blurred, present, zeros, lost_values = shaped
+    is_fill = (present - zeros < _RARE * present) | ((smallest == largest) & (smallest * _FAR >= 1))
+    is_zero_lost = (_ROUNDING + _DOUBLE) * center > _TOLD * np.where(is_fill, 1.0, smallest)
+    lost_values = lost_values + np.where(is_zero_lost, zeros, 0)
+    # a quarter, as half of the values may be fill values
+    most: NDArray[np.bool_] = np.where(changes > 0, 2 * blurred > changes, 4 * lost_values > present)
+    return most
+
+
+def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
+    """The row, of those from `first` to before `end`, whose value is the farthest from a center."""
+    best, at = -1.0, first
+    for begin in range(first, end, _PIECE):
+        away = np.nan_to_num(np.abs(column[begin : min(begin + _PIECE, end)] - center), nan=-1.0)
+        if away.max() > best:
+            best, at = float(away.max()), begin + int(away.argmax())
+    return at
+
+
+def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:
+    """Describe the number at a row and column of the array `name` of a panel."""
+    row, column = place
+    number = getattr(panel, name)[row, column]
+    series = panel.ids[panel.starts.searchsorted(row, side="right") - 1]
+    if name == "values":
+        whose = panel.channels[column] if panel.is_wide else series
+        return f"series {shown(whose)} has the value {number:g} at {panel.time[row]}"
+    covariate = (panel.past_names if name == "past_covariates" else panel.future_names)[column]
+    of = "" if panel.is_wide else f" of series {shown(series)}"
+    return f"covariate {shown(covariate)} is {number:g} at {panel.time[row]}{of}"

@@ -77,8 +77,7 @@ class Split:
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """Origins for a series that may be too short for a whole context: its windows are padded at the front.
 
-        A training part that is too short for one whole window gives one, whose context is all that comes before the
-        last `prediction_length` rows. No window is without a row of context; the range may be empty.
+        A training part too short for one whole window gives one; no window is without a row of context. May be empty.
         """
         start, end = self.bounds(part)
         last = end - prediction_length
@@ -115,11 +114,7 @@ class SplitRule(Protocol):
 
 @dataclass(frozen=True)
 class ByShare:
-    """The first `train` share of the rows, the next `val` share, each rounded down, and all the rest for testing.
-
-    Raises:
-        UserError: for shares that leave a part empty.
-    """
+    """The first `train` share of the rows, the next `val` share, rounded down, the rest for testing; none empty."""
 
     train: float = 0.7
     val: float = 0.1

@@ -24,7 +24,7 @@ from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
 __all__ = ["in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps"]
-__all__ += ["time_unit", "time_zone", "times_like", "times_of"]
+__all__ += ["time_unit", "time_zone", "times_of"]
 
 logger = logging.getLogger("tsattn")
 
@@ -129,7 +129,6 @@ def _number_form(parts: Iterable[tuple[pd.Series, Where]], frequency: str | None
 
 
 def _whole_numbers(column: pd.Series) -> pd.Series | None:
-    """The cells that are there, if all are whole numbers."""
     if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
         return None
     known = column.dropna()
@@ -174,11 +173,11 @@ def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = No
 
 
 def _from_objects(cells: pd.Series, where: Where, form: str | None, zone: Any) -> pd.DatetimeIndex:
-    is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
-    is_date = np.array([isinstance(cell, datetime.date | np.datetime64) for cell in cells], dtype=bool)
     known = cells.notna().to_numpy()
-    if (strange := known & ~is_text & ~is_date).any():
-        raise _no_date(cells, int(strange.argmax()), where)
+    is_text = np.array([isinstance(cell, str) for cell in cells], dtype=bool)
+    strange = [not isinstance(cell, str | datetime.date | np.datetime64) for cell in cells]
+    if (wrong := known & np.array(strange, dtype=bool)).any():
+        raise _no_date(cells, int(wrong.argmax()), where)
     if is_text.any():
         return _from_text(cells.astype(str).astype(object).where(known, None), where, form, zone)
     zones = np.array([str(getattr(cell, "tzinfo", None) or "") for cell in cells], dtype=object)
@@ -239,7 +238,6 @@ def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.
 
 
 def _fitting(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
-    """The texts by a format that is tried, NaT for what does not fit it."""
     stamps, length = _parsed(texts, form), _LENGTHS.get(form)
     return stamps if length is None else pd.DatetimeIndex(stamps.where(np.asarray(texts.str.len() == length)))
 
@@ -337,15 +335,6 @@ def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> 
     if zone is None:
         return pd.DatetimeIndex(numbers.view(f"M8[{unit}]"), copy=False)
     return pd.DatetimeIndex(numbers, dtype=pd.DatetimeTZDtype(unit, zone), copy=False)  # type: ignore[call-overload]
-
-
-def times_like(time: Times, stamps: NDArray[np.int64]) -> Times:
-    """Other stamps, in nanoseconds, in the time zone and unit of these; or other steps."""
-    if not isinstance(time, pd.DatetimeIndex):
-        return times_of(stamps, None)
-    index = times_of(stamps, "ns", time.tz)
-    assert isinstance(index, pd.DatetimeIndex)
-    return index.as_unit(time.unit)
 
 
 def no_times_of(task: Task) -> Times | None:

@@ -27,17 +27,8 @@ from tsattn.data.row_ranges import made_rows, owners
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
 
-__all__ = [
-    "COLUMNS",
-    "READING",
-    "SUFFIXES",
-    "Columns",
-    "RowWeights",
-    "TableOptions",
-    "TextFormat",
-    "check_choices",
-    "given_options",
-]
+__all__ = ["COLUMNS", "READING", "SUFFIXES", "Columns", "RowWeights", "TableOptions", "TextFormat", "check_choices"]
+__all__ += ["given_options"]
 
 SUFFIXES = {
     **{".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"},

@@ -255,7 +255,6 @@ def _options(
     has_header: bool = True,
     in_parts: bool = False,
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """How pandas is to read a file, and the columns of ids, if there are some."""
     records = filter(_is_row, csv.reader((line for _, line in _lines(path, text)), delimiter=text.separator))
     first, second = next(records, []), list[str]()
     with suppress(csv.Error, UnicodeError):  # of what pandas says more

@@ -7,7 +7,7 @@ known-future covariates, K static columns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,14 +21,17 @@ from tsattn.batch import Batch, LastSeason, WindowUnits
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import FileView, LastKnown, blocks_of, is_mapped, room_like
-from tsattn.data.single_precision import warn_of_far
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.scaler import Scaler, SeriesTransform, Units
 from tsattn.task import Task
 
-__all__ = ["FutureWindows", "Series", "WindowDataset", "future_for"]
+__all__ = ["EMPTY_IT", "FutureWindows", "Series", "WindowDataset", "future_for", "warn_of_far"]
 
 logger = logging.getLogger("tsattn")
+
+EMPTY_IT = "empty that cell if it means missing"
+_FARTHEST = 1e5  # standard deviations; what is measured does not change so much
+_FARTHEST_OF_CONSTANT = 1e15  # a product that starts late is far from its zeros, too
 
 
 @dataclass(frozen=True)
@@ -129,18 +132,17 @@ class Series:
     ) -> Batch:
         """Cut the windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
-        Where a series begins later than the context of a window, what is lacking at the front is not observed: its
-        values and covariates are 0, the mean, and their masks say so; its time stamps are those of the first row.
+        Where a series begins later than a context, the rows that are lacking at the front are not observed: their
+        values are 0, the mean, and their time stamps those of the first row.
 
         Args:
             numbers: `(B,)` the series of each window, on the device of the series.
             origins: `(B,)` rows from the start of that series.
             context_length: L.
             prediction_length: T.
-            padded: False where no context lacks rows. It is not found out here, where the host would have to wait for
-                the device; and so a data set gives a mask in each batch or in none.
-            seasons: lengths, at most L, of seasons whose last known values, however old, the units of the windows are
-                to hold, with the targets as they were given; of series on the host. None: neither.
+            padded: False where no context lacks rows; to find out here, the host would have to wait for the device.
+            seasons: lengths, at most L, of seasons whose last known values the units of the windows hold, with the
+                targets as they were given; of series on the host. None: neither.
         """
         first = self.starts[numbers] + origins - context_length
         lacking = context_length - origins if padded else None
@@ -167,7 +169,9 @@ class Series:
             padding = torch.arange(length, device=first.device) < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
 
-        def cut_both(part: Tensor, mask: Tensor | None, length: int = length) -> tuple[Tensor, Tensor | None]:
+        def cut_both(part: Any, mask: Tensor | None, length: int = length) -> tuple[Any, Tensor | None]:
+            if part is None:
+                return None, None
             values, observed = cut(part, length), None if mask is None else cut(mask, length)
             if padding is not None:
                 observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
@@ -176,11 +180,8 @@ class Series:
             return values, observed
 
         values, observed = cut_both(self.values, self.observed)
-        past = known = past_mask = known_mask = None
-        if self.past_covariates is not None:
-            past, past_mask = cut_both(self.past_covariates, self.past_covariates_observed, L)
-        if self.future_covariates is not None:
-            known, known_mask = cut_both(self.future_covariates, self.future_covariates_observed)
+        past, past_mask = cut_both(self.past_covariates, self.past_covariates_observed, L)
+        known, known_mask = cut_both(self.future_covariates, self.future_covariates_observed)
         past_observed = None if observed is None else observed[:, :L]
         return Batch(
             past=values[:, :L],
@@ -215,12 +216,11 @@ class Series:
             else:
                 target = self._given(end, T) if T else None
                 known = {length: self._last_season(end, numbers, length) for length in seasons}
-        B, past_scale, future_scale = len(numbers), self.past_covariate_scale, self.future_covariate_scale
+        B, covariates = len(numbers), (self.past_covariate_scale, self.future_covariate_scale)
         # rows of a single series are a view, which costs nothing
         mean, scale = (part.expand(B, -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale))
-        past_scale = None if past_scale is None else past_scale.expand(B, -1)
-        future_scale = None if future_scale is None else future_scale.expand(B, -1)
-        return WindowUnits(mean, scale, past_scale, future_scale, target, known)
+        scales = (None if part is None else part.expand(B, -1) for part in covariates)
+        return WindowUnits(mean, scale, *scales, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
         """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
@@ -279,13 +279,10 @@ class WindowDataset(Dataset[Batch]):
 
     Args:
         series: what to cut from; batches lie on its device.
-        origins: for each series the rows, from its start, at which horizons start; one range for one series.
+        origins: for each series the rows, from its start, at which horizons start; UserError for another number.
         context_length: L.
         prediction_length: T.
         seasons: see `Series.windows`; None in a training.
-
-    Raises:
-        UserError: for another number of ranges than series.
     """
 
     def __init__(
@@ -299,10 +296,8 @@ class WindowDataset(Dataset[Batch]):
         ranges = [origins] if isinstance(origins, range) else origins
         if len(ranges) != len(series):
             raise UserError(f"{len(ranges)} ranges of origins were given for {len(series)} series; give one for each")
-        self.series = series
-        self.context_length = context_length
-        self.prediction_length = prediction_length
-        self._seasons = seasons
+        self.series, self._seasons = series, seasons
+        self.context_length, self.prediction_length = context_length, prediction_length
         # kept as ranges: a row number for each of a billion windows would not fit into memory
         self._device = series.device
         self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
@@ -310,9 +305,8 @@ class WindowDataset(Dataset[Batch]):
         self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(self._device)
         self._length = sum(map(len, ranges))
         self._padded = any(rows.start < context_length for rows in ranges if rows)
-        rows = ranges[0]
-        self._is_plain = len(ranges) == 1 and rows.step == 1 and not self._padded
-        self._offset = rows.start - context_length
+        self._is_plain = len(ranges) == 1 and ranges[0].step == 1 and not self._padded
+        self._offset = ranges[0].start - context_length
 
     def __len__(self) -> int:
         return self._length
@@ -349,13 +343,10 @@ class FutureWindows(WindowDataset):
         series: the same, scaled.
         task: the sizes.
         scaler: has the scale of the covariates.
-        horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
-            multiples of that: the steps that are too many repeat the last covariates.
+        horizon: steps to forecast, which future covariates must reach over; `task.prediction_length` by default. Time
+            stamps and covariates reach over whole multiples of that: steps that are too many repeat the last ones.
         warns_of_short: whether series with fewer rows than the context are worth a warning.
         seasons: see `Series.windows`.
-
-    Raises:
-        UserError: if a future covariate does not reach over the horizon.
     """
 
     def __init__(
@@ -373,8 +364,7 @@ class FutureWindows(WindowDataset):
         super().__init__(series, [range(rows, rows + 1) for rows in lengths], task.context_length, 0, seasons)
         T = task.prediction_length
         horizon = T if horizon is None else horizon
-        self.panel = panel
-        self.steps = -(-horizon // T) * T
+        self.panel, self.steps = panel, -(-horizon // T) * T
         self._ahead: Tensor | None = None
         ahead = future_for(panel, horizon)
         if ahead is not None:
@@ -454,3 +444,21 @@ def _scaled_ahead(ahead: NDArray[np.float64], scaler: Scaler, panel: Panel) -> T
     warn_of_far(scaled, scale, words)
     with np.errstate(over="ignore"):
         return torch.from_numpy(scaled.astype(np.float32))
+
+
+def warn_of_far(
+    scaled: NDArray[np.float64], scale: NDArray[np.float64], words: Callable[[tuple[int, ...]], str]
+) -> bool:
+    """Log the value farthest from the mean of the training rows, if it is too far to be measured; whether one is.
+
+    `scaled` is ``(value - mean) / scale`` of the training rows, and `scale` 1 where they are constant.
+    """
+    size = np.abs(scaled)
+    is_far = size > np.where(scale == 1, _FARTHEST_OF_CONSTANT, _FARTHEST)
+    if not is_far.any():
+        return False
+    place = tuple(map(int, np.unravel_index(np.where(is_far, size, 0).argmax(), size.shape)))
+    logger.warning(
+        "%s, %.0e standard deviations from the mean of the training rows; %s", words(place), size[place], EMPTY_IT
+    )
+    return True

@@ -150,7 +150,6 @@ def card_of(name: str, *, files_only: bool = False) -> Card:
 
 
 def _card(name: str, facts: dict[str, Any]) -> Card:
-    """A card from an entry of `cards.toml`."""
     oddities = tuple(
         Oddity(**{**one, "renamed": tuple(map(tuple, one.get("renamed", ())))}) for one in facts.pop("oddities", ())
     )

@@ -187,7 +187,6 @@ def _read(card: Card, path: Path) -> Panel:
 
 
 def _reader(card: Card, *, allow_missing: bool = False) -> TableReader:
-    """What reads files with the columns of a card, and mends nothing."""
     columns: dict[str, Any] = {"time_column": card.date_column, "target": card.channels or None}
     return TableReader(**columns, text=TextFormat(format="csv"), strict=True, allow_missing=allow_missing)
 
@@ -238,29 +237,27 @@ def frame_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex,
 
     `stamps`, which have the frequency, are those that were written; those of the frame may be a grid in their place.
     """
+    minutes = np.asarray((stamps[1:] - stamps[:-1]) / pd.Timedelta(1, "min"))
+    uneven = np.flatnonzero(card.on_grid & (minutes != pd.Series(minutes).mode()[0])).tolist()
+    steps = [(row + 1, str(stamps[row + 1]), int(minutes[row])) for row in uneven]
+    known = [(one.row, one.stamp, one.minutes) for one in card.oddities if one.kind == "uneven_step"]
     pairs = [
         ("rows", len(frame), card.rows),
         ("channels", frame.shape[1], card.columns),
         ("first time stamp", str(stamps[0]), card.first),
         ("last time stamp", str(stamps[-1]), card.last),
         ("frequency", frequency, card.frequency),
+        ("time stamps that do not come one step after the row before", steps, known if card.on_grid else []),
     ]
     said = [f"{word}: {found}, not {expected}" for word, found, expected in pairs if found != expected]
     if card.target not in frame.columns:
         said.append(f"it has no channel {card.target!r}; its channels are {one_of(frame.columns[:12])}")
-    said += [why for oddity in card.oddities if oddity.column for why in _value_differences(oddity, frame, stamps)]
-    if card.on_grid:
-        minutes = np.asarray((stamps[1:] - stamps[:-1]) / pd.Timedelta(1, "min"))
-        uneven = np.flatnonzero(minutes != pd.Series(minutes).mode()[0]).tolist()
-        rows = [(row + 1, str(stamps[row + 1]), int(minutes[row])) for row in uneven]
-        known = [(one.row, one.stamp, one.minutes) for one in card.oddities if one.kind == "uneven_step"]
-        if rows != known:
-            said.append(f"time stamps that do not come one step after the row before: {rows}, not {known}")
-    return said
+    return said + [
+        why for oddity in card.oddities if oddity.column for why in _value_differences(oddity, frame, stamps)
+    ]
 
 
 def _value_differences(oddity: Oddity, frame: pd.DataFrame, stamps: pd.DatetimeIndex) -> list[str]:
-    """Where the values of a column are not as an oddity says."""
     if oddity.column not in frame.columns:
         return [f"it has no channel {oddity.column!r}"]
     values = frame[oddity.column].to_numpy()
