@@ -64,33 +64,19 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Assembly:
-    """Puts the rows of a table together.
+    """Puts the rows of a table together."""
 
-    Attributes:
-        parts: gives the rows, part by part, each time it is called; the last may be those of a future.
-        roles: which column is what.
-        source: names the table in messages.
-        where: names a row, counted over all parts, in messages.
-        frequency: of the table; None infers it.
-        max_filled: the share of the rows of a series that may be filled.
-        every_target: leave out channels without any value.
-        is_strict: log no missing values.
-        times: as `parts`, for series and time alone.
-        room: makes the array of a name and shape, zeros for `source`.
-        final_ids: turns the ids of the rows into those of the panel.
-    """
-
-    parts: Callable[[], Iterable[Rows]]
+    parts: Callable[[], Iterable[Rows]]  # gives the rows, each time it is called; the last may be those of a future
     roles: Roles
-    source: str
-    where: Callable[[int], str]
-    frequency: str | None = None
-    max_filled: float = 1.0
-    every_target: bool = False
-    is_strict: bool = False
-    times: Callable[[], Iterable[Rows]] | None = None
-    room: Callable[[str, tuple[int, ...]], Array] = in_memory
-    final_ids: Callable[[list[Any]], list[Any]] = list
+    source: str  # names the table in messages
+    where: Callable[[int], str]  # names a row, counted over all parts, in messages
+    frequency: str | None = None  # None infers it
+    max_filled: float = 1.0  # the share of the rows of a series that may be filled
+    every_target: bool = False  # leave out channels without any value
+    is_strict: bool = False  # log no missing values
+    times: Callable[[], Iterable[Rows]] | None = None  # as `parts`, for series and time alone
+    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes the array of a name and shape
+    final_ids: Callable[[list[Any]], list[Any]] = list  # turns the ids of the rows into those of the panel
 
     def panel(self) -> tuple[Panel, Array | None]:
         """Make the panel, and the cells of the column of weights `(rows, 1)`, NaN where a row was filled."""

@@ -35,17 +35,8 @@ from tsattn.errors import UserError
 from tsattn.scaler import Scaler, check_transform
 from tsattn.task import Output, Task
 
-__all__ = [
-    "CSVDataModule",
-    "DataOptions",
-    "ForecastDataModule",
-    "FrameDataModule",
-    "FrameSource",
-    "MappedDataModule",
-    "PanelDataModule",
-    "Source",
-    "WindowOptions",
-]
+__all__ = ["CSVDataModule", "DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
+__all__ += ["PanelDataModule", "Source", "WindowOptions"]
 
 logger = logging.getLogger("tsattn")
 
@@ -158,14 +149,12 @@ class ForecastDataModule(LightningDataModule):
         **sizes: lengths, batch sizes and scales, see `WindowOptions`.
 
     Attributes:
-        task: sizes, columns and frequency. Set by `setup`.
-        scaler: how series and covariates are scaled. Set by `setup`; where task and scaler are set before (those of a
-            trained model) they are obeyed, nothing is fitted again.
-        panel: the series in original units. Set by `setup`.
+        task: sizes, columns and frequency; set by `setup`, or before it, with `scaler`, to those of a trained model.
+        scaler: how series and covariates are scaled.
+        panel: the series in original units; set by `setup`.
         parts: the parts that must have windows.
         options: of a class, the dataclass of its further arguments.
-        in_key: of a class, names of further arguments that change a result and neither series nor split, as what is
-            done to each batch: they are part of an experiment's key.
+        in_key: of a class, names of arguments that change batches alone, and belong to an experiment's key.
         training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
         scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
@@ -365,11 +354,13 @@ class ForecastDataModule(LightningDataModule):
         """Send what is not there yet, without waiting for it (called by the Trainer)."""
         return batch if batch.past.device == device else batch.to(device, non_blocking=True)
 
-    def teardown(self, stage: Any) -> None:
-        """Free the memory of the device (called by the Trainer at its end, and where it fails)."""
+    def teardown(self, stage: str) -> None:
+        """Free the memory of the device (called by the Trainer at its end)."""
         self._loaders.free()
 
-    on_exception = teardown
+    def on_exception(self, exception: BaseException) -> None:
+        """Free the memory of the device (called by the Trainer where it fails)."""
+        self._loaders.free()
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
         """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""

@@ -159,10 +159,7 @@ class Panel:
         return replace(cut, ahead=ahead, ahead_starts=np.concatenate([[0], np.cumsum(cut_off + steps)]))
 
     def last_rows(self, rows: int | NDArray[np.int64], seasons: Sequence[int] = ()) -> Panel:
-        """Cut the end of each series: its last rows, and those before them that impute what is missing in the first.
-
-        Of each place in a season whose target is missing at first, the last known value is kept, too.
-        """
+        """Cut the end of each series: its last rows, and those before them that impute what is missing in the first."""
         first = np.maximum(self.lengths - rows, 0)
         begin = first.copy()
         covariates = [part for part in (self.past_covariates, self.future_covariates) if part is not None]

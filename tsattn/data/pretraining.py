@@ -231,10 +231,9 @@ def synthetic_series(count: int, length: int, *, draws: int = 4, seed: int = 0) 
 def seasonal_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
     """Draw series from Gaussian processes with the seasons, levels and noise that measured series have.
 
-    The compositions of `synthetic_series` have few seasons that last: products of kernels dim them. Here each process
-    is a sum of a season whose form changes slowly (quasi-periodic), often of a second one, of a smooth level, of short
-    memory (Ornstein-Uhlenbeck) and of noise, each of random weight. Some series are exponentials, which are never
-    negative. For the arguments see `synthetic_series`.
+    Each process is a sum of a quasi-periodic season, often of a second one, of a smooth level, of short memory
+    (Ornstein-Uhlenbeck) and of noise, each of random weight. Some series are exponentials, which are never negative.
+    For the arguments see `synthetic_series`.
     """
 
     def process(rng: np.random.Generator) -> Table:
@@ -332,8 +331,7 @@ def seasonal_covariance(length: int, rng: np.random.Generator) -> Table:
 def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int, *, seed: int = 0) -> list[Table]:
     """Add up stretches of real series by data set, each the mean of a few rows, with random weights.
 
-    A source is chosen in proportion to the root of its rows, so that large ones do not drown small ones. Averages of
-    neighbouring rows show the seasons of several frequencies. The series have `length` steps, or fewer where a source
+    A source is chosen in proportion to the root of its rows. The series have `length` steps, or fewer where a source
     has fewer, mean 0 and standard deviation 1, and NaN where a part has no value.
     """
     rng, names, mixed = np.random.default_rng(seed), [*sources], list[Table]()

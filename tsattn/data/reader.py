@@ -31,13 +31,11 @@ class TableReader(TableOptions):
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
     order: series are sorted by their ids, rows by time. A missing target is NaN; so is everything in the rows that fill
-    a gap in time. What is done to a table is logged to the logger ``tsattn``: rows sorted by time, gaps filled, values
-    missing, columns not used; series left out that have no value at all (columns of a wide table, unless they are
-    listed), or that only the future has.
+    a gap in time. What is done to a table is logged to the logger ``tsattn``: rows sorted, gaps filled, values missing,
+    columns not used, series without any value left out.
 
-    Time may be whole numbers that count steps, in the column of time stamps or as the index of a wide frame of numbers.
-    With future covariates, the rows of a series after the last one with a target are its future. Rows without a target
-    need not repeat the static columns. Other fields are those of `Columns` and `TableOptions`.
+    Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
+    target are its future. Other fields are those of `Columns` and `TableOptions`.
 
     Attributes:
         strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and every cell must

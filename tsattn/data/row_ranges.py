@@ -171,10 +171,9 @@ class LastKnown:
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
-        """The row, up to itself, of the last observed value `(n, C)` at its place of the season, of each of these rows.
+        """The row `(n, C)`, up to itself, of the last observed value at its place of the season, of each of these rows.
 
-        Where the series has none, it is the last observed row of any place, and else the row itself. The rows come
-        directly after those of the last call.
+        Where there is none, it is the last observed row of any place, else the row itself. Calls go on from row to row.
         """
         s, numbers, owner = self.season, np.arange(rows.start, rows.stop), owners(self.starts, rows)
         # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried

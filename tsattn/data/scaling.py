@@ -27,19 +27,8 @@ from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = [
-    "LARGEST",
-    "blurred_columns",
-    "cell_words",
-    "check_counts",
-    "fit_scaler",
-    "moments",
-    "panel_moments",
-    "scaled_series",
-    "series_units",
-    "warn_of_rounding",
-    "with_new_series",
-]
+__all__ = ["LARGEST", "blurred_columns", "check_counts", "fit_scaler", "moments", "panel_moments"]
+__all__ += ["scaled_series", "series_units", "with_new_series"]
 
 logger = logging.getLogger("tsattn")
 

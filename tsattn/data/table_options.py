@@ -188,15 +188,10 @@ class TableOptions(Columns):
 
 @dataclass(frozen=True)
 class RowWeights:
-    """Weights of targets by series and by stretches of time; they multiply those in a column of the table.
+    """Weights of targets by series and by stretches of time; they multiply those in a column of the table."""
 
-    Attributes:
-        series: by the id of a series, or by the name of a column of a wide table; 1 for those that are not here.
-        rows: first and last time stamp (or step) of a stretch, both included, and its weight.
-    """
-
-    series: Mapping[Any, float] = field(default_factory=dict)
-    rows: tuple[tuple[Any, Any, float], ...] = ()
+    series: Mapping[Any, float] = field(default_factory=dict)  # by id, or by the name of a column of a wide table
+    rows: tuple[tuple[Any, Any, float], ...] = ()  # first and last time stamp, or step, both included, and weight
 
     @classmethod
     def of(cls, series_weights: Any = None, row_weights: Any = None) -> Self:

@@ -219,11 +219,11 @@ class Series:
         B, covariates = len(numbers), (self.past_covariate_scale, self.future_covariate_scale)
         # rows of a single series are a view, which costs nothing
         mean, scale = (part.expand(B, -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale))
-        scales = (None if part is None else part.expand(B, -1) for part in covariates)
-        return WindowUnits(mean, scale, *scales, target, known)
+        of_past, of_future = (None if part is None else part.expand(B, -1) for part in covariates)
+        return WindowUnits(mean, scale, of_past, of_future, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
-        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
+        """The values `(B, length, C)` as they were given, of the rows from `first (B,)` on."""
         assert self.original is not None
         (rows, C), (step, across) = self.original.shape, self.original.strides
         shape, strides = (rows - length + 1, length, C), (step, step, across)
@@ -317,8 +317,8 @@ class WindowDataset(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
 
-        A tensor lies on the device of the series. IndexError for a number in a list that is not in `[0, len(self))`; an
-        array or tensor, as our own samplers give, is trusted.
+        A tensor lies on the device of the series. IndexError for a wrong number in a list; arrays and tensors, as our
+        samplers give, are trusted.
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")

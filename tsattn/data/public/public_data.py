@@ -91,10 +91,7 @@ class PublicDataModule(ForecastDataModule):
             )
         if until is not None and self.card.parts == "ett":
             raise UserError(f"the parts of {name} are months from its beginning, so that until leaves out none of them")
-        self.root = root
-        self.clean = clean
-        self.channels_as_series = channels_as_series
-        self.until = until
+        self.root, self.clean, self.channels_as_series, self.until = root, clean, channels_as_series, until
         end = None if until is None else iso_date(until)
         self._file = CardSource(self.card, root, clean, channels_as_series, until=end)
         full = f"{name}{'_clean' if clean else ''}{'' if until is None else f'_until_{until}'}"
@@ -107,21 +104,15 @@ class PublicDataModule(ForecastDataModule):
 
 @dataclass(frozen=True)
 class CardSource(Source):
-    """The file of a public data set, or another one like it; see `PublicDataModule`.
-
-    Attributes:
-        path: another file with the same columns: its time stamps must be regular, as no card excuses them.
-        frequency: that its time stamps must have; None infers it.
-        until: rows of the public file from this time stamp on are left out.
-    """
+    """The file of a public data set, or another one like it; see `PublicDataModule`."""
 
     card: Card
     root: str | None = None
     clean: bool = False
     channels_as_series: bool = False
-    path: Path | None = None
-    frequency: str | None = None
-    until: pd.Timestamp | None = None
+    path: Path | None = None  # another file with the same columns: its time stamps must be regular
+    frequency: str | None = None  # that its time stamps must have; None infers it
+    until: pd.Timestamp | None = None  # rows of the public file from this time stamp on are left out
 
     @override
     def prepare(self) -> None:
