@@ -562,7 +562,7 @@ class PanelDataModule(FrameDataModule):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
-        self.source = _Given(None, self.source.reader)
+        self.source = FrameSource(_given, self.source.reader)
         if all(options.get(name) is None for name in _SPLIT):
             self.rule = LastTenth(self.context_length, self.prediction_length)
 
@@ -581,16 +581,9 @@ class PanelDataModule(FrameDataModule):
         return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
 
 
-class _Given(FrameSource):
-    """Series that were given in Python, of which only the ends are saved."""
-
-    @override
-    def load(self) -> Panel:
-        raise UserError(
-            "the series of this run were given in Python and are not in its folder: `predict --run DIR --input FILE` "
-            "forecasts from a file, and tsattn.load(DIR) takes frames"
-        )
-
-    @override
-    def for_task(self, task: Task) -> _Given:
-        return self
+def _given() -> Any:
+    """Refuse to read series that were given in Python, of which only the ends are saved."""
+    raise UserError(
+        "the series of this run were given in Python and are not in its folder: `predict --run DIR --input FILE` "
+        "forecasts from a file, and tsattn.load(DIR) takes frames"
+    )
