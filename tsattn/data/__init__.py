@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
+    from tsattn.data.data_options import DataOptions, WindowOptions
     from tsattn.data.datamodule import (
         CSVDataModule,
-        DataOptions,
         ForecastDataModule,
         FrameDataModule,
         FrameSource,
         MappedDataModule,
         PanelDataModule,
         Source,
-        WindowOptions,
     )
     from tsattn.data.frequency import future_index, season_length
     from tsattn.data.panel import Panel
@@ -46,10 +45,8 @@ DATA_MODULES = {
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
-    "datamodule": (
-        *("DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "PanelDataModule", "Source"),
-        "WindowOptions",
-    ),
+    "data_options": ("DataOptions", "WindowOptions"),
+    "datamodule": ("ForecastDataModule", "FrameDataModule", "FrameSource", "PanelDataModule", "Source"),
     "frequency": ("future_index", "season_length"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),

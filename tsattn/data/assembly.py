@@ -66,7 +66,7 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
 class Assembly:
     """Puts the rows of a table together."""
 
-    parts: Callable[[], Iterable[Rows]]  # gives the rows, each time it is called; the last may be those of a future
+    parts: Callable[[], Iterable[Rows]]  # gives the rows at each call; the last part may be those of a future
     roles: Roles
     source: str  # names the table in messages
     where: Callable[[int], str]  # names a row, counted over all parts, in messages
@@ -75,7 +75,7 @@ class Assembly:
     every_target: bool = False  # leave out channels without any value
     is_strict: bool = False  # log no missing values
     times: Callable[[], Iterable[Rows]] | None = None  # as `parts`, for series and time alone
-    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes the array of a name and shape
+    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes an array, of zeros for `source`
     final_ids: Callable[[list[Any]], list[Any]] = list  # turns the ids of the rows into those of the panel
 
     def panel(self) -> tuple[Panel, Array | None]:

@@ -6,9 +6,9 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -18,25 +18,22 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.checks import whole_number
 from tsattn.data.batch_order import HOST, WindowLoaders, spread
-from tsattn.data.frequency import season_length
+from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
 from tsattn.data.mapped import is_panel_folder
-from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future, with_training_categories
+from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
-from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins, asked_rule
-from tsattn.data.stamps import kept_zone
-from tsattn.data.table_options import TableOptions, TextFormat, check_choices
+from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler, check_transform
+from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = ["CSVDataModule", "DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
-__all__ += ["PanelDataModule", "Source", "WindowOptions"]
+__all__ = ["CSVDataModule", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
+__all__ += ["PanelDataModule", "Source"]
 
 logger = logging.getLogger("tsattn")
 
@@ -62,7 +59,7 @@ class Source(ABC):
         return FrameSource(path)
 
 
-@dataclass
+@dataclass(eq=False)
 class FrameSource(Source):
     """A frame or file of one's own, or a folder that a table was converted to.
 
@@ -89,52 +86,6 @@ class FrameSource(Source):
     @override
     def at(self, path: Path) -> FrameSource:
         return FrameSource(path, self.reader.unweighted(), self.future)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowOptions:
-    """Windows, batches and scales of a data set.
-
-    Attributes:
-        context_length: past steps that a model sees, L.
-        prediction_length: steps that it forecasts, T.
-        batch_size: windows in a training batch.
-        eval_batch_size: windows in a validation or test batch.
-        num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
-        resident_gb: on a CUDA device scaled series of at most so many GB lie in its memory, and windows are cut there;
-            larger ones are cut on the host and sent in the background. With `num_workers` they always are.
-        scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
-            that small ones count as much as large ones.
-        val_windows: validation windows that are scored at each validation of a training: ``all``, a number of them, or
-            ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
-            since the last one. Fewer than all are spread over all series and their time, the same ones each time.
-            Outside of a training, and for testing, all windows are scored.
-        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` or
-            ``box_cox``, whose lambda the training rows decide, or ``{kind: box_cox, lambda: 0.5}``; None for none.
-            Forecasts come back exactly, quantile by quantile, and scores stay those of the values themselves.
-
-    Raises:
-        UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
-    """
-
-    context_length: int = 336
-    prediction_length: int = 96
-    batch_size: int = 32
-    eval_batch_size: int = 128
-    num_workers: int = 0
-    resident_gb: float = 8.0
-    scaling: str = "global"
-    val_windows: int | Literal["auto", "all"] = "auto"
-    transform: str | dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-            whole_number(size, getattr(self, size))
-        whole_number("num_workers", self.num_workers, least=0)
-        if not self.resident_gb >= 0:
-            raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
-        check_choices(self.scaling, self.val_windows)
-        object.__setattr__(self, "transform", check_transform(self.transform))
 
 
 class ForecastDataModule(LightningDataModule):
@@ -209,7 +160,10 @@ class ForecastDataModule(LightningDataModule):
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
-            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling, self.transform)
+            self.task, self.scaler = (
+                new_task(panel, self.name, self.context_length, self.prediction_length),
+                fit_scaler(panel, splits, self.scaling, self.transform),
+            )
         else:
             for size in ("context_length", "prediction_length"):
                 mine, trained = getattr(self, size), getattr(self.task, size)
@@ -373,23 +327,6 @@ class ForecastDataModule(LightningDataModule):
     def _process(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
-    def _new_task(self, panel: Panel) -> Task:
-        covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
-        return Task(
-            data=self.name,
-            context_length=self.context_length,
-            prediction_length=self.prediction_length,
-            channels=panel.channels,
-            frequency=panel.frequency,
-            season_length=season_length(panel.frequency),
-            past_covariates=panel.past_names,
-            future_covariates=panel.future_names,
-            static=panel.static_names,
-            categories=panel.static_categories,
-            covariate_categories=tuple(known.get(name, ()) for name in covariates) if known else (),
-            time_zone=kept_zone(panel.time),
-        )
-
     def _check_windows(self, splits: list[Split]) -> None:
         """Refuse lengths for which a part has no window, before anything is computed; log which series are short."""
         L, T = self.context_length, self.prediction_length
@@ -405,61 +342,6 @@ class ForecastDataModule(LightningDataModule):
             rows = f"context_length {L} + prediction_length {T}"
             said = "%d of %d series have fewer training rows than %s; their contexts are padded"
             logger.warning(said, short, len(splits), rows)
-
-
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-
-
-@dataclass(frozen=True)
-class DataOptions(WindowOptions, TextFormat, TableOptions):
-    """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
-
-    What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
-
-    Attributes:
-        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
-            empty.
-        train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
-            given.
-        val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
-            trains on all rows.
-        test_rows: rows of each series for testing, the last ones.
-        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
-        test_from: the first time stamp for testing.
-        weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
-            leaves them out, as if they were missing; they still count in contexts, scales and every score.
-        series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
-        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
-            whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
-        scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
-            large ones; ``global``, all by one a channel.
-
-    Raises:
-        UserError: for two ways to split, or half of one, and what text cannot be written in.
-    """
-
-    id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
-    target: str | list[str] | None = None
-    frequency: Any = None
-    text: TextFormat = field(default=TextFormat(), init=False, repr=False)  # its fields are options
-    strict: bool = False
-    train_fraction: float | None = None
-    val_fraction: float | None = None
-    val_rows: int | None = None
-    test_rows: int | None = None
-    val_from: str | None = None
-    test_from: str | None = None
-    series_weights: dict[str, float] | None = None
-    row_weights: list[list[Any]] | None = None
-    scaling: str = "series"
-    reader: TableReader = field(init=False, repr=False)
-    rule: SplitRule = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        WindowOptions.__post_init__(self)
-        object.__setattr__(self, "reader", TableReader.of(vars(self), strict=self.strict))
-        object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in _SPLIT}))
 
 
 class FrameDataModule(ForecastDataModule):
@@ -563,7 +445,7 @@ class PanelDataModule(FrameDataModule):
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
         self.source = FrameSource(_given, self.source.reader)
-        if all(options.get(name) is None for name in _SPLIT):
+        if all(options.get(name) is None for name in SPLIT):
             self.rule = LastTenth(self.context_length, self.prediction_length)
 
     def give(self, panel: Panel) -> None:
@@ -572,13 +454,6 @@ class PanelDataModule(FrameDataModule):
         if isinstance(self.rule, LastTenth):
             parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
             self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
-
-    def describe(self) -> tuple[Task, Scaler]:
-        """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
-        panel = self.panel
-        assert panel is not None
-        whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
-        return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
 
 
 def _given() -> Any:

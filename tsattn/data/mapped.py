@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import shutil
 from bisect import bisect_right
@@ -230,6 +231,10 @@ def _write(source: TableSource, folder: Path) -> None:
 
 
 def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
+    needed, free = math.prod(shape) * np.dtype(kind).itemsize, shutil.disk_usage(path.parent).free
+    if needed > free:
+        sizes = f"{needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free there"
+        raise UserError(f"{path.parent} needs {sizes}; name another folder")
     if 0 in shape:
         np.save(path, np.zeros(shape, kind))
         return np.zeros(shape, kind)

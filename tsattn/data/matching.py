@@ -15,21 +15,40 @@ import pandas as pd
 
 from tsattn.data.assembly import Assembly
 from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, recoded
-from tsattn.data.frequency import Grid, counts
+from tsattn.data.frequency import Grid, counts, season_length
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
-from tsattn.data.stamps import in_zone_of, no_times_of, time_unit, time_zone, times_of
+from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_unit, time_zone, times_of
 from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Roles, Rows, future_rows
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["appended", "in_static_categories", "match_task", "warn_of_unknown_zone"]
+__all__ = ["appended", "in_static_categories", "match_task", "new_task", "warn_of_unknown_zone"]
 __all__ += ["with_categories", "with_future", "with_training_categories"]
 
 logger = logging.getLogger("tsattn")
+
+
+def new_task(panel: Panel, name: str, context_length: int, prediction_length: int) -> Task:
+    """Return the task of forecasting the series of a panel, which has this name."""
+    covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
+    return Task(
+        data=name,
+        context_length=context_length,
+        prediction_length=prediction_length,
+        channels=panel.channels,
+        frequency=panel.frequency,
+        season_length=season_length(panel.frequency),
+        past_covariates=panel.past_names,
+        future_covariates=panel.future_names,
+        static=panel.static_names,
+        categories=panel.static_categories,
+        covariate_categories=tuple(known.get(name, ()) for name in covariates) if known else (),
+        time_zone=kept_zone(panel.time),
+    )
 
 
 def match_task(panel: Panel, task: Task, source: str) -> Panel:

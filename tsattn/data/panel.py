@@ -26,7 +26,7 @@ __all__ = ["Panel"]
 class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
 
-    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped`.
+    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped.py`.
 
     Attributes:
         ids: the id of each series as given, sorted; ``("series",)`` for a wide table.

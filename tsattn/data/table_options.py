@@ -135,8 +135,10 @@ class Columns:
 
     def __post_init__(self) -> None:
         ids = _names(self.id_column, "id_column")
+        if self.id_column is not None and not ids:
+            raise UserError(f"id_column must name a column, not {shown(repr(self.id_column))}")
         if len(ids) > 1 and any(JOINS in name for name in ids):
-            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(ids))}")
+            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(list(ids)))}")
         object.__setattr__(self, "id_column", JOINS.join(ids) or None)
         object.__setattr__(self, "time_column", next(iter(_names(self.time_column, "time_column", one=True)), None))
         for name in ("target", "past_covariates", "future_covariates", "static"):

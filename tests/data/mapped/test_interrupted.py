@@ -105,8 +105,12 @@ def test_a_full_disk_is_one_sentence(path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(mapped_tables.os, "posix_fallocate", full)
-    with pytest.raises(UserError, match=r"out cannot be written: No space left on device; name another folder"):
+    with monkeypatch.context() as patch:
+        patch.setattr(mapped_tables.os, "posix_fallocate", full)
+        with pytest.raises(UserError, match=r"out cannot be written: No space left on device; name another folder"):
+            converted(path, path.parent / "out", target=["y", "z"])
+    monkeypatch.setattr(mapped_tables.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
+    with pytest.raises(UserError, match=r"needs 0\.00 GB, but only 0\.00 GB are free there"):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

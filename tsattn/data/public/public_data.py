@@ -25,6 +25,18 @@ from tsattn.task import Task
 __all__ = ["CO2DataModule", "CardSource", "PublicDataModule", "channels_frame", "differences", "frame_differences"]
 
 
+class _Weeks(FrameSource):
+    """The strict frame; files that are forecast from are read as one's own."""
+
+    @override
+    def for_task(self, task: Task) -> FrameSource:
+        return self
+
+    @override
+    def at(self, path: Path) -> FrameSource:
+        return FrameSource(path)
+
+
 class CO2DataModule(ForecastDataModule):
     """Weekly atmospheric CO2, split 70 / 10 / 20 percent in time; missing weeks are masked, never dropped.
 
@@ -39,7 +51,7 @@ class CO2DataModule(ForecastDataModule):
 
     def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
         sizes |= {"context_length": context_length, "prediction_length": prediction_length}
-        source = FrameSource(self.load_frame, TableReader(strict=True, allow_missing=True))
+        source = _Weeks(self.load_frame, TableReader(strict=True, allow_missing=True))
         super().__init__("co2", source, CARDS["co2"], **sizes)
 
     def load_frame(self) -> pd.DataFrame:
