@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.batch_order import HOST, WindowLoaders, spread
+from tsattn.data import batch_order
+from tsattn.data.batch_order import HOST, OrderedBatches, ShuffledBatches, TrainingLoader, spread, whole_batch
 from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
 from tsattn.data.mapped import is_panel_folder
 from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
@@ -133,7 +135,7 @@ class ForecastDataModule(LightningDataModule):
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
-        self._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        self._held: tuple[Series, Series] | None = None  # on the host, in the memory of a device
 
     def prepare_data(self) -> None:
         """Fetch what the series are read from, if it is not here (called on one process only)."""
@@ -212,14 +214,13 @@ class ForecastDataModule(LightningDataModule):
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, *sizes)
-        return WindowDataset(self._loaders.placed(series, device), origins, *sizes, seasons)
+        return WindowDataset(self._placed(series, device), origins, *sizes, seasons)
 
     def _copied(self, **changes: Any) -> Self:
         """A copy that shares series, splits and scaler, without what belongs to a training."""
         other = copy.copy(self)
-        loaders = WindowLoaders(self.num_workers, self.resident_gb)
         vars(other).update(
-            {"trainer": None, "training_batches": None, "scored_windows": None, **changes}, _loaders=loaders
+            {"trainer": None, "training_batches": None, "scored_windows": None, "_held": None, **changes}
         )
         return other
 
@@ -266,7 +267,9 @@ class ForecastDataModule(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows in the order of torch's seed; where a Trainer runs on CUDA, they may lie there."""
         windows, device = self._at_the_trainer("train")
-        return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
+        memory, options = self._loading(windows, device)
+        of = self.batch_size, torch.initial_seed(), *self._process, self.training_batches, memory
+        return TrainingLoader(windows, ShuffledBatches(len(windows), *of), **options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
@@ -274,24 +277,26 @@ class ForecastDataModule(LightningDataModule):
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
-        return self._loaders.in_order(windows, numbers[rank::world_size], self.eval_batch_size, device)
+        return self._in_order(windows, numbers[rank::world_size], device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
         windows, device = self._at_the_trainer("test")
-        return self._loaders.in_order(windows, range(len(windows)), self.eval_batch_size, device)
+        return self._in_order(windows, range(len(windows)), device)
 
     def eval_dataloader(
         self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
     ) -> DataLoader[Batch]:
         """Each `every`-th window of a part in the order of series and time; on the host. See `windows`."""
         windows = self.windows(part, context_length, seasons)
-        return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
+        return self._in_order(windows, range(0, len(windows), every))
 
     def predict_dataloader(self) -> DataLoader[Batch]:
         """The windows whose horizons lie beyond the end of the data, one a series."""
         panel, task, scaler = self._set_up("the series or windows")
-        return self._loaders.beyond_the_end(FutureWindows(panel, self.series, task, scaler), self.eval_batch_size)
+        windows = FutureWindows(panel, self.series, task, scaler)
+        # Lightning replaces batch samplers of predictions
+        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loading(windows, HOST)[1])
 
     def num_scored(self, available: int) -> int:
         """How many of the validation windows each validation of a training scores."""
@@ -310,11 +315,11 @@ class ForecastDataModule(LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Free the memory of the device (called by the Trainer at its end)."""
-        self._loaders.free()
+        self._held = None
 
     def on_exception(self, exception: BaseException) -> None:
         """Free the memory of the device (called by the Trainer where it fails)."""
-        self._loaders.free()
+        self._held = None
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
         """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""
@@ -322,6 +327,35 @@ class ForecastDataModule(LightningDataModule):
         is_running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
         return self.windows(part, device=device), device
+
+    def _placed(self, series: Series, device: torch.device) -> Series:
+        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
+        is_large = series.nbytes > self.resident_gb * 1e9
+        if device.type not in batch_order.RESIDENT_ON or self.num_workers or is_large:
+            return series
+        if self._held is None or self._held[0] is not series or self._held[1].device != device:
+            self._held = series, series.to(device)
+        return self._held[1]
+
+    def _loading(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
+        """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
+        is_held = self._held is not None and windows.series is self._held[1]
+        return windows.series.device if is_held else None, {
+            "num_workers": self.num_workers,
+            "collate_fn": whole_batch,
+            # what is sent in the background must lie in page-locked memory
+            "pin_memory": device.type == "cuda" and not is_held,
+            "persistent_workers": self.num_workers > 0,
+            # or each loader would draw a number from torch's generator, which dropout draws from
+            "generator": torch.Generator(),
+        }
+
+    def _in_order(
+        self, windows: WindowDataset, numbers: range | NDArray[Any], device: torch.device = HOST
+    ) -> DataLoader[Batch]:
+        memory, options = self._loading(windows, device)
+        batches: Any = OrderedBatches(numbers, self.eval_batch_size, memory)
+        return DataLoader(windows, batch_sampler=batches, **options)
 
     @property
     def _process(self) -> tuple[int, int]:

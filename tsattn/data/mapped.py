@@ -42,10 +42,10 @@ __all__ = ["TableSource", "convert", "converted_folder", "is_panel_folder", "ope
 logger = logging.getLogger("tsattn")
 
 INDEX = "panel.json"
-FORMAT = 2  # of the folder; raised when it changes
+FORMAT = 3  # of the folder; raised when it changes
 _PLAIN = (
     *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
-    *("covariate_categories", "is_wide", "id_name", "time_name", "complete"),
+    *("covariate_categories", "is_wide", "id_name", "time_name"),
 )
 _ROWS = ("values", "past_covariates", "future_covariates", "ahead")
 _OF_SERIES = ("starts", "ahead_starts", "static")
@@ -223,7 +223,7 @@ def _write(source: TableSource, folder: Path) -> None:
         if isinstance(array, np.memmap):
             array.flush()
     files = sorted(folder.glob("*.npy"))
-    facts = {name: getattr(panel, name) for name in _PLAIN} | {"complete": sorted(panel.complete)}
+    facts = {name: getattr(panel, name) for name in _PLAIN}
     facts |= {"time_unit": time_unit(panel.time), "time_zone": time_zone(panel.time), "weight_name": roles.weight}
     facts["source"] = {"files": states, "sha256": sums, "options": asdict(options)}
     facts["arrays"] = {file.stem: {"size": file.stat().st_size, "sha256": sha256(file)} for file in files}
@@ -266,8 +266,7 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
         for name in (*_ROWS, *_OF_SERIES)
     }
     arrays["time"] = times_of(_opened(folder / "time.npy"), index["time_unit"], index["time_zone"])
-    fields: dict[str, Any] = {name: _immutable(index[name]) for name in _PLAIN}
-    return Panel(**{**fields, "complete": frozenset(fields["complete"])}, **arrays)
+    return Panel(**{name: _immutable(index[name]) for name in _PLAIN}, **arrays)
 
 
 def _immutable(plain: Any) -> Any:

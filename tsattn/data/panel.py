@@ -50,7 +50,6 @@ class Panel:
         time_name: the column of time stamps.
         weights: `(rows, C)` float64 how much each target counts in a training; None: all equally.
         covariate_categories: by name, the categories of the covariates that are such, see `columns`.
-        complete: the arrays of rows that are known to have no missing number.
         fills_ahead: whether missing values in `ahead` are imputed, as in rows of the past; else they are refused.
     """
 
@@ -74,7 +73,6 @@ class Panel:
     time_name: str = "ds"
     weights: NDArray[np.float64] | None = None
     covariate_categories: Categories = field(default_factory=dict)
-    complete: frozenset[str] = frozenset()
     fills_ahead: bool = False
 
     def __len__(self) -> int:

@@ -71,7 +71,7 @@ class Series:
     weights: Tensor | None = None
     past_covariate_scale: Tensor | None = None
     future_covariate_scale: Tensor | None = None
-    original: NDArray[np.float64] | None = None
+    original: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))
     _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _files: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -99,11 +99,6 @@ class Series:
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(part.nbytes for part in self._tensors().values())
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether targets count differently in a training."""
-        return self.weights is not None
 
     def to(self, device: torch.device | str) -> Series:
         """Copy the series to a device, where windows are then cut without making the host wait."""
@@ -144,15 +139,10 @@ class Series:
             seasons: lengths, at most L, of seasons whose last known values the units of the windows hold, with the
                 targets as they were given; of series on the host. None: neither.
         """
-        first = self.starts[numbers] + origins - context_length
-        lacking = context_length - origins if padded else None
-        return self._cut(numbers, first, lacking, context_length, prediction_length, seasons)
-
-    def _cut(
-        self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int, seasons: Sequence[int] | None
-    ) -> Batch:
-        """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
-        length = L + T
+        L, T = context_length, prediction_length
+        # each small operation takes its share of a batch
+        first = (origins if len(self) == 1 else self.starts[numbers] + origins) - L
+        lacking, length = L - origins if padded else None, L + T
         # rows before those of a series are another's; they are overwritten below
         outside = lacking is not None and (first.device.type != "cpu" or bool(first.min() < 0))
         rows = (first[:, None] + torch.arange(length, device=first.device)).clamp_(min=0) if outside else None
@@ -224,19 +214,13 @@ class Series:
 
     def _given(self, first: Tensor, length: int) -> Tensor:
         """The values `(B, length, C)` as they were given, of the rows from `first (B,)` on."""
-        assert self.original is not None
         (rows, C), (step, across) = self.original.shape, self.original.strides
         shape, strides = (rows - length + 1, length, C), (step, step, across)
-        whole = self.original if self.original.flags.c_contiguous else self.original.T
-        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
-            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
-        else:
-            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
+        runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
         return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
         """The last known values of each place in a season before the rows `end (B,)`, scaled and as they were given."""
-        assert self.original is not None
         begin = self.starts[numbers][:, None]
         rows = end[:, None] - season + torch.arange(season)
         lacking = (rows < begin)[..., None]
@@ -305,8 +289,7 @@ class WindowDataset(Dataset[Batch]):
         self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(self._device)
         self._length = sum(map(len, ranges))
         self._padded = any(rows.start < context_length for rows in ranges if rows)
-        self._is_plain = len(ranges) == 1 and ranges[0].step == 1 and not self._padded
-        self._offset = ranges[0].start - context_length
+        self._start = ranges[0].start if len(ranges) == 1 and ranges[0].step == 1 else None
 
     def __len__(self) -> int:
         return self._length
@@ -323,13 +306,13 @@ class WindowDataset(Dataset[Batch]):
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
+        if self._start is not None:
+            numbers, origins = torch.zeros_like(windows), windows + self._start
+        else:
+            numbers = torch.searchsorted(self._end, windows, right=True)
+            place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
+            origins = self._first[numbers] + place * self._step[numbers]
         sizes = self.context_length, self.prediction_length
-        if self._is_plain:  # each small operation takes its share of a batch; these are as few as can be
-            first = windows + self._offset
-            return self.series._cut(torch.zeros_like(first), first, None, *sizes, self._seasons)
-        numbers = torch.searchsorted(self._end, windows, right=True)
-        place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
-        origins = self._first[numbers] + place * self._step[numbers]
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
 
 
