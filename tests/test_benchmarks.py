@@ -238,7 +238,7 @@ def test_a_pretrained_model_is_chosen_and_scored(
     sizes = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
     content = {
         "data": {
-            "class_path": "PretrainingDataModule",
+            "class_path": "pretraining_data.PretrainingDataModule",
             "init_args": {**sizes, "synthetic": 6, "seasonal": 6, "mixed": 4, "public": ["exchange_rate"]},
         },
         "model": {

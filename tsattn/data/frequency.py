@@ -1,9 +1,10 @@
 """Frequencies of time stamps, or of steps: their names, the stamps that come next, their seasons and their grids.
 
-The frequency of steps, whole numbers in the place of time stamps, is a number too, such as ``1``. On a grid a stamp has a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: series
-on the hour and on the half hour are both hourly, the 1st and the 15th of each month both monthly. The stamps of a
-regular series share one phase, and their coordinates rise by 1. Series end to end are `(rows,)` stamps or coordinates
-that rise within each, and `begin (S,)`, their first rows.
+The frequency of steps, whole numbers in the place of time stamps, is a number too, such as ``1``. On a grid a stamp has
+a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: series on the hour and on the
+half hour are both hourly, the 1st and the 15th of each month both monthly. The stamps of a regular series share one
+phase, and their coordinates rise by 1. Series end to end are `(rows,)` stamps or coordinates that rise within each, and
+`begin (S,)`, their first rows.
 """
 
 from __future__ import annotations
@@ -358,6 +359,7 @@ def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> 
 
 
 def on_business_days(index: Times) -> bool:
+    """Whether no stamp is on a weekend."""
     return bool(np.is_busday(_days(index)).all())
 
 

@@ -125,7 +125,9 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
     (folder / "out").rename(folder / "hidden")
     finished = assembly._Places._log_missing
     monkeypatch.setattr(
-        assembly._Places, "_log_missing", lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1]
+        assembly._Places,
+        "_log_missing",
+        lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1],
     )
     with pytest.raises(UserError, match=r"out .*is not (overwritten|replaced)"):
         mapped_tables.convert(path, folder / "out", options, overwrite=overwrite)
