@@ -22,7 +22,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
 from tsattn.data.splits import Split
-from tsattn.data.table_rows import listed
+from tsattn.data.columns import listed
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
@@ -155,7 +155,7 @@ def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Ta
     """The first `ends (S,)` rows of all series, of arrays `(rows, n)` side by side."""
     for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
-        if kept.any() or not is_mapped(panel.values):
+        if kept.any() or not panel.is_mapped:
             chosen = [part[rows][kept].astype(np.float64, copy=False) for part in parts]
             yield chosen[0] if len(chosen) == 1 else np.concatenate(chosen, axis=1)
 
