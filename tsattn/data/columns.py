@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from numbers import Real
 from typing import Any
 
@@ -47,10 +48,7 @@ UNSEEN = "(not seen in training)"
 def in_categories(
     part: NDArray[np.float64] | None, names: Sequence[str], have: Categories, wanted: Categories, source: str
 ) -> NDArray[np.float64] | None:
-    """Covariates `(rows, columns)` in the categories of a trained model; others than those are 0, which is logged.
-
-    UserError for numbers where the model was trained on categories, or the other way round.
-    """
+    """Covariates `(rows, columns)` in the categories of a trained model; others are 0, which is logged."""
     for name in names:
         if (name in have) != (name in wanted):
             kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
@@ -157,8 +155,7 @@ def covariate_columns(
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
     """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
 
-    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`. Without `categorical` these
-    are pandas Categoricals, and text of which no cell is a number.
+    Without `categorical` these are pandas Categoricals, and text of which no cell is a number.
     """
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
@@ -265,8 +262,7 @@ def id_order(names: list[Any]) -> list[int]:
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
     """Find which of the known ids each of some ids is, if it is one of them.
 
-    Files and frames may write the same ids as text and as numbers, and whole numbers as floats: an id that is not known
-    as it is, is the one that reads the same, if no other does.
+    Files may write ids as text, frames as numbers: an unknown id is the one that reads the same, if no other does.
     """
     places = {name: name for name in known}
     found = {name: places[name] for name in ids if name in places}
@@ -289,6 +285,7 @@ def is_lazy(table: Any) -> bool:
     return not is_pandas and isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
 
 
-def listed(names: Sequence[Any], text: Callable[[Any], str] = repr) -> str:
+def listed(names: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
     """The first of some names, for messages."""
-    return (one_of(shown(text(name)) for name in names[:12]) or "none") + (", ..." if len(names) > 12 else "")
+    some = [shown(text(name)) for name in islice(names, 13)]
+    return (one_of(some[:12]) or "none") + (", ..." if len(some) > 12 else "")

@@ -390,16 +390,13 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
         has = "has" if lacking.size == 1 else "have"
-        raise UserError(
-            f"{names} {has} no values for the next {number_of(horizon, 'step')}; {pass_them.format('them')}"
-        )
+        steps = number_of(horizon, "step")
+        raise UserError(f"{names} {has} no values for the next {steps}; {pass_them.format('them')}")
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
-    raise UserError(
-        f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at "
-        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; "
-        f"{pass_them.format('one for each')}"
-    )
+    at = f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast"
+    early = f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at {at}"
+    raise UserError(f"{early}; {pass_them.format('one for each')}")
 
 
 def warn_of_far(
