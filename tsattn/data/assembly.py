@@ -19,21 +19,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data import frequency as rhythms
 from tsattn.data.columns import Categories, id_order, recoded
-from tsattn.data.frequency import (
-    OFF_GRID,
-    Grid,
-    Times,
-    are_business_days,
-    business_series,
-    coarser_series,
-    counts,
-    is_steps,
-    normalise_frequency,
-    runs_of_longer_steps,
-    try_infer_frequency,
-    usual_frequency,
-)
+from tsattn.data.frequency import OFF_GRID, Grid, Times, counts, is_steps, normalise_frequency
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.data.table_rows import NO_NAME, Roles, Rows, is_nameless, listed
@@ -353,12 +341,16 @@ class _Places:
             at = int(again[rows[again + 1].argmin()])
             raise self._twice(longest, time[at], *rows[at : at + 2].tolist())
         own = time[is_own] if is_own.sum() > 2 else time
-        frequency = usual_frequency(own)
+        frequency = rhythms.usual_frequency(own)
         ends = self.survey.stamps(np.stack([first, last], axis=1).ravel())
-        if frequency != "D" or not are_business_days(own) or not are_business_days(ends, np.arange(0, len(ends), 2)):
+        if (
+            frequency != "D"
+            or not rhythms.are_business_days(own)
+            or not rhythms.are_business_days(ends, np.arange(0, len(ends), 2))
+        ):
             return frequency
         times = self.table.times or self.table.parts
-        return "B" if all(are_business_days(part.time) for part in times()) else "D"
+        return "B" if all(rhythms.are_business_days(part.time) for part in times()) else "D"
 
     def _stamps(self, series: int) -> tuple[Any, Array, Array]:
         """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
@@ -493,18 +485,18 @@ class _Places:
             places = first + np.flatnonzero(source[first : min(int(starts[next_one]), first + _HEAD)])
             series = np.searchsorted(starts, places, side="right") - 1
             begin = np.flatnonzero(np.diff(series, prepend=-1))
-            coarser[series[begin]] = coarser_series(places, begin)
+            coarser[series[begin]] = rhythms.coarser_series(places, begin)
             if is_given:
                 continue
             if self.frequency == "D":
-                coarser[series[begin]] |= business_series(self._times(places), begin)
-            runs = runs_of_longer_steps(places, begin)
+                coarser[series[begin]] |= rhythms.business_series(self._times(places), begin)
+            runs = rhythms.runs_of_longer_steps(places, begin)
             if two_rhythms is None and len(runs):
                 two_rhythms = places[[runs[0, 0] - 1, runs[0, 0], runs[0, 1]]]
         if coarser.any() and (not is_given or coarser[self.rows > 2].all()):
             number = int(coarser.argmax())
             time, rows, _ = self._stamps(number)
-            raise self._mixed(number, usual_frequency(time), int(rows[0]))
+            raise self._mixed(number, rhythms.usual_frequency(time), int(rows[0]))
         if two_rhythms is not None:
             stamps: Any = self._times(two_rhythms)
             of = self._of(int(np.searchsorted(starts, two_rhythms[1], side="right")) - 1)
@@ -554,7 +546,7 @@ class _Places:
 
     def _irregular(self, series: int) -> UserError:
         time, rows, is_own = self._stamps(series)
-        own = try_infer_frequency(time) if len(time) > 2 else None
+        own = rhythms.try_infer_frequency(time) if len(time) > 2 else None
         if own is not None and normalise_frequency(own) != self.frequency:
             return self._mixed(series, normalise_frequency(own), int(rows[0]))
         phases = self.grid.split(time)[1]

@@ -117,7 +117,11 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     cells, given = column.astype(object), column.notna().to_numpy()
     is_covariate = role.endswith("covariate")
-    kinds = cells.map(type).map({cell: _kind(cell) for cell in {*map(type, cells)}}).to_numpy()
+    named = {"b": (bool, np.bool_), "t": (str,), "n": (Real, Decimal), "-": (object,)}  # n may be read as a float
+    of_type = {
+        cell: next(kind for kind, types in named.items() if issubclass(cell, types)) for cell in {*map(type, cells)}
+    }
+    kinds = cells.map(type).map(of_type).to_numpy()
     if is_covariate and (kinds[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
     # pandas would drop imaginary parts and count bools and dates as numbers
@@ -136,18 +140,10 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         row, advice = int(wrong[0]), f"remove marks of thousands{advice}"
         if not re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])):
             advice = "name text columns as static, or list the targets"
-        raise UserError(
-            f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{', bools, or text without a number' if is_covariate else ''} ({advice})"
-        )
+        needs = "numbers, bools, or text without a number" if is_covariate else "numbers"
+        cell = f"{shown(cells.iloc[row])} in column {shown(column.name)}"
+        raise UserError(f"{where(row)}: {cell} is not a number; a {role} needs {needs} ({advice})")
     return numbers
-
-
-def _kind(cell: type) -> str:
-    """``b`` of bools, ``t`` of text and ``n`` of what may be read as a float, ``-`` of anything else."""
-    if issubclass(cell, bool | np.bool_):
-        return "b"
-    return "t" if issubclass(cell, str) else "n" if issubclass(cell, Real | Decimal) else "-"
 
 
 def covariate_columns(
@@ -235,9 +231,8 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     for number, name in enumerate(names):
         if not isinstance(name, str | int | float | tuple):  # ids are saved with a model, as plain data
             row, says = int(starts[(codes == number).argmax()]), f"is a {type(name).__name__}, not an id"
-            raise UserError(
-                f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}; valid are texts and numbers"
-            )
+            cell = f"{shown(name)} in column {shown(ids.name)}"
+            raise UserError(f"{where(row)}: {cell} {says}; valid are texts and numbers")
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))

@@ -34,21 +34,11 @@ Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 # after the start of the period that all periods have
 PHASED = {"MS": 27, "QS": 27, "HYS": 27, "YS": 27, "SMS": 12}
 
-_SEASONS = {
-    name: season
-    for season, names in {
-        1: "YE YS BYE BYS RE",
-        2: "HYE HYS BHYE BHYS",
-        4: "QE QS BQE BQS REQ",
-        5: "B C",
-        7: "D",
-        8: "bh cbh",
-        12: "ME MS BME BMS CBME CBMS WOM LWOM",
-        24: "SMS SME",
-        52: "W",
-    }.items()
-    for name in names.split()
-}
+_BY_SEASON = (
+    *("1 YE YS BYE BYS RE", "2 HYE HYS BHYE BHYS", "4 QE QS BQE BQS REQ", "5 B C", "7 D", "8 bh cbh", "24 SMS SME"),
+    *("12 ME MS BME BMS CBME CBMS WOM LWOM", "52 W"),
+)
+_SEASONS = {name: int(season) for season, *names in map(str.split, _BY_SEASON) for name in names}
 _UNITS = (("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 # as pandas 1 wrote them; pandas 3 refuses them
@@ -170,10 +160,9 @@ def season_length(frequency: str) -> int:
         return 1
     offset = to_offset(frequency)
     base = offset.rule_code.split("-")[0]
-    if base == "D" and offset.n % 7 == 0:
-        return max(1, _SEASONS["W"] * 7 // offset.n)
     if base in _SEASONS:
-        return max(1, _SEASONS[base] // offset.n)
+        is_weeks = base == "D" and offset.n % 7 == 0
+        return max(1, (7 * _SEASONS["W"] if is_weeks else _SEASONS[base]) // offset.n)
     step = fixed_step(offset)
     if step is None:
         raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")

@@ -337,12 +337,11 @@ class TableSource:
 
     def is_single(self, columns: Sequence[str]) -> bool:
         """Whether all of some columns are of types that single precision holds without a loss."""
-        schemas = [schema_of(file, self.options.text) for file in self.files]
-        return all(
-            schema is not None and name in schema.names and schema.field(name).type in _SMALL
-            for schema in schemas
-            for name in columns
-        )
+        for schema in (schema_of(file, self.options.text) for file in self.files):
+            known = {} if schema is None else {field.name: field.type for field in schema}
+            if not all(known.get(name) in _SMALL for name in columns):
+                return False
+        return True
 
     def parts(self) -> Iterator[Rows]:
         """All rows."""

@@ -16,21 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import (
-    ID_COLUMNS,
-    LONG_TABLES,
-    TARGETS,
-    TIME_COLUMNS,
-    Categories,
-    covariate_columns,
-    id_columns,
-    is_lazy,
-    listed,
-    match_ids,
-    number_columns,
-    series_numbers,
-    with_joined_ids,
-)
+from tsattn.data import columns as cells
+from tsattn.data.columns import ID_COLUMNS, LONG_TABLES, TARGETS, TIME_COLUMNS, id_columns, is_lazy, listed, match_ids
 from tsattn.data.files import first_line
 from tsattn.data.frequency import Times
 from tsattn.data.quiet import quiet
@@ -130,7 +117,7 @@ def plain_frame(
             free = next(name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
             time_column = time_column or own or free
             frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
-    return with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
+    return cells.with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
 
 
 def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
@@ -252,7 +239,7 @@ class Rows:
     weights: NDArray[np.float64]  # `(R, 1)`; `(R, 0)` without such a column
     static: NDArray[np.float64]  # `(R, K)` categories of the static columns, from 1 on
     where: Callable[[int], str]  # names a row (from 0) in messages
-    categories: Categories = field(default_factory=dict)  # of static columns, and covariates that are such
+    categories: cells.Categories = field(default_factory=dict)  # of static columns, and covariates that are such
     is_own: bool = True  # of the table itself, not of a future that was given beside it
     start: int = 0  # the number of the first row, counted over all parts of the table
 
@@ -279,17 +266,17 @@ def read_rows(
         time = read_times(frame[roles.time], where, form, getattr(near if zone_of is None else zone_of, "tz", None))
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
-    values = number_columns(frame, roles.target, where, "target")
-    past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
-    known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
-    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
+    values = cells.number_columns(frame, roles.target, where, "target")
+    past, of_past = cells.covariate_columns(frame, roles.past, where, "past covariate", categorical)
+    known, of_known = cells.covariate_columns(frame, roles.future, where, "future covariate", categorical)
+    weights = cells.number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
     for column in weights.T:  # a row without any target needs none
         for row in np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))[:1].tolist():
             what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
             says = f"the weight in column {shown(roles.weight)} {what}; a number of at least 0 is needed"
             raise UserError(f"{where(row)}: {says}")
-    series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
-    static, of_static = covariate_columns(frame, roles.static, where, "static", roles.static)
+    series, names = cells.series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
+    static, of_static = cells.covariate_columns(frame, roles.static, where, "static", roles.static)
     categories = {**of_past, **of_known, **of_static}
     return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
 

@@ -111,14 +111,9 @@ class Series:
         Where a series begins later than a context, the rows that are lacking at the front are not observed: their
         values are 0, the mean, and their time stamps those of the first row.
 
-        Args:
-            numbers: `(B,)` the series of each window, on the device of the series.
-            origins: `(B,)` rows from the start of that series.
-            context_length: L.
-            prediction_length: T.
-            padded: False where no context lacks rows; to find that out here, the host would wait for the device.
-            seasons: lengths, at most L, of seasons whose last known values the units hold, with the targets as given
-                (of series on the host); None: neither.
+        `numbers (B,)` are their series, on the same device, `origins (B,)` rows from their starts. `padded` is False
+        where no context lacks rows; to find that out here, the host would wait for the device. The units hold the last
+        known values of `seasons`, of at most L steps, and the targets as given (of series on the host).
         """
         L, T = context_length, prediction_length
         # each small operation takes its share of a batch
