@@ -196,14 +196,6 @@ class Panel:
             columns[name] = np.array([*categories, UNSEEN], dtype=object)[codes].repeat(self.lengths)
         return pd.DataFrame(columns)
 
-    def named_columns(self) -> dict[str, Any]:
-        """The columns of `to_frame`, by the arguments of `tsattn.data.table_options.Columns`."""
-        return {
-            **{"id_column": None if self.is_wide else self.id_name, "time_column": self.time_name},
-            **{"target": self.channels, "static": self.static_names},
-            **{"past_covariates": self.past_names, "future_covariates": self.future_names},
-        }
-
     def __getstate__(self) -> dict[str, Any]:
         """Pickle arrays in files as the places where they lie."""
         time = FileView.of(time_numbers(self.time))

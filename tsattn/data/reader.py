@@ -143,13 +143,16 @@ class TableReader(TableOptions):
         """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s."""
         if (folder := converted_folder(table)) is not None:
             panel = self.converted(folder)
-            return replace(self.unweighted(), **panel.named_columns()).table(panel.to_frame(), str(folder))
+            named: Any = {"id_column": None if panel.is_wide else panel.id_name, "time_column": panel.time_name}
+            named |= {"target": panel.channels, "static": panel.static_names}
+            named |= {"past_covariates": panel.past_names, "future_covariates": panel.future_names}
+            return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
         table = computed(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
         frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
-        row_of, named = own_row_of or row_of, replace(self.columns, target=self._targets(frame))
+        row_of, columns = own_row_of or row_of, replace(self.columns, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
-        frame, roles = assigned(frame, source, named, self.weight_column, allow_steps=allow_steps)
+        frame, roles = assigned(frame, source, columns, self.weight_column, allow_steps=allow_steps)
         return Table(frame, roles, source, self.text, self.frequency, row_of)
 
     def _targets(self, frame: Any) -> Any:
