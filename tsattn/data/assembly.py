@@ -293,7 +293,7 @@ class _Places:
             at = int(is_kept.argmax())
             stamp = f"time stamp {rows.time[own[at]]}{self._of(int(number[at]))}"
             raise UserError(f"{rows.where(int(own[at]))}: {stamp} does not come after the last row with a target")
-        kept, later, here = own[is_kept], own[~is_kept], (self.starts[number] + steps)[is_kept]
+        kept, later, (here, there) = own[is_kept], own[~is_kept], self._rows_of(number, steps)
         texts = {name: known for name, known in self.survey.categories.items() if name in rows.categories}
         past = recoded(rows.past, rows.categories, self.roles.past, texts)
         known = recoded(rows.known, rows.categories, self.roles.future, texts)
@@ -303,8 +303,7 @@ class _Places:
             if part.shape[1]:
                 arrays[name][here] = part[kept]
         if "ahead" in arrays:
-            there = (self.whole_starts - self.starts)[number] + steps - self.kept[number]
-            arrays["ahead"][there[~is_kept]] = known[later]
+            arrays["ahead"][there] = known[later]
         return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
     def _channels(self) -> Array:
@@ -343,11 +342,8 @@ class _Places:
         own = time[is_own] if is_own.sum() > 2 else time
         frequency = rhythms.usual_frequency(own)
         ends = self.survey.stamps(np.stack([first, last], axis=1).ravel())
-        if (
-            frequency != "D"
-            or not rhythms.are_business_days(own)
-            or not rhythms.are_business_days(ends, np.arange(0, len(ends), 2))
-        ):
+        pairs = np.arange(0, len(ends), 2)
+        if frequency != "D" or not (rhythms.are_business_days(own) and rhythms.are_business_days(ends, pairs)):
             return frequency
         times = self.table.times or self.table.parts
         return "B" if all(rhythms.are_business_days(part.time) for part in times()) else "D"
@@ -418,15 +414,18 @@ class _Places:
             return 0
         series = np.searchsorted(self.whole_starts, places, side="right") - 1
         steps = places - self.whole_starts[series]
-        is_kept = steps < self.kept[series]
-        here = (self.starts[series] + steps)[is_kept]
-        arrays["time"][here] = counts(self._times(places[is_kept])) // self.per
-        for name in (name for name in _ROW_PARTS if name in arrays):
-            arrays[name][here] = np.nan
-        if "ahead" in arrays:
-            ahead = (self.whole_starts - self.starts)[series] + steps - self.kept[series]
-            arrays["ahead"][ahead[~is_kept]] = np.nan
+        here, there = self._rows_of(series, steps)
+        arrays["time"][here] = counts(self._times(places[steps < self.kept[series]])) // self.per
+        for name, rows in (*((name, here) for name in _ROW_PARTS), ("ahead", there)):
+            if name in arrays:
+                arrays[name][rows] = np.nan
         return len(here)
+
+    def _rows_of(self, series: Array, steps: Array) -> tuple[Array, Array]:
+        """The rows of steps of series that the panel keeps, and of others in what is ahead."""
+        is_kept = steps < self.kept[series]
+        ahead = (self.whole_starts - self.starts)[series] + steps - self.kept[series]
+        return (self.starts[series] + steps)[is_kept], ahead[~is_kept]
 
     def _log_missing(self, arrays: dict[str, Any]) -> None:
         filled, roles = arrays.get("filled", 0), self.roles
@@ -435,8 +434,7 @@ class _Places:
         blocks = [slice(first, first + _BLOCK) for first in range(0, int(self.starts[-1]), _BLOCK)]
         given = int(self.starts[-1]) - filled
         for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
-            missing: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0)
-            lacking = missing - filled
+            lacking: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0) - filled
             if part == "values":
                 if lacking.any():
                     says = "%s: %d of %d values are missing; they are masked, never scored"

@@ -110,11 +110,9 @@ class Columns:
     Attributes:
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
             columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
-            time stamps or periods.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one every column without another role is a target unless this lists them; it must where one of several
-            is called ``y`` or ``target``.
+            wide one it is every column without another role by default, unless one is called ``y`` or ``target``.
         past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
             Categoricals and text of which no cell is a number.
         future_covariates: columns known for the future too, of the same kinds.
