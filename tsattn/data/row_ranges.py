@@ -155,7 +155,7 @@ class LastKnown:
     def __init__(self, starts: NDArray[np.int64], season: int = 1) -> None:
         self.starts = starts
         self.season = season
-        self._carried: NDArray[np.int64] | int = -1  # (season, C) of the rows before the block
+        self.carried: NDArray[np.int64] | int = -1  # (season, C) of the rows before the block; a number of all
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
@@ -167,11 +167,11 @@ class LastKnown:
         # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried
         begin = s + rows.start % s
         known = np.full((-(-(begin + len(numbers)) // s) * s, observed.shape[1]), -1)
-        known[:s] = self._carried
+        known[:s] = self.carried
         known[begin : begin + len(numbers)] = np.where(observed, numbers[:, None], -1)
         by_place = known.reshape(-1, s, observed.shape[1])
         np.maximum.accumulate(by_place, axis=0, out=by_place)
-        self._carried = by_place[-1].copy()
+        self.carried = by_place[-1].copy()
         found = known[begin : begin + len(numbers)]
         other = numbers[:, None] if self._any is None else self._any(observed, rows)
         return np.where(found < self.starts[owner][:, None], other, found)

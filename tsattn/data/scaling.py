@@ -21,7 +21,7 @@ from tsattn.data.columns import listed, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
+from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, room_like
 from tsattn.data.splits import Split
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
@@ -356,12 +356,14 @@ def _scaled(
                     raise UserError(f"{words((row, channel))}, too far from the rest to compute with; {EMPTY_IT}")
             is_far = is_far or warn_of_far(block, scale, words)
             scaled[rows] = block
-        sources = last_known(~missing, rows) if observed is not None or is_mapped(part) or missing.any() else None
-        if observed is None and missing.any():
+        if observed is None and not missing.any():
+            last_known.carried = rows.stop - 1
+            continue
+        if observed is None:
             observed = room_like(part, part.shape, np.bool_)
             observed[: rows.start] = True
-        if observed is not None:
-            observed[rows] = ~missing
+        observed[rows] = ~missing
+        sources = last_known(observed[rows], rows)
         if missing.any():
             imputed = scaled[sources, np.arange(part.shape[1])]
             scaled[rows] = np.where(np.isnan(imputed), np.float32(0), imputed)
