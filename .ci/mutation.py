@@ -38,7 +38,7 @@ TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functio
     ("tsattn/ops/masks.py", "", BY_PAIR),
     ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", BY_PAIR),
     ("tsattn/ops/multilevel_plain.py", "reference count_blocks _spread _add_global", LOOPS),
-    ("tsattn/data/splits.py", "", ["tests/data/test_splits.py", "tests/data/test_series_splits.py"]),
+    ("tsattn/data/splits.py", "", ["tests/data/test_splits.py"]),
     ("tsattn/scaler.py", "", SCALES),
     ("tsattn/data/scaling.py", "", SCALES),
     ("tsattn/evaluation/reductions.py", "", SCORES),

@@ -218,7 +218,7 @@ def test_a_pretrained_model_is_chosen_and_scored(tmp_path: Path, run: Run, capsy
     drawn = {**sizes, "synthetic": 6, "seasonal": 6, "mixed": 4, "public": ["exchange_rate"]}
     backbone = {"kind": "chronos_bolt", "patch_len": 8, "d_model": 16, "d_ff": 16}
     content = {
-        "data": {"class_path": "PretrainingDataModule", "init_args": drawn},
+        "data": {"class_path": "pretraining_data.PretrainingDataModule", "init_args": drawn},
         "model": {"backbone": backbone, "quantiles": [0.1, 0.5, 0.9]},
         "trainer": {"max_steps": 2, "accelerator": "cpu"},
     }

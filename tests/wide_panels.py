@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from tsattn.data import Panel
-from tsattn.data.grid import usual_frequency
-from tsattn.data.roles import NO_NAME
+from tsattn.data.frequency import usual_frequency
+from tsattn.data.table_rows import NO_NAME
 
 
 def wide_panel(frame: pd.DataFrame, source: str, *, frequency: str | None = None) -> Panel:

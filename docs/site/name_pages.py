@@ -23,7 +23,7 @@ _MODULES = {
     "tsattn.attention.maps": ["attention_levels", "attention_map", "attention_zones"],
     "tsattn.attention.projections": [],
     "tsattn.batch": ["Batch"],
-    "tsattn.data.continued": [],
+    "tsattn.data.matching": ["appended", "with_future"],
     "tsattn.errors": ["UserError"],
     "tsattn.leaderboard.analysis": ["Analysis", "Answer", "Pair"],
     "tsattn.leaderboard.compare": ["Comparison", "compare"],

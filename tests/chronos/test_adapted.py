@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pretraining_data import seasonal_series
 
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline, weights_of
 from tsattn import Forecaster
@@ -19,7 +20,6 @@ from tsattn.chronos.conversions import mean_form
 from tsattn.chronos.families import FAMILIES as FAMILY
 from tsattn.chronos.families import family_of
 from tsattn.chronos.swapped_attention import Surroundings
-from tsattn.data.pretraining import seasonal_series
 from tsattn.descriptions import imported
 from tsattn.errors import UserError
 from tsattn.saved_folders import write_checksums

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.toy_run import refusal
 from tests.conftest import REAL_ROOT
-from tests.data.public.test_cards import HELD
+from tests.data.public.test_public import HELD
 from tsattn.cli import main
 from tsattn.data import CARDS
 

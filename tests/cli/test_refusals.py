@@ -21,8 +21,8 @@ from tsattn.data import CARDS
 # words and a part of the sentence; CO2 stands for a configuration, TOY for a training on the data @CSV of the run @RUN
 REFUSED = """
 foo :: unknown command 'foo'; valid: fit, validate, test, predict, attention, export, tune, compare, benchmark
-fit :: fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, chronos_tiny_pretrain.yaml
-fit --config none.yaml :: no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, chronos_tiny_pretrain
+fit :: fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, co2_mlr.yaml
+fit --config none.yaml :: no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, co2_mlr
 fit --config CO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
 fit --config :: --config needs a value
 fit sales.csv :: sales.csv is not there

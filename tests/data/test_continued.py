@@ -8,19 +8,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.data.many_series import COLUMNS, LENGTHS, L, T, everything, long_frame, prepared
 from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, full_frame
-from tsattn.data import Panel, panel_from_frame
-from tsattn.data.continued import appended, with_future
+from tsattn.data import FutureWindows, Panel, panel_from_frame, scaled_series
+from tsattn.data.matching import appended, with_future
 from tsattn.errors import UserError
+from tsattn.forecaster import future_frame
+from tsattn.task import Output, Task
 
-COLUMNS: dict[str, Any] = {"target": ["y", "z"], **ROLES}
+LATER: dict[str, Any] = {"target": ["y", "z"], **ROLES}
 
 
 def read(frame: pd.DataFrame, **options: Any) -> Panel:
-    return panel_from_frame(frame, **{**COLUMNS, "frequency": "h", "max_filled": 1.0, **options})
+    return panel_from_frame(frame, **{**LATER, "frequency": "h", "max_filled": 1.0, **options})
 
 
 def known_and_ahead(frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -135,3 +139,149 @@ def test_a_future_off_the_grid_is_blamed_by_its_own_row(rows: int, step: str) ->
     for frequency in ("D", None):
         with pytest.raises(UserError, match=said + str(days[-1])):
             panel_from_frame(table, future=future, **{**options, "frequency": frequency})
+
+
+def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
+    frame = long_frame(LENGTHS, ahead=T + 2)
+    data = prepared(frame, **COLUMNS)
+    windows = FutureWindows(data.panel, data.series, data.task, data.scaler)
+    assert len(windows) == 4
+    batch = everything([windows.__getitems__([3, 0]), windows.__getitems__([2])])
+    assert "target" not in batch
+    scaler = data.scaler
+    for place, number in enumerate([3, 0, 2]):
+        name, rows = list(LENGTHS.items())[number]
+        own = frame[frame.unique_id == name].reset_index(drop=True)
+        pad = max(0, L - rows)
+        stamps = pd.to_datetime(batch["time"][place].numpy(), unit="s")
+        assert stamps[pad:].tolist() == own.ds[rows - L + pad : rows + T].tolist()
+        assert (batch["future_covariates"][place, :pad] == 0).all()
+        price = (
+            batch["future_covariates"][place, pad:, 0].double() * scaler.covariate_scale[1] + scaler.covariate_mean[1]
+        )
+        np.testing.assert_allclose(price, own.price[rows - L + pad : rows + T], atol=1e-4)
+        y = batch["past"][place, pad:, 0].double() * scaler.series_scale[number][0] + scaler.series_mean[number][0]
+        np.testing.assert_allclose(y, own.y[rows - L + pad : rows], atol=1e-3)
+        assert batch["past_observed"][place, :, 0].tolist() == [False] * pad + [True] * (L - pad)
+
+
+def test_covariates_of_whole_multiples_of_the_horizon_repeat_the_last_ones() -> None:
+    frame = long_frame({"a": 60, "b": 50}, ahead=T + 1)
+    data = prepared(frame, **COLUMNS)
+    windows = FutureWindows(data.panel, data.series, data.task, data.scaler, horizon=T + 1)
+    batch = windows.__getitems__([1])
+    price = batch.future_covariates[0, L:, 0].double() * data.scaler.covariate_scale[1] + data.scaler.covariate_mean[1]
+    ahead = frame[frame.unique_id == "b"].price[-T - 1 :].tolist()
+    np.testing.assert_allclose(price, ahead + ahead[-1:] * (T - 1), atol=1e-4)
+
+
+def test_what_rows_that_have_come_lack_is_imputed_as_in_a_window() -> None:
+    """The windows beyond a cut are those of the whole series there, where covariates may be missing."""
+    frame = long_frame({"a": 60, "b": 50, "c": 2 * T})
+    frame = frame.reset_index(drop=True)
+    frame.loc[[60 - T - 1, 60 - T, 60 - 1, 60 + 50 - T, 60 + 50 - 2], "price"] = np.nan
+    frame.loc[frame["unique_id"] == "c", "price"] = np.nan  # there is no number before it
+    data = prepared(frame, **COLUMNS)
+    ends = data.panel.lengths - T
+    cut = replace(data.panel.until(ends), fills_ahead=True)
+    windows = FutureWindows(cut, scaled_series(cut, data.scaler), data.task, data.scaler)
+    found = windows.__getitems__([0, 1, 2])
+    expected = data.series.windows(torch.arange(3), torch.from_numpy(ends), L, T)
+    torch.testing.assert_close(found.future_covariates, expected.future_covariates, rtol=0, atol=0)
+    torch.testing.assert_close(found.future_covariates_observed, expected.future_covariates_observed)
+    with pytest.raises(UserError, match="price stops early"):
+        FutureWindows(data.panel.until(ends), windows.series, data.task, data.scaler)
+
+
+def test_a_future_covariate_that_stops_early_is_named_with_its_series() -> None:
+    frame = long_frame(LENGTHS, ahead=T)
+    frame = frame.drop(index=frame.index[frame.unique_id == "c"][-1])
+    data = prepared(frame, **COLUMNS)
+    with pytest.raises(UserError, match=f"price stops early: series c has no value at 2020-01-15.*step {T} of the {T}"):
+        data.predict_dataloader()
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
+    frame = long_frame({7: 30, ("t", 1): 29, "x": 31}, frequency="h")[["unique_id", "ds", "y"]]
+    frame["ds"] = frame.ds.dt.tz_localize(zone)
+    frame = frame.set_axis(["shop", "hour", "sold"], axis=1).assign(back=frame.y)
+    panel = panel_from_frame(frame, id_column="shop", time_column="hour", target=["sold", "back"])
+    task = Task("toy", L, 3, ("sold", "back"), "h", 24)
+    values = torch.arange(18.0).view(3, 3, 2)
+    out = future_frame([values[:2], values[2:]], task, Output(), panel)
+    assert list(out.columns) == ["shop", "hour", "target_name", "predictions"]
+    assert out["shop"].tolist() == [7] * 6 + [("t", 1)] * 6 + ["x"] * 6
+    assert out["target_name"].tolist() == (["sold"] * 3 + ["back"] * 3) * 3
+    assert out["predictions"].tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11, 12, 14, 16, 13, 15, 17]
+    last = frame.drop_duplicates("shop", keep="last").hour.tolist()
+    expected = [stamp + pd.Timedelta(step, "h") for stamp in last for _ in range(2) for step in (1, 2, 3)]
+    assert out["hour"].tolist() == expected
+    assert str(out["hour"].dt.tz) == str(zone)
+    single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), Output(), panel, first=1)
+    assert list(single.columns) == ["shop", "hour", "predictions"]
+    assert single["shop"].tolist() == [("t", 1)] * 3
+
+
+def test_a_wide_forecast_is_one_of_each_channel() -> None:
+    index = pd.date_range("2020-01-01", periods=30, freq="h", name="when")
+    panel = panel_from_frame(pd.DataFrame({"p": 1.0, "q": 2.0}, index=index))
+    task = Task("toy", L, 2, ("p", "q"), "h", 24)
+    out = future_frame([torch.arange(4.0).view(1, 2, 2)], task, Output(), panel)
+    assert out.columns.tolist() == ["unique_id", "when", "predictions"]
+    assert out["unique_id"].tolist() == ["p", "p", "q", "q"]
+    assert out["predictions"].tolist() == [0, 2, 1, 3]
+    assert out["when"].tolist() == 2 * [index[-1] + pd.Timedelta(step, "h") for step in (1, 2)]
+
+
+@pytest.mark.parametrize(("frequency", "tz"), [("h", "Europe/Berlin"), ("MS", None), ("B", None)])
+def test_the_future_of_many_series_is_that_of_each(frequency: str, tz: str | None) -> None:
+    stamps = pd.date_range("2020-03-20", periods=40, freq=frequency, tz=tz)
+    parts = [pd.DataFrame({"unique_id": n, "ds": stamps[:end]}) for n, end in enumerate([40, 12, 40, 3, 12])]
+    panel = panel_from_frame(pd.concat(parts).assign(y=1.0), frequency=frequency)
+    numbers = np.array([4, 0, 1, 3])
+    times = panel.future_times(numbers, 5)
+    assert times.tolist() == [stamp for number in numbers for stamp in panel.future_time(number, 5)]
+    assert times.tz == panel.time.tz
+
+
+@pytest.mark.parametrize(
+    ("first", "frequency", "zone", "last"),
+    [
+        ("2017-09-06", "D", "America/Sao_Paulo", "2017-10-15"),  # midnight is skipped
+        ("2017-08-06", "W-SUN", "America/Sao_Paulo", "2017-10-15"),
+        ("2017-01-15", "MS", "America/Sao_Paulo", "2017-10-15"),
+        ("2017-01-01", "MS", "America/Asuncion", "2017-10-01"),
+        ("2023-03-20", "D", "Africa/Cairo", "2023-04-28"),
+        ("2024-02-20 02:30", "D", "Europe/Berlin", "2024-03-31"),
+        ("2017-09-06 01:00", "D", "America/Sao_Paulo", "2017-10-15"),  # which is the usual time here
+    ],
+)
+def test_the_usual_time_of_day_returns_after_a_day_that_skips_it(
+    first: str, frequency: str, zone: str, last: str
+) -> None:
+    """Of series that end on that day, and of others that end with them but have another time of day."""
+    start = pd.Timestamp(first)
+    wall = pd.date_range(start.replace(day=1) if frequency == "MS" else start, periods=60, freq=frequency)
+    wall += start - wall[0]
+    stamps = wall.tz_localize(zone, nonexistent="shift_forward")
+    end = [str(day) for day in wall.date].index(last) + 1
+    noons = (wall[:end].normalize() + pd.Timedelta(12, "h")).tz_localize(zone)
+    parts = [("a", stamps[:end]), ("b", noons), ("c", stamps[: end - 1]), ("d", stamps[: end + 1])]
+    frame = pd.concat([pd.DataFrame({"unique_id": name, "ds": index, "y": 1.0}) for name, index in parts])
+    panel = panel_from_frame(frame, frequency=frequency)
+    times = panel.future_times(np.arange(4), 3)
+    assert times[:3].tolist() == stamps[end : end + 3].tolist()
+    assert {stamp.hour for stamp in times[3:6]} == {12}
+    assert times[6:9].tolist() == stamps[end - 1 : end + 2].tolist()
+    assert times[9:].tolist() == stamps[end + 1 : end + 4].tolist()
+    assert panel.future_time(0, 3).tolist() == times[:3].tolist()
+
+
+def test_a_series_of_one_row_on_a_day_that_skips_midnight_goes_on_as_the_others() -> None:
+    """At midnight, or at one o'clock where that is the usual time: its own stamp does not tell."""
+    for hour in (0, 1):
+        wall = pd.date_range(f"2017-09-06 {hour:02}:00", periods=60)
+        stamps = wall.tz_localize("America/Sao_Paulo", nonexistent="shift_forward")
+        parts = [pd.DataFrame({"unique_id": n, "ds": part, "y": 1.0}) for n, part in enumerate([stamps, stamps[39:40]])]
+        assert panel_from_frame(pd.concat(parts)).future_time(1, 2).tolist() == stamps[40:42].tolist()

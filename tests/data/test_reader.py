@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.data.cases import FREQUENCIES, assert_same, logged, long_frame, refusal, wide_frame
+from tests.data.cases import FREQUENCIES, ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
+from tsattn.data import assembly
 from tsattn.data.mapped import convert
+from tsattn.data.matching import in_static_categories, match_task
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader, panel_from_frame
+from tsattn.data.windows import future_for
 from tsattn.errors import UserError
+from tsattn.task import Task
 
 
 def test_long_frame_becomes_series_end_to_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -250,3 +255,334 @@ def test_ids_are_kept_as_they_are() -> None:
         assert panel_from_frame(frame).ids == tuple(names)
     frame["unique_id"] = pd.Categorical(["x"] * 4 + ["w"] * 4)
     assert panel_from_frame(frame).ids == ("w", "x")
+
+
+def test_rows_after_the_last_target_are_the_future_of_covariates(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    frame = covariate_frame()
+    panel = panel_from_frame(frame, **ROLES)
+    known = frame[frame["y"].notna()]
+    assert panel.lengths.tolist() == [10, 8]
+    assert panel.time.tolist() == known["ds"].tolist()
+    np.testing.assert_array_equal(panel.values, known[["y"]])
+    np.testing.assert_array_equal(panel.past_covariates, known[["rain"]])
+    np.testing.assert_array_equal(panel.future_covariates, known[["price", "promo"]].astype(float))
+    assert panel.past_names == ("rain",)
+    assert panel.future_names == ("price", "promo")
+    future = frame[frame["y"].isna()]
+    np.testing.assert_array_equal(panel.ahead, future[["price", "promo"]].astype(float))
+    assert panel.ahead_starts.tolist() == [0, 4, 8]
+    expected = future[["price", "promo"]].to_numpy(float).reshape(2, 4, 2)
+    np.testing.assert_array_equal(future_for(panel, 4), expected)
+    np.testing.assert_array_equal(future_for(panel, 2), expected[:, :2])
+    assert panel.future_time(1, 4).tolist() == future["ds"].tolist()[4:]
+    assert logged(caplog) == ["the frame: read 8 rows after the last targets as the future of the covariates"]
+
+
+def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["price", "unique_id", "promo", "ds"]].iloc[::-1]
+    panel = panel_from_frame(frame[~is_future], future=future, **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+    # part in rows after the last target, part in the frame of future values
+    early = frame["ds"] < frame.groupby("unique_id")["ds"].transform("max")
+    panel = panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+
+
+def test_future_that_stops_early_is_refused_with_its_place() -> None:
+    panel = panel_from_frame(covariate_frame().drop(index=25), **ROLES)  # the last row of series b
+    assert future_for(panel, 3).shape == (2, 3, 2)
+    with pytest.raises(UserError) as caught:
+        future_for(panel, 4)
+    message = str(caught.value)
+    last = covariate_frame()["ds"][25]
+    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4", "`--future FILE`"):
+        assert fragment in message
+    with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
+        future_for(panel, 6)
+
+
+def test_past_covariates_after_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
+    panel_from_frame(covariate_frame().assign(rain=1.0), **ROLES)
+    assert logged(caplog) == ["the frame: values of the past covariate rain after the last targets are not used"]
+
+
+@pytest.mark.parametrize(
+    ("change", "fragments"),
+    [
+        pytest.param(
+            lambda f: f.assign(unique_id="c"),
+            ["of series 'c', not of any in the frame; valid are 'a', 'b'"],
+            id="unknown series",
+        ),
+        pytest.param(
+            lambda f: f.assign(ds=f["ds"] - pd.Timedelta(6, "D")), ["of future values, row 1", "twice"], id="overlap"
+        ),
+        pytest.param(
+            lambda f: f.drop(columns="promo"), ["has no future covariate column promo"], id="column that lacks"
+        ),
+        pytest.param(lambda f: f.assign(price=np.inf), ["of future values, row 1", "price", "infinite"], id="infinite"),
+        pytest.param(lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC")), ["time zone UTC"], id="other time zone"),
+        pytest.param(lambda f: f[:0], ["no rows"], id="no rows"),
+        pytest.param(
+            lambda f: f.assign(ds=f["ds"] + pd.Timedelta(1, "h")),
+            ["of future values, row 1", "grid"],
+            id="off the grid",
+        ),
+        pytest.param(lambda f: f.assign(ds="soon"), ["of future values, row 1", "soon", "not a date"], id="no dates"),
+        pytest.param(lambda f: f.to_dict(), ["dict"], id="no frame"),
+    ],
+)
+def test_unusable_future_is_refused(change: Callable[[pd.DataFrame], object], fragments: list[str]) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    message = refusal(
+        frame[~is_future], future=change(frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]), **ROLES
+    )
+    for fragment in ("frame of future values", *fragments):
+        assert fragment in message
+
+
+def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
+    more = pd.concat([future.assign(unique_id="x")[:3], future, future.assign(unique_id="z")])
+    panel = panel_from_frame(frame[~is_future], future=more, **ROLES)
+    assert_same(panel, panel_from_frame(frame, **ROLES))
+    assert logged(caplog) == ["the frame of future values: left out 2 series that the frame has not got: 'x', 'z'"]
+    # rows are still named as they were given
+    more.iloc[4, more.columns.get_loc("ds")] = more.iloc[3]["ds"]
+    message = refusal(frame[~is_future], future=more, **ROLES)
+    assert message.startswith("the frame of future values, row 5: time stamp")
+    assert "first in the frame of future values, row 4" in message
+
+
+def test_future_may_write_ids_as_text_that_are_numbers_in_the_table() -> None:
+    frame = covariate_frame()
+    frame["unique_id"] = frame["unique_id"].map({"a": 1, "b": 2})
+    is_future = frame["y"].isna()
+    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]].astype({"unique_id": str})
+    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
+    more = pd.concat([future, future[future["unique_id"] == "2"].assign(unique_id="9")])
+    assert_same(panel_from_frame(frame[~is_future], future=more, **ROLES), panel_from_frame(frame, **ROLES))
+    message = refusal(frame[~is_future], future=future.replace({"unique_id": {"1": "8", "2": "9"}}), **ROLES)
+    assert "of series '8', '9', not of any in the frame; valid are 1, 2" in message
+
+
+def test_covariates_without_any_future_are_named() -> None:
+    frame = covariate_frame()
+    panel = panel_from_frame(frame[frame["y"].notna()], **ROLES)
+    advice = r"pass them with `--future FILE` \(Python: `future=frame`\)"
+    with pytest.raises(UserError, match=f"^`price`, `promo` have no values for the next 3 steps; {advice}$"):
+        future_for(panel, 3)
+    frame.loc[frame["y"].isna(), "price"] = np.nan
+    with pytest.raises(UserError, match="`price` has no values for the next 3 steps"):
+        future_for(panel_from_frame(frame, **ROLES), 3)
+
+
+def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    frame = covariate_frame()
+    frame.loc[[0, 2, 16], "price"] = np.nan
+    frame.loc[3, "rain"] = np.nan
+    panel_from_frame(frame, **ROLES)
+    assert logged(caplog) == [
+        "the frame: covariate rain: 1 of 18 values are missing; a model that needs one sees the last known",
+        "the frame: covariate price: 3 of 18 values are missing; a model that needs one sees the last known",
+    ]
+
+
+def test_rows_without_a_target_need_not_repeat_the_category() -> None:
+    frame = covariate_frame().assign(shop=lambda frame: frame["unique_id"].map({"a": "south", "b": "north"}))
+    whole = panel_from_frame(frame, **ROLES, static="shop")
+    is_future = frame["y"].isna()
+    assert_same(panel_from_frame(frame.assign(shop=frame["shop"].mask(is_future)), **ROLES, static="shop"), whole)
+    first = frame.assign(shop=frame["shop"].mask(frame.index == 0))
+    assert "row 1: the category in static column shop is missing" in refusal(first, **ROLES, static="shop")
+    without = panel_from_frame(frame.assign(shop=frame["shop"].mask(frame["unique_id"] == "b")), **ROLES, static="shop")
+    assert without.static_categories == (("missing", "south"),)
+    other = frame.assign(shop=frame["shop"].where(~is_future, "west"))
+    assert "shop changes within series a, to west" in refusal(other, **ROLES, static="shop")
+
+
+def test_future_within_the_history_is_refused() -> None:
+    frame = long_frame({"a": 9}).assign(x=1.0)
+    gap = frame.loc[[4], ["unique_id", "ds", "x"]]
+    message = refusal(frame.drop(index=4), future=gap, future_covariates=["x"])
+    assert "frame of future values, row 1" in message
+    assert "2020-01-05" in message
+    assert "does not come after the last row with a target" in message
+
+
+def test_bool_covariates_are_0_and_1() -> None:
+    frame = long_frame({"a": 4}).assign(p=[True, False, True, True], q=pd.array([True, None, False, True], "boolean"))
+    panel = panel_from_frame(frame.assign(r=frame["q"].astype(object)), past_covariates=["p", "q", "r"])
+    np.testing.assert_array_equal(panel.past_covariates, [[1, 1, 1], [0, np.nan, np.nan], [1, 0, 0], [1, 1, 1]])
+
+
+def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureFixture) -> None:
+    frame = long_frame({"a": 4, "b": 3}).assign(shop=["south"] * 4 + ["west"] * 3, floor=2.0)
+    panel = panel_from_frame(frame, static=["shop", "floor"])
+    names, known = ("shop", "floor"), (("north", "south", "west"), ("1", "2"))
+    later = in_static_categories(panel.select(static=names), known, "it")
+    assert later.static.tolist() == [[1, 1], [2, 1]]
+    assert (later.static_names, later.static_categories) == (names, known)
+    swapped = in_static_categories(panel.select(static=names[::-1]), known[::-1], "it")
+    assert swapped.static.tolist() == [[1, 1], [1, 2]]
+    assert panel.select(static=()).static is None
+    unseen = in_static_categories(panel.select(static=names), (("north", "south"), ("2",)), "it")
+    assert unseen.static.tolist() == [[1, 0], [-1, 0]]
+    assert unseen.to_frame()["shop"].unique().tolist() == ["south", "(not seen in training)"]
+    assert in_static_categories(unseen, known, "it").static.tolist() == [[1, 1], [-1, 1]]
+    told = "it: static column shop: series b has category west, not seen in training: the mean of the learnt categories"
+    assert [message.startswith(told) for message in caplog.messages] == [True]
+    with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
+        match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, static=("region",), categories=(("north",),)), "it")
+
+
+@pytest.mark.parametrize("frequency", FREQUENCIES)
+def test_gaps_are_filled_as_missing_and_logged(frequency: str, caplog: pytest.LogCaptureFixture) -> None:
+    whole = long_frame({"a": 40, "b": 30, "c": 10}, frequency)
+    panel = panel_from_frame(whole.drop(index=[4, 5, 33, 47]))
+    assert panel.frequency == frequency
+    assert panel.time.tolist() == whole["ds"].tolist()
+    assert panel.starts.tolist() == [0, 40, 70, 80]
+    expected = whole["y"].to_numpy().copy()
+    expected[[4, 5, 33, 47]] = np.nan
+    np.testing.assert_array_equal(panel.values[:, 0], expected)
+    assert logged(caplog) == ["the frame: filled 4 missing time stamps in 2 of 3 series"]
+
+
+@pytest.mark.parametrize("frequency", ["30min", "D", "W-SUN"])
+def test_gaps_across_changes_of_clocks_are_filled_on_the_right_stamps(frequency: str) -> None:
+    stamps = pd.date_range("2020-03-01", periods=400, freq=frequency, tz="Europe/Berlin")
+    frame = pd.DataFrame({"unique_id": "a", "ds": stamps, "y": np.arange(400.0)})
+    panel = panel_from_frame(frame.drop(index=[10, 28, 29, 200, 300]))
+    assert panel.frequency == frequency
+    assert panel.time.tolist() == stamps.tolist()
+    assert str(panel.time.tz) == "Europe/Berlin"
+    assert np.flatnonzero(np.isnan(panel.values)).tolist() == [10, 28, 29, 200, 300]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_unit_of_the_time_stamps_is_kept(unit: str) -> None:
+    frame = long_frame({"a": 10, "b": 9}).drop(index=5)
+    panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.as_unit(unit)))
+    assert panel.time.unit == unit
+    assert len(panel.time) == 19
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda ds: ds.astype(str), id="text"),
+        pytest.param(lambda ds: ds.dt.strftime("%Y/%m/%d %H:%M"), id="slashes"),
+        pytest.param(lambda ds: ds.dt.date, id="dates"),
+        pytest.param(lambda ds: ds.astype(object), id="objects"),
+        pytest.param(lambda ds: ds.astype("category"), id="category"),
+        pytest.param(lambda ds: ds.astype(pd.ArrowDtype(pa.timestamp("s"))), id="arrow"),
+        pytest.param(lambda ds: ds.astype(str).astype("string[pyarrow]"), id="arrow text"),
+        pytest.param(lambda ds: ds.dt.strftime("%d/%m/%Y"), id="day first, as the 13th shows"),
+    ],
+)
+def test_time_stamps_of_all_kinds(change: Callable[[pd.Series], pd.Series]) -> None:
+    frame = long_frame({"a": 15, "b": 14})
+    assert_same(panel_from_frame(frame.assign(ds=change(frame["ds"]))), panel_from_frame(frame))
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
+def test_time_zone_is_kept(zone: str) -> None:
+    frame = long_frame({"a": 5, "b": 4}, "h")
+    panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.tz_localize(zone)))
+    assert panel.time.tz is not None
+    assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
+    text = frame["ds"].astype(str) + "Z"
+    assert str(panel_from_frame(frame.assign(ds=text)).time.tz) == "UTC"
+
+
+@pytest.mark.parametrize("frequency", ["h", "H", "60min"])
+def test_frequency_given_is_normalised_and_used(frequency: str) -> None:
+    panel = panel_from_frame(long_frame({"a": 9, "b": 5}, "h").drop(index=[3]), frequency=frequency)
+    assert panel.frequency == "h"
+    assert len(panel.time) == 14
+
+
+@pytest.mark.parametrize("frequency", ["30min", "D"])
+def test_frequency_given_is_checked(frequency: str) -> None:
+    message = refusal(long_frame({"a": 9, "b": 5}, "h"), frequency=frequency)
+    assert f"'h', not {frequency!r};" in message
+
+
+def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
+    frame = long_frame({"a": 9, "b": 9}, "D").drop(index=[10, 12, 14, 16])
+    message = refusal(frame)
+    assert "row 10" in message
+    assert "of series b have frequency '2D', not 'D' like series a" in message
+    assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("D", "h"),
+        ("h", "D"),
+        ("D", "B"),
+        ("MS", "ME"),
+        ("MS", "QS-JAN"),
+        ("D", "W-SUN"),
+        ("W-SUN", "W-MON"),
+        ("h", "30min"),
+    ],
+)
+def test_mixed_frequencies_are_refused(one: str, other: str) -> None:
+    frame = pd.concat([long_frame({"a": 30}, one), long_frame({"b": 20}, other)], ignore_index=True)
+    message = refusal(frame)
+    assert "row 31" in message
+    assert f"series b have frequency {other!r}, not {one!r} like series a" in message
+
+
+@pytest.mark.parametrize(
+    ("frequency", "row"),
+    [*((frequency, row) for frequency in ("h", "MS") for row in (0, 1, 20, 29)), ("D", 0), ("B", 20), ("W-SUN", 1)],
+)
+def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
+    frame = long_frame({"a": 40, "b": 30}, frequency)
+    frame.loc[40 + row, "ds"] += pd.Timedelta(7, "min")
+    message = refusal(frame)
+    assert f"the frame, row {41 + row}: time stamp {frame['ds'][40 + row]} of series b" in message
+    assert repr(frequency) in message
+
+
+def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assembly, "_FREE_ROWS", 10)
+    frame = long_frame({"a": 20})
+    frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(100, "D")
+    assert len(panel_from_frame(frame, max_filled=1.0).time) == 101
+    frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(300, "D")
+    assert refusal(frame, max_filled=1.0).endswith("but only 20 rows; check its dates")
+
+
+def test_one_series_over_a_weekend_shows_business_days() -> None:
+    monday = long_frame({"a": 5, "b": 4}, "B", first="2024-01-01")  # b begins on Thursday
+    panel = panel_from_frame(monday)
+    assert panel.frequency == "B"
+    assert panel.lengths.tolist() == [5, 4]
+    assert panel_from_frame(monday[:5]).frequency == "D"
+
+
+def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frame = long_frame({"a": 5, "b": 5})
+    assert_same(panel_from_frame(frame.iloc[[0, 1, 2, 3, 4, 6, 5, 7, 8, 9]]), panel_from_frame(frame))
+    assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
+
+
+def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
+    frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
+    utc = frame.tz_convert("UTC")  # not daily by that clock
+    panel = panel_from_frame(utc, zone_of=frame.index[:1], frequency="D")
+    assert_same(panel, panel_from_frame(frame))
+    assert str(panel.time.tz) == "Europe/Berlin"
+    message = refusal(frame.tz_localize(None), zone_of=frame.index)
+    assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")

@@ -11,7 +11,7 @@ import torch
 
 from tests.forecaster.toys import frame_of
 from tsattn.data import CSVDataModule, FrameDataModule, panel_from_frame
-from tsattn.data.weights import RowWeights
+from tsattn.data.table_options import RowWeights
 from tsattn.errors import UserError
 from tsattn.training.losses import masked_loss
 

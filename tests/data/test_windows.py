@@ -1,16 +1,26 @@
+"""Windows and batches of many series: each of one series, with its own covariates and categories."""
+
 from __future__ import annotations
+
+from itertools import chain, pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.data.many_series import COLUMNS, LENGTHS, SIZES, L, T, long_frame, prepared
 from tests.wide_panels import wide_panel
-from tsattn.data import Series, WindowDataset, panel_from_frame, scaled_series
+from tsattn.data import FrameDataModule, Series, WindowDataset, batch_order, panel_from_frame, scaled_series
+from tsattn.data.batch_order import ShuffledBatches, TrainingLoader, spread
+from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
-L, T, C = 12, 5, 3
+CONTEXT, HORIZON, C = 12, 5, 3
 
 
 def series_of(rows: int, missing: bool) -> Series:
@@ -29,25 +39,25 @@ def sliced(tensor: Tensor, starts: list[int], length: int) -> np.ndarray:
 @pytest.mark.parametrize("indices", [[0], [28], [5, 3, 3, 17], list(range(29))])
 def test_batch_equals_windows_sliced_one_by_one(missing: bool, indices: list[int]) -> None:
     series = series_of(50, missing)
-    dataset = WindowDataset(series, range(15, 44), L, T)
+    dataset = WindowDataset(series, range(15, 44), CONTEXT, HORIZON)
     assert len(dataset) == 29
     origins = [15 + index for index in indices]
-    pasts = [origin - L for origin in origins]
+    pasts = [origin - CONTEXT for origin in origins]
     batch = dataset.__getitems__(indices)
     assert len(batch) == len(indices)
-    np.testing.assert_array_equal(batch.past, sliced(series.values, pasts, L))
-    np.testing.assert_array_equal(batch.target, sliced(series.values, origins, T))
-    np.testing.assert_array_equal(batch.time, sliced(series.time, pasts, L + T))
+    np.testing.assert_array_equal(batch.past, sliced(series.values, pasts, CONTEXT))
+    np.testing.assert_array_equal(batch.target, sliced(series.values, origins, HORIZON))
+    np.testing.assert_array_equal(batch.time, sliced(series.time, pasts, CONTEXT + HORIZON))
     if missing:
-        np.testing.assert_array_equal(batch.past_observed, sliced(series.observed, pasts, L))
-        np.testing.assert_array_equal(batch.target_observed, sliced(series.observed, origins, T))
+        np.testing.assert_array_equal(batch.past_observed, sliced(series.observed, pasts, CONTEXT))
+        np.testing.assert_array_equal(batch.target_observed, sliced(series.observed, origins, HORIZON))
     else:
         assert batch.past_observed is None
         assert batch.target_observed is None
 
 
 def test_one_index_gives_a_batch_of_one() -> None:
-    dataset = WindowDataset(series_of(50, False), range(L, 46), L, T)
+    dataset = WindowDataset(series_of(50, False), range(CONTEXT, 46), CONTEXT, HORIZON)
     assert torch.equal(dataset[7].past, dataset.__getitems__([7]).past)
     for number in (-1, len(dataset)):
         with pytest.raises(IndexError, match="numbered from 0 to 33"):
@@ -55,17 +65,17 @@ def test_one_index_gives_a_batch_of_one() -> None:
 
 
 def test_horizon_of_zero_has_no_target() -> None:
-    batch = series_of(50, True).windows(torch.tensor([0]), torch.tensor([50]), L, 0)
+    batch = series_of(50, True).windows(torch.tensor([0]), torch.tensor([50]), CONTEXT, 0)
     assert batch.target is None
     assert batch.target_observed is None
     assert batch.past_observed is not None
-    assert batch.past.shape == (1, L, C)
-    assert batch.time.shape == (1, L)
+    assert batch.past.shape == (1, CONTEXT, C)
+    assert batch.time.shape == (1, CONTEXT)
 
 
 def test_windows_are_cut_when_asked_for_not_copied_ahead() -> None:
     series = series_of(20_000, False)
-    dataset = WindowDataset(series, range(L, 19_000), L, T)
+    dataset = WindowDataset(series, range(CONTEXT, 19_000), CONTEXT, HORIZON)
     assert dataset.series.values.data_ptr() == series.values.data_ptr()
     held = [part for part in vars(dataset).values() if isinstance(part, Tensor)]
     assert sum(part.nbytes for part in held) <= 100, "no more than a range a series"
@@ -74,7 +84,7 @@ def test_windows_are_cut_when_asked_for_not_copied_ahead() -> None:
 def test_batch_does_not_share_memory_with_the_series() -> None:
     series = series_of(50, False)
     before = series.values.clone()
-    WindowDataset(series, range(L, 46), L, T).__getitems__([0, 1]).past.zero_()
+    WindowDataset(series, range(CONTEXT, 46), CONTEXT, HORIZON).__getitems__([0, 1]).past.zero_()
     assert torch.equal(series.values, before)
 
 
@@ -103,3 +113,241 @@ def test_windows_know_their_targets_and_last_seasons_in_original_units(season: i
             known = batch.units.seasons[season]
             assert known.original[window, place, 0] == expected, (window, place)
             assert known.scaled[window, place, 0] == np.float32((expected - 103.0) / 7.0)
+
+
+def test_windows_never_cross_series() -> None:
+    compared = []
+
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @given(
+        lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+        missing=st.booleans(),
+        context=st.integers(1, 25),
+        horizon=st.integers(1, 8),
+        seed=st.integers(0, 5),
+    )
+    @example(lengths=[3, 2, 1], missing=False, context=25, horizon=1, seed=0)
+    @example(lengths=[40, 1, 40], missing=True, context=4, horizon=8, seed=1)
+    def check(lengths: list[int], missing: bool, context: int, horizon: int, seed: int) -> None:
+        compared.append(compared_windows(lengths, missing, context, horizon, seed))
+
+    check()
+    assert sum(map(bool, compared)) > 40, "most drawn series have windows"
+
+
+def compared_windows(lengths: list[int], missing: bool, context: int, horizon: int, seed: int) -> int:
+    """How many windows are the slices cut one by one, in any order, padded where a series begins too late."""
+    torch.manual_seed(seed)
+    rows, S, length = sum(lengths), len(lengths), context + horizon
+    starts = torch.tensor([0, *np.cumsum(lengths)])
+    series = Series(
+        values=1 + torch.rand(rows, 2),
+        observed=torch.rand(rows, 2) > 0.2 if missing else None,
+        time=torch.arange(rows) * 7 + 1000,
+        starts=starts,
+        mean=torch.zeros(S, 2),
+        scale=torch.ones(S, 2),
+        past_covariates=1 + torch.rand(rows, 1),
+        future_covariates=1 + torch.rand(rows, 3),
+        past_covariates_observed=torch.rand(rows, 1) > 0.2 if missing else None,
+        future_covariates_observed=torch.rand(rows, 3) > 0.2 if missing else None,
+        static=torch.arange(2 * S).view(S, 2),
+    )
+    ranges = [range(min(1 + n % 3, n), max(1, n - horizon + 1), 1 + n % 2) for n in lengths]
+    wanted = [(number, origin) for number, origins in enumerate(ranges) for origin in origins]
+    dataset = WindowDataset(series, ranges, context, horizon)
+    assert len(dataset) == len(wanted)
+    if not wanted:
+        return 0
+    order = torch.randperm(len(wanted)).tolist()
+    batch = dataset.__getitems__(order)
+    assert batch.series_id.tolist() == [wanted[index][0] for index in order]
+    for place, index in enumerate(order):
+        number, origin = wanted[index]
+        own = slice(int(starts[number]), int(starts[number + 1]))
+        here = slice(max(0, origin - context), origin + horizon)
+        pad = max(0, context - origin)
+
+        def cut(part: torch.Tensor, own: slice = own, here: slice = here, pad: int = pad) -> torch.Tensor:
+            piece = part[own][here]
+            return torch.cat([torch.zeros(pad, *piece.shape[1:], dtype=piece.dtype), piece])
+
+        values, time = cut(series.values), cut(series.time)
+        time[:pad] = series.time[own][0]
+        known = torch.ones(rows, 2, dtype=torch.bool) if series.observed is None else series.observed
+        assert torch.equal(torch.cat([batch.past[place], batch.target[place]]), values)
+        assert torch.equal(batch.time[place], time)
+        assert torch.equal(batch.past_covariates[place], cut(series.past_covariates)[:context])
+        assert torch.equal(batch.future_covariates[place], cut(series.future_covariates))
+        assert torch.equal(batch.static[place], series.static[number])
+        if batch.past_observed is None:
+            assert series.observed is None
+            assert pad == 0
+        else:
+            assert torch.equal(torch.cat([batch.past_observed[place], batch.target_observed[place]]), cut(known))
+        for name in ("past_covariates", "future_covariates"):
+            mask, whole = getattr(batch, f"{name}_observed"), getattr(series, f"{name}_observed")
+            whole = torch.ones_like(getattr(series, name), dtype=torch.bool) if whole is None else whole
+            expected = cut(whole)[: getattr(batch, name).shape[1]]
+            assert (expected if mask is None else mask[place]).equal(expected), name
+        assert len(values) == length
+    return len(order)
+
+
+def test_one_range_of_origins_for_each_series() -> None:
+    data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
+    with pytest.raises(UserError, match="2 ranges of origins were given for 4 series"):
+        WindowDataset(data.series, [range(3, 5), range(3, 5)], L, T)
+
+
+def test_batches_hold_the_rows_of_the_frame() -> None:
+    """From the frame to the batch and back, covariates and categories included."""
+    frame = long_frame(LENGTHS)
+    data = prepared(frame, **COLUMNS)
+    task, scaler, ids = data.task, data.scaler, list(LENGTHS)
+    batch = next(iter(data.train_dataloader()))
+    mean, scale = np.array(scaler.covariate_mean), np.array(scaler.covariate_scale)
+    for place, number in enumerate(batch.series_id.tolist()):
+        own = frame[frame.unique_id == ids[number]].set_index("ds")
+        stamps = pd.to_datetime(batch.time[place].numpy(), unit="s")
+        seen = slice(None) if batch.past_observed is None else batch.past_observed[place, :, 0].numpy()
+        rows, past = own.loc[stamps], own.loc[stamps[:L]][seen]
+        restored = batch.target[place, :, 0].double() * scaler.series_scale[number][0] + scaler.series_mean[number][0]
+        np.testing.assert_allclose(restored, rows.y[L:], atol=1e-3)
+        rain = batch.past_covariates[place, :, 0].double().numpy()[seen] * scale[0] + mean[0]
+        np.testing.assert_allclose(rain, past.rain, atol=1e-4)
+        price = batch.future_covariates[place, L:, 0].double() * scale[1] + mean[1]
+        np.testing.assert_allclose(price, rows.price[L:], atol=1e-4)
+        named = [task.categories[k][code] for k, code in enumerate(batch.static[place].tolist())]
+        assert named == [own.kind.iloc[0], own.town.iloc[0]]
+
+
+def test_categories_are_numbered_as_in_training(tmp_path: Path) -> None:
+    frame = long_frame({"a": 60, "b": 60, "c": 60}, ahead=T)
+    trained = prepared(frame, **COLUMNS)
+    part = frame[frame.unique_id != "a"]
+    part.to_parquet(tmp_path / "part.parquet")
+    data = FrameDataModule(None, **SIZES, **COLUMNS)
+    data.task, data.scaler = trained.task, trained.scaler
+    data.forecast_from(tmp_path / "part.parquet")
+    data.setup("predict")
+    (batch,) = data.predict_dataloader()
+    assert trained.task.categories == (("x", "y", "z"), ("t0", "t1", "t2"))
+    assert batch.static.tolist() == [[1, 1], [2, 2]]
+    part.assign(town="t9").to_parquet(tmp_path / "part.parquet")
+    data.forecast_from(tmp_path / "part.parquet")
+    data.setup("predict")
+    (batch,) = data.predict_dataloader()
+    assert batch.static.tolist() == [[1, -1], [2, -1]]
+
+
+def listed(batches: ShuffledBatches) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
+
+
+SHARES = st.tuples(st.integers(1, 60), st.integers(1, 9))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(sizes=SHARES, epoch=st.integers(0, 3))
+def test_an_epoch_has_every_window_once(sizes: tuple[int, int], epoch: int) -> None:
+    batches = ShuffledBatches(*sizes, seed=1)
+    batches.set_epoch(epoch)
+    found = listed(batches)
+    assert len(found) == len(batches)
+    assert sorted(chain(*found)) == list(range(sizes[0]))
+    assert all(len(batch) == sizes[1] for batch in found[:-1])
+
+
+def test_seed_and_epoch_decide_the_order() -> None:
+    orders = []
+    for seed, epoch in ((1, 0), (1, 1), (2, 0)):
+        batches = ShuffledBatches(50, 8, seed)
+        batches.set_epoch(epoch)
+        orders.append(listed(batches))
+        assert listed(batches) == orders[-1]
+    assert all(one != other for one, other in pairwise([*orders, orders[0]]))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@given(sizes=SHARES, total=st.integers(1, 40), position=st.integers(0, 40))
+def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], total: int, position: int) -> None:
+    position = min(position, total)
+    whole = listed(ShuffledBatches(*sizes, seed=1, total=total))
+    assert len(whole) == total
+    one_by_one = []
+    for epoch in range(total):
+        batches = ShuffledBatches(*sizes, seed=1)
+        batches.set_epoch(epoch)
+        one_by_one += listed(batches)
+    assert whole == one_by_one[:total], "the epochs, one after the other"
+    rest = ShuffledBatches(*sizes, seed=1, total=total)
+    rest.position = position
+    assert listed(rest) == whole[position:]
+
+
+def test_processes_share_every_batch() -> None:
+    shared = []
+
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @given(sizes=SHARES, world=st.integers(2, 4))
+    def check(sizes: tuple[int, int], world: int) -> None:
+        windows, size = sizes
+        alone = listed(ShuffledBatches(windows, size * world, seed=1))
+        shares = [listed(ShuffledBatches(windows, size, 1, rank, world)) for rank in range(world)]
+        assert len({len(share) for share in shares}) == 1, "or one would wait for the others for ever"
+        assert len(shares[0]) == windows // (size * world) + (windows % (size * world) >= world)
+        for batch, *parts in zip(alone, *shares, strict=False):
+            assert len({len(part) for part in parts}) == 1, "each counts alike in the mean of the gradients"
+            together = list(chain(*parts))
+            assert len(set(together)) == len(together)
+            assert set(together) <= set(batch)
+            assert len(batch) - len(together) < world
+            shared.append(together)
+
+    check()
+    assert len(shared) > 100, "batches were drawn"
+
+
+def test_a_checkpoint_counts_the_batches_that_were_seen() -> None:
+    def loader() -> TrainingLoader:
+        batches = ShuffledBatches(50, 8, seed=1, total=12)
+        return TrainingLoader(Numbers(), batches, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+
+    whole = [batch.tolist() for batch in loader()]
+    first = loader()
+    seen = [batch.tolist() for _, batch in zip(range(5), first, strict=False)]
+    assert first.state_dict() == {"seen": 5}
+    second = loader()
+    second.load_state_dict({"seen": 5})
+    assert seen + [batch.tolist() for batch in second] == whole
+    assert second.state_dict() == {"seen": 12}
+
+
+class Numbers:
+    """A data set that answers with the numbers that it is asked for."""
+
+    def __getitems__(self, indices: np.ndarray) -> np.ndarray:
+        return indices
+
+
+def test_some_windows_are_spread_over_all_of_them() -> None:
+    assert spread(7, 7) == spread(7, 9) == range(7)
+    numbers = spread(1000, 30)
+    stretches = np.arange(31) * 1000 // 30
+    assert ((numbers >= stretches[:-1]) & (numbers < stretches[1:])).all(), "one of each stretch"
+    assert len(set(np.diff(numbers))) > 5, "not at equal distances"
+    np.testing.assert_array_equal(numbers, spread(1000, 30))
+
+
+@pytest.mark.parametrize("drawn", [1, 2, 1000])
+def test_of_very_many_windows_as_many_are_drawn(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_order, "_PERMUTED", 10)
+    monkeypatch.setattr(batch_order, "_DRAWN", drawn)
+    batches = ShuffledBatches(25, 10, seed=1, total=9)
+    found = listed(batches)
+    assert [len(batch) for batch in found] == [10, 10, 5] * 3
+    assert len(set(map(tuple, found))) == 9
+    rest = ShuffledBatches(25, 10, seed=1, total=9)
+    rest.position = 4
+    assert listed(rest) == found[4:]

@@ -71,29 +71,19 @@ def datasets_fetch(given: Given) -> None:
 
 def datasets_check(given: Given) -> None:
     """Print a line a data set, and one for each thing that differs; a `UserError` if anything does."""
+    from tsattn.data.public.public_data import differences
+
     root, cards, failed = data_root(given.options.root), [card_of(name) for name in given.free], []
     for card in cards or CARDS.values():
         if _where(card, root) == "not here":
             print(f"{card.name:18}not here")
             failed += [card.name] if cards else []
             continue
-        said = _differences(card, root)
+        said = differences(card, root)
         print("\n  ".join([f"{card.name:18}{'differs' if said else 'ok'}", *said]))
         failed += [card.name] if said else []
     if failed:
         raise UserError(f"not as on the card, or not in {root}: {one_of(failed)}")
-
-
-def _differences(card: Card, root: Path) -> list[str]:
-    import pandas as pd
-
-    from tsattn.data.public.public_data import CO2DataModule, channels_frame, differences, frame_differences
-
-    if card.file is not None:
-        return differences(card, root / card.file)
-    panel = CO2DataModule().source.load()
-    frame = channels_frame(panel)
-    return frame_differences(card, frame, pd.DatetimeIndex(frame.index), panel.frequency)
 
 
 def _typed(given: Given) -> dict[str, Any]:

@@ -1,18 +1,6 @@
 """Data from files and frames to batches.
 
-Where things are, in the order of the way:
-
-- from cells to a `Panel`, all series end to end in original units: `tables.py` opens a table, `roles.py` finds which
-  column is what, `table_rows.py` reads rows (`columns.py` makes numbers, categories and ids of cells, `stamps.py`
-  time), `assembly.py` puts each row at its place on the grid of its series (`grid.py`, `frequency.py`), `reader.py`
-  goes the whole way in memory and `mapped.py` part by part, `panel.py` is the record;
-- from panel to panel: `matching.py` gives it the columns, categories and zone of a trained model, `continued.py` a
-  future or later rows, `weights.py` weights; `row_ranges.py` does so with arrays in files;
-- from a panel to a batch: `splits.py`, `scaling.py`, `windows.py`, `batch_order.py`;
-- around that, `data_options.py`, what you may say of data of your own, without Lightning; the `LightningDataModule` of
-  `datamodule.py`, and thin ones over it that name a source and a rule:
-  `own_data.py` (your frame, file, panel or table larger than memory), `public/` (the public data sets, with their cards
-  and files), `pretraining.py` (series that are generated and mixed).
+`docs/concepts/data-flow.md` lists the files in the order of the way.
 
 To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
 `ForecastDataModule` that names a source and a rule, as `CO2DataModule`, and its line in `DATA_MODULES`. The names are
@@ -27,11 +15,17 @@ from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
     from tsattn.data.data_options import DataOptions, WindowOptions
-    from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source
+    from tsattn.data.datamodule import (
+        CSVDataModule,
+        ForecastDataModule,
+        FrameDataModule,
+        FrameSource,
+        MappedDataModule,
+        PanelDataModule,
+        Source,
+    )
     from tsattn.data.frequency import future_index, season_length
-    from tsattn.data.own_data import CSVDataModule, FrameDataModule, MappedDataModule, PanelDataModule
     from tsattn.data.panel import Panel
-    from tsattn.data.pretraining import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
     from tsattn.data.reader import TableReader, panel_from_frame
@@ -42,18 +36,16 @@ if TYPE_CHECKING:
 
 DATA_MODULES = {
     "CO2DataModule": "tsattn.data.public.public_data.CO2DataModule",
-    "CSVDataModule": "tsattn.data.own_data.CSVDataModule",
-    "MappedDataModule": "tsattn.data.own_data.MappedDataModule",
-    "PretrainingDataModule": "tsattn.data.pretraining.PretrainingDataModule",
+    "CSVDataModule": "tsattn.data.datamodule.CSVDataModule",
+    "MappedDataModule": "tsattn.data.datamodule.MappedDataModule",
     "PublicDataModule": "tsattn.data.public.public_data.PublicDataModule",
 }
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
     "data_options": ("DataOptions", "WindowOptions"),
-    "datamodule": ("ForecastDataModule", "FrameSource", "Source"),
+    "datamodule": ("ForecastDataModule", "FrameDataModule", "FrameSource", "PanelDataModule", "Source"),
     "frequency": ("future_index", "season_length"),
-    "own_data": ("FrameDataModule", "PanelDataModule"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),
     "reader": ("TableReader", "panel_from_frame"),
@@ -65,7 +57,7 @@ _HOMES = {
 
 __all__ = ["CARDS", "DATA_MODULES", "ByCount", "ByDate", "ByShare", "CO2DataModule", "CSVDataModule", "Card"]
 __all__ += ["DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "FutureWindows", "MappedDataModule"]
-__all__ += ["Panel", "PanelDataModule", "PretrainingDataModule", "PublicDataModule", "Series", "Source", "Split"]
+__all__ += ["Panel", "PanelDataModule", "PublicDataModule", "Series", "Source", "Split"]
 __all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "future_index"]
 __all__ += ["panel_from_frame", "read_table", "scaled_series", "season_length"]
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from tsattn.batch import Batch
-from tsattn.data.windows import FutureWindows, Series, WindowDataset
+from tsattn.data.windows import WindowDataset
 
-__all__ = ["HOST", "RESIDENT_ON", "OrderedBatches", "ShuffledBatches", "TrainingLoader", "WindowLoaders", "spread"]
+__all__ = ["HOST", "RESIDENT_ON", "OrderedBatches", "ShuffledBatches", "TrainingLoader", "spread", "whole_batch"]
 
 HOST = torch.device("cpu")
 RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
@@ -33,12 +33,9 @@ Numbers: TypeAlias = NDArray[np.int64] | Tensor
 class ShuffledBatches(Sampler[Numbers]):
     """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
 
-    Of more than ten million windows, as many are drawn at random, with replacement. With several processes each takes
-    its share of every batch, so that together they see the batches that one process would see; of the last batch of an
-    epoch, what cannot be shared out evenly is left out.
-
-    With `total`, it gives so many batches, epoch after epoch; None ends with the epoch. On a device, the numbers are
-    tensors there, the same on each. `position` batches are left out, counted through the epochs where there is a total.
+    Of more than ten million windows, as many are drawn at random, with replacement. Of several processes each takes its
+    share of every batch; of the last batch of an epoch, what cannot be shared out evenly is left out. With `total`, it
+    gives so many batches, epoch after epoch. `position` batches are left out, counted through the epochs.
     """
 
     num_windows: int
@@ -53,10 +50,9 @@ class ShuffledBatches(Sampler[Numbers]):
 
     @property
     def epoch_length(self) -> int:
-        """Batches in an epoch."""
-        size = self.batch_size * self.world_size
-        rest = self.num_windows % size // self.world_size  # windows of a last, smaller batch
-        return self.num_windows // size + (rest > 0)
+        """Batches in an epoch; a last, smaller one has windows for each process."""
+        whole, rest = divmod(self.num_windows, self.batch_size * self.world_size)
+        return whole + (rest >= self.world_size)
 
     @property
     def sampler(self) -> ShuffledBatches:
@@ -74,15 +70,13 @@ class ShuffledBatches(Sampler[Numbers]):
         position, self.position = self.position, 0
         if self.total is None:
             yield from self._epoch(self.epoch, position, self.epoch_length)
-            return
-        while position < self.total:
+        while self.total is not None and position < self.total:
             epoch, first = divmod(position, self.epoch_length)
             last = min(self.epoch_length, self.total - epoch * self.epoch_length)
             yield from self._epoch(epoch, first, last)
             position += last - first
 
     def _epoch(self, epoch: int, first: int, last: int) -> Iterator[Numbers]:
-        """The batches of an epoch from the number `first` on, before the number `last`."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
         is_permuted = self.num_windows <= _PERMUTED
@@ -106,10 +100,9 @@ class ShuffledBatches(Sampler[Numbers]):
 
 
 def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
-    """The numbers of at most so many windows, rising and spread evenly over all of them: the same each time.
+    """The numbers of at most so many windows, rising: one drawn from each of `most` stretches, the same each time.
 
-    One is drawn from each of `most` stretches of the windows, which lie in the order of series and time. At equal
-    distances they might all be of the same hour, or of the same rows of each series.
+    At equal distances they might all be of the same hour, or of the same rows of each series.
     """
     if most >= num_windows:
         return range(num_windows)
@@ -160,65 +153,6 @@ class TrainingLoader(DataLoader[Batch]):
         self._resumed = state["seen"]
 
 
-@dataclass(eq=False)
-class WindowLoaders:
-    """Makes the loaders of one DataModule, and holds its series in the memory of the device where they are cut.
-
-    With worker processes, or series of more than `resident_gb`, windows are cut on the host.
-    """
-
-    num_workers: int
-    resident_gb: float
-    _held: tuple[Series, Series] | None = field(default=None, init=False)  # on the host, on the device
-
-    def placed(self, series: Series, device: torch.device) -> Series:
-        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
-        if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
-            return series
-        if self._held is None or self._held[0] is not series or self._held[1].device != device:
-            self._held = series, series.to(device)
-        return self._held[1]
-
-    def free(self) -> None:
-        """Free the memory of the device."""
-        self._held = None
-
-    def shuffled(
-        self, windows: WindowDataset, batch_size: int, device: torch.device, process: tuple[int, int], total: int | None
-    ) -> TrainingLoader:
-        """Load training windows, of series that are `placed`, in the order of torch's seed; see `ShuffledBatches`."""
-        memory = self._memory_of(windows)
-        batches = ShuffledBatches(len(windows), batch_size, torch.initial_seed(), *process, total, memory)
-        return TrainingLoader(windows, batches, **self._options(device, memory))
-
-    def in_order(
-        self, windows: WindowDataset, numbers: range | NDArray[Any], batch_size: int, device: torch.device = HOST
-    ) -> DataLoader[Batch]:
-        """Load the windows of these numbers, ``(n,)``, in their order."""
-        memory = self._memory_of(windows)
-        batches: Any = OrderedBatches(numbers, batch_size, memory)
-        return DataLoader(windows, batch_sampler=batches, **self._options(device, memory))
-
-    def beyond_the_end(self, windows: FutureWindows, batch_size: int) -> DataLoader[Batch]:
-        """Load the windows beyond the end of the data, on the host."""
-        return DataLoader(windows, batch_size=batch_size, **self._options(HOST, None))
-
-    def _memory_of(self, windows: WindowDataset) -> torch.device | None:
-        """The device in whose memory the series lie that windows are cut from; None for those on the host."""
-        is_held = self._held is not None and windows.series is self._held[1]
-        return windows.series.device if is_held else None
-
-    def _options(self, device: torch.device, memory: torch.device | None) -> dict[str, Any]:
-        return {
-            "num_workers": self.num_workers,
-            "collate_fn": _as_is,
-            # what is sent in the background must lie in page-locked memory
-            "pin_memory": device.type == "cuda" and memory is None,
-            "persistent_workers": self.num_workers > 0,
-            # or each loader would draw a number from torch's generator, which dropout draws from
-            "generator": torch.Generator(),
-        }
-
-
-def _as_is(batch: Any) -> Any:
+def whole_batch(batch: Any) -> Any:
+    """Collate what is a batch already."""
     return batch

@@ -1,28 +1,89 @@
 """Columns of a table as arrays: numbers, categories and ids, checked cell by cell (time stamps: `stamps.py`).
 
-Every function takes `where`, which names a row (from 0) in messages, such as ``the frame, row 12``.
+Functions that read cells take `where`, which names a row (from 0) in messages, such as ``the frame, row 12``.
+
+A category of a covariate is a number from 1 on, by its place among the sorted texts; 0 is one that training has not
+seen. So categories travel in the arrays of the other covariates, where NaN is missing.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from numbers import Real
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import UNSEEN
-from tsattn.errors import UserError, shown
+from tsattn.data.row_ranges import made_rows
+from tsattn.errors import UserError, one_of, shown
 
-__all__ = [
-    *("DECIMAL", "JOINS", "covariate_columns", "differs", "id_columns", "id_order", "match_ids", "number_columns"),
-    *("series_numbers", "with_joined_ids"),
-]
+__all__ = ["DECIMAL", "JOINS", "MOST", "UNSEEN", "Categories", "category_names"]
+__all__ += ["covariate_columns", "differs", "id_columns", "id_order", "in_categories", "is_lazy"]
+__all__ += ["listed", "match_ids", "number_columns", "recoded", "series_numbers", "with_joined_ids"]
+
+logger = logging.getLogger("tsattn")
+
+Categories = Mapping[str, tuple[str, ...]]
+"""By the name of a covariate its categories, sorted; a covariate of numbers is not there."""
+
+# id, time and target of the long tables that need no naming
+LONG_TABLES = (("unique_id", "ds", "y"), ("item_id", "timestamp", "target"))
+TARGETS = tuple(names[2] for names in LONG_TABLES)
+ID_COLUMNS = tuple(names[0] for names in LONG_TABLES)
+TIME_COLUMNS = ("date", "ds", "timestamp")
+
+MOST = 256  # numbers that every precision of a training holds exactly
+UNSEEN = "(not seen in training)"
+"""The text of a category that a model was not trained with."""
+
+
+def in_categories(
+    part: NDArray[np.float64] | None, names: Sequence[str], have: Categories, wanted: Categories, source: str
+) -> NDArray[np.float64] | None:
+    """Covariates `(rows, columns)` in the categories of a trained model; others are 0, which is logged."""
+    for name in names:
+        if (name in have) != (name in wanted):
+            kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
+            raise UserError(f"{source} has {kinds[0]} in covariate {shown(name)}; the model was trained on {kinds[1]}")
+        if unseen := [one for one in have.get(name, ()) if one not in wanted[name] and one != UNSEEN]:
+            says = "%s: covariate %s: %s not seen in training: the mean of all that were takes the place"
+            logger.warning(says, source, shown(name), listed(unseen, str))
+    return None if part is None else recoded(part, have, names, wanted)
+
+
+def category_names(codes: NDArray[np.float64], categories: Sequence[str]) -> NDArray[np.object_]:
+    """Numbers of categories as text, None where missing."""
+    texts = np.array([UNSEEN, *categories, None], dtype=object)
+    found: NDArray[np.object_] = texts[np.where(np.isnan(codes), len(categories) + 1, codes).astype(np.int64)]
+    return found
+
+
+def recoded(
+    part: NDArray[np.float64], have: Categories, names: Sequence[str], wanted: Categories
+) -> NDArray[np.float64]:
+    """The same columns with the numbers of other categories; those of a file lie in a file, too."""
+    changed = {k: name for k, name in enumerate(names) if name in wanted and (*have[name],) != (*wanted[name],)}
+    if not changed:
+        return part
+
+    def rows_of(rows: slice) -> NDArray[np.float64]:
+        out = part[rows].astype(np.float64)
+        for k, name in changed.items():
+            number: dict[Any, float] = {text: float(place) for place, text in enumerate(wanted[name], 1)}
+            codes = np.array([0.0, *(number.get(text, 0.0) for text in have[name]), np.nan])
+            out[:, k] = codes[np.where(np.isnan(out[:, k]), -1, out[:, k]).astype(np.int64)]
+        return out
+
+    return made_rows(part, rows_of)
+
 
 Where = Callable[[int], str]
 
@@ -51,13 +112,16 @@ def number_columns(frame: pd.DataFrame, names: Sequence[str], where: Where, role
 
 
 def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
-    """A column as floats; bools are 0 and 1 in covariates alone."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind) and kind.kind in "iuf":
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     cells, given = column.astype(object), column.notna().to_numpy()
     is_covariate = role.endswith("covariate")
-    kinds = cells.map(type).map({cell: _kind(cell) for cell in {*map(type, cells)}}).to_numpy()
+    named = {"b": (bool, np.bool_), "t": (str,), "n": (Real, Decimal), "-": (object,)}  # n may be read as a float
+    of_type = {
+        cell: next(kind for kind, types in named.items() if issubclass(cell, types)) for cell in {*map(type, cells)}
+    }
+    kinds = cells.map(type).map(of_type).to_numpy()
     if is_covariate and (kinds[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
     # pandas would drop imaginary parts and count bools and dates as numbers
@@ -73,23 +137,13 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         numbers = pd.to_numeric(cells.where(may_be & small, np.nan), errors="coerce").to_numpy(dtype=np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
-        row = int(wrong[0])
-        has_marks = re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])) is not None
-        advice = (
-            f"remove marks of thousands{advice}" if has_marks else "name text columns as static, or list the targets"
-        )
-        raise UserError(
-            f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{', bools, or text without a number' if is_covariate else ''} ({advice})"
-        )
+        row, advice = int(wrong[0]), f"remove marks of thousands{advice}"
+        if not re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])):
+            advice = "name text columns as static, or list the targets"
+        needs = "numbers, bools, or text without a number" if is_covariate else "numbers"
+        cell = f"{shown(cells.iloc[row])} in column {shown(column.name)}"
+        raise UserError(f"{where(row)}: {cell} is not a number; a {role} needs {needs} ({advice})")
     return numbers
-
-
-def _kind(cell: type) -> str:
-    """``b`` of bools, ``t`` of text and ``n`` of what may be read as a float, ``-`` of anything else."""
-    if issubclass(cell, bool | np.bool_):
-        return "b"
-    return "t" if issubclass(cell, str) else "n" if issubclass(cell, Real | Decimal) else "-"
 
 
 def covariate_columns(
@@ -97,8 +151,7 @@ def covariate_columns(
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
     """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
 
-    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`. Without `categorical` these
-    are pandas Categoricals, and text of which no cell is a number.
+    Without `categorical` these are pandas Categoricals, and text of which no cell is a number.
     """
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
@@ -106,7 +159,7 @@ def covariate_columns(
         if not (name in categorical if categorical is not None else _is_category(column)):
             matrix[:, k] = number_columns(frame, (name,), where, role)[:, 0]
             continue
-        raw, uniques = _factorized(column, f"{'static column' if role == 'static' else 'covariate'}", "categories")
+        raw, uniques = _factorized(column, "static column" if role == "static" else "covariate", "categories")
         texts = [_category_text(value) for value in uniques.tolist()]
         categories[name] = tuple(sorted({*texts} - {UNSEEN}))
         number = {text: float(place) for place, text in enumerate(categories[name], 1)} | {UNSEEN: 0.0}
@@ -124,8 +177,6 @@ def _factorized(column: pd.Series, what: str, of: str) -> tuple[NDArray[np.intp]
 def _is_category(column: pd.Series) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return True
-    if not (pd.api.types.is_string_dtype(column.dtype) or column.dtype == object):
-        return False
     cells = column.dropna()
     is_text = len(cells) > 0 and pd.api.types.infer_dtype(cells) == "string"
     return is_text and bool(pd.to_numeric(cells.astype(object), errors="coerce").isna().all())
@@ -177,12 +228,11 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     names = [name.item() if isinstance(name, np.generic) else name for name in uniques.tolist()]
     if (codes < 0).any():
         raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
-    # ids are saved with a model, as plain data
-    strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
-    if strange:
-        row, name = int(starts[(codes == strange[0]).argmax()]), names[strange[0]]
-        says = f"is a {type(name).__name__}, not an id; valid are texts and numbers"
-        raise UserError(f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}")
+    for number, name in enumerate(names):
+        if not isinstance(name, str | int | float | tuple):  # ids are saved with a model, as plain data
+            row, says = int(starts[(codes == number).argmax()]), f"is a {type(name).__name__}, not an id"
+            cell = f"{shown(name)} in column {shown(ids.name)}"
+            raise UserError(f"{where(row)}: {cell} {says}; valid are texts and numbers")
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
@@ -207,8 +257,7 @@ def id_order(names: list[Any]) -> list[int]:
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
     """Find which of the known ids each of some ids is, if it is one of them.
 
-    Files and frames may write the same ids as text and as numbers, and whole numbers as floats: an id that is not known
-    as it is, is the one that reads the same, if no other does.
+    Files may write ids as text, frames as numbers: an unknown id is the one that reads the same, if no other does.
     """
     places = {name: name for name in known}
     found = {name: places[name] for name in ids if name in places}
@@ -222,3 +271,16 @@ def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
     alike = by_text([name for name in known if name not in taken])
     given = by_text([name for name in ids if name not in found])
     return {**found, **{name: alike[text] for text, name in given.items() if text in alike}}
+
+
+def is_lazy(table: Any) -> bool:
+    """Whether this is a lazy frame of a library that narwhals knows."""
+    # narwhals refuses some of pandas that are refused by their own sentences
+    is_pandas = isinstance(table, pd.DataFrame | pd.Series)
+    return not is_pandas and isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
+
+
+def listed(names: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
+    """The first of some names, for messages."""
+    some = [shown(text(name)) for name in islice(names, 13)]
+    return (one_of(some[:12]) or "none") + (", ..." if len(some) > 12 else "")

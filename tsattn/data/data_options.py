@@ -33,17 +33,13 @@ class WindowOptions:
         batch_size: windows in a training batch.
         eval_batch_size: windows in a validation or test batch.
         num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
-        resident_gb: on a CUDA device scaled series of at most so many GB lie in its memory, and windows are cut there;
-            larger ones are cut on the host and sent in the background. With `num_workers` they always are.
+        resident_gb: without `num_workers`, scaled series of at most so many GB lie, and are cut, on a CUDA device.
         scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
             that small ones count as much as large ones.
-        val_windows: validation windows that are scored at each validation of a training: ``all``, a number of them, or
-            ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
-            since the last one. Fewer than all are spread over all series and their time, the same ones each time.
-            Outside of a training, and for testing, all windows are scored.
-        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` or
-            ``box_cox``, whose lambda the training rows decide, or ``{kind: box_cox, lambda: 0.5}``; None for none.
-            Forecasts come back exactly, quantile by quantile, and scores stay those of the values themselves.
+        val_windows: windows that each validation of a training scores: ``all``, a number, spread evenly and the same
+            each time, or ``auto``: a third of the windows trained on since the last validation.
+        transform: of the targets, so that no forecast is negative: ``log``, ``log1p`` or ``box_cox``, whose lambda the
+            training rows decide, or ``{kind: box_cox, lambda: 0.5}``. Forecasts and scores are in original units.
 
     Raises:
         UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
@@ -76,13 +72,12 @@ class DataOptions(WindowOptions, TextFormat, TableOptions):
     What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
 
     Attributes:
-        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
-            empty.
+        strict: mend nothing: time stamps must rise from row to row of a series, without a gap, and no cell be empty.
         train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
             given; for `Forecaster` see its `val_rows`.
         val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
-            trains on all rows.
+        val_rows: instead of shares: rows of each series for validation, before the last `test_rows`. 0 alone trains on
+            all rows.
         test_rows: rows of each series for testing, the last ones.
         val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
         test_from: the first time stamp for testing.
@@ -90,7 +85,7 @@ class DataOptions(WindowOptions, TextFormat, TableOptions):
             leaves them out, as if they were missing; they still count in contexts, scales and every score.
         series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
         row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
-            whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
+            whole day. Weights of the same row are multiplied, and only their ratios matter.
         scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
             large ones; ``global``, all by one a channel.
 

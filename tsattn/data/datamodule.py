@@ -1,4 +1,4 @@
-"""The LightningDataModule that every data set is: a source of series, a rule that splits them, and the windows."""
+"""The LightningDataModule of every data set: a source, a rule that splits it, windows; and those of your own data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,24 +14,28 @@ import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.batch_order import HOST, WindowLoaders, spread
-from tsattn.data.data_options import WindowOptions
-from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_training_categories
+from tsattn.data import batch_order
+from tsattn.data.batch_order import HOST, OrderedBatches, ShuffledBatches, TrainingLoader, spread, whole_batch
+from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
+from tsattn.data.mapped import is_panel_folder
+from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
-from tsattn.data.splits import PART_WORDS, ByCount, Recut, Split, SplitRule, all_origins
+from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = ["ForecastDataModule", "FrameSource", "Source"]
+__all__ = ["CSVDataModule", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
+__all__ += ["PanelDataModule", "Source"]
 
 logger = logging.getLogger("tsattn")
 
@@ -64,13 +68,14 @@ class FrameSource(Source):
     Attributes:
         table: a frame, a function that makes one, or the path of a file or such a folder.
         reader: how it is read; by default columns and frequency are found.
-        future: a frame or file of ids, time stamps and future covariates after the end of each series; None where the
-            table has them itself.
+        future: a frame or file of ids, time stamps and future covariates after the end of each series, if any.
+        is_fixed: whether the table is read in this way for any task, and this way is of no other table.
     """
 
     table: object
     reader: TableReader = TableReader()  # noqa: RUF009  # it is frozen
     future: object = None
+    is_fixed: bool = False
 
     @override
     def load(self) -> Panel:
@@ -79,11 +84,11 @@ class FrameSource(Source):
 
     @override
     def for_task(self, task: Task) -> FrameSource:
-        return FrameSource(self.table, self.reader.for_task(task), self.future)
+        return self if self.is_fixed else FrameSource(self.table, self.reader.for_task(task), self.future)
 
     @override
     def at(self, path: Path) -> FrameSource:
-        return FrameSource(path, self.reader.unweighted(), self.future)
+        return FrameSource(path) if self.is_fixed else FrameSource(path, self.reader.unweighted(), self.future)
 
 
 class ForecastDataModule(LightningDataModule):
@@ -98,39 +103,26 @@ class ForecastDataModule(LightningDataModule):
         **sizes: lengths, batch sizes and scales, see `WindowOptions`.
 
     Attributes:
-        task: sizes, columns and frequency. Set by `setup`.
-        scaler: how series and covariates are scaled. Set by `setup`; where task and scaler are set before (those of a
-            trained model) they are obeyed, nothing is fitted again.
-        panel: the series in original units. Set by `setup`.
-        parts: the parts that must have windows.
-        options: of a class, the dataclass of its further arguments.
-        in_key: of a class, names of further arguments that change a result and neither series nor split, as what is
-            done to each batch: they are part of an experiment's key.
-        training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
-        scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
+        task: sizes, columns and frequency; set by `setup`, or before it, with `scaler`, to those of a trained model.
+        scaler: how series and covariates are scaled.
+        panel: the series in original units; set by `setup`.
     """
 
     name: str
-    parts: tuple[str, ...] = ("train", "val", "test")
-    options: ClassVar[type[WindowOptions]] = WindowOptions
-    in_key: tuple[str, ...] = ()
-    training_batches: int | None = None
-    scored_windows: int | None = None
+    parts: tuple[str, ...] = ("train", "val", "test")  # that must have windows
+    options: ClassVar[type[WindowOptions]] = WindowOptions  # of a class, the dataclass of its further arguments
+    in_key: tuple[str, ...] = ()  # of a class, arguments that change batches alone, and belong to an experiment's key
+    training_batches: int | None = None  # that the training loader gives, epoch after epoch; None: those of one epoch
+    scored_windows: int | None = None  # what ``auto`` comes to in a training; None for all windows
 
     def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
         given = WindowOptions(**sizes)
-        self.name = name
-        self.source = source
-        self.rule = rule
-        self.context_length = given.context_length
-        self.prediction_length = given.prediction_length
-        self.batch_size = given.batch_size
-        self.eval_batch_size = given.eval_batch_size
-        self.num_workers = given.num_workers
-        self.resident_gb = given.resident_gb
-        self.scaling = given.scaling
-        self.val_windows = given.val_windows
+        self.name, self.source, self.rule = name, source, rule
+        self.context_length, self.prediction_length = given.context_length, given.prediction_length
+        self.batch_size, self.eval_batch_size = given.batch_size, given.eval_batch_size
+        self.num_workers, self.resident_gb = given.num_workers, given.resident_gb
+        self.scaling, self.val_windows = given.scaling, given.val_windows
         self.transform: Any = given.transform
         self.task: Task | None = None
         self.scaler: Scaler | None = None
@@ -139,7 +131,7 @@ class ForecastDataModule(LightningDataModule):
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
-        self._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        self._held: tuple[Series, Series] | None = None  # on the host, in the memory of a device
 
     def prepare_data(self) -> None:
         """Fetch what the series are read from, if it is not here (called on one process only)."""
@@ -163,13 +155,12 @@ class ForecastDataModule(LightningDataModule):
         panel = self.panel
         splits = None if self._input is not None else [self.rule.split(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None or self.scaler is None:
-            assert splits is not None, "a file is forecast from with the task of a trained model"
+            if splits is None:
+                raise UserError("a file is forecast from with the task and the scaler of a trained model")
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
-            self.task, self.scaler = (
-                new_task(panel, self.name, self.context_length, self.prediction_length),
-                fit_scaler(panel, splits, self.scaling, self.transform),
-            )
+            self.task = new_task(panel, self.name, self.context_length, self.prediction_length)
+            self.scaler = fit_scaler(panel, splits, self.scaling, self.transform)
         else:
             for size in ("context_length", "prediction_length"):
                 mine, trained = getattr(self, size), getattr(self.task, size)
@@ -178,10 +169,8 @@ class ForecastDataModule(LightningDataModule):
             name = str(self._input or self.name)
             warn_of_unknown_zone(panel, self.task, name)
             panel = match_task(panel, self.task, name)
-        self.panel = panel
-        self._series = None
+        self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler
-        self._splits = splits
         if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
             self._series = self.series
 
@@ -220,27 +209,21 @@ class ForecastDataModule(LightningDataModule):
     ) -> WindowDataset:
         """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own, cut on a device.
 
-        A longer context leaves the windows of validation and test the same; training windows need all of it. For
-        `seasons` see `WindowDataset`.
+        A longer context leaves the windows of validation and test the same. For `seasons` see `Series.windows`.
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, *sizes)
-        return WindowDataset(self._loaders.placed(series, device), origins, *sizes, seasons)
+        return WindowDataset(self._placed(series, device), origins, *sizes, seasons)
 
     def _copied(self, **changes: Any) -> Self:
-        """A copy that shares series, splits and scaler, without what belongs to a training."""
         other = copy.copy(self)
-        loaders = WindowLoaders(self.num_workers, self.resident_gb)
         vars(other).update(
-            {"trainer": None, "training_batches": None, "scored_windows": None, **changes}, _loaders=loaders
+            {"trainer": None, "training_batches": None, "scored_windows": None, "_held": None, **changes}
         )
         return other
 
     def with_context(self, context_length: int) -> Self:
-        """Share the series, splits and scaler of these data, set up, for a model that sees so many past steps.
-
-        Validation and test windows stay those of the same rows; training windows need the whole context.
-        """
+        """Share series, splits and scaler for a model of this context; training windows need all of it."""
         panel, task, scaler = self._set_up("another context")
         task = replace(task, context_length=context_length)
         return self._copied(context_length=context_length, task=task, _scaled=(panel, task, scaler))
@@ -270,16 +253,16 @@ class ForecastDataModule(LightningDataModule):
         if output.distribution != "negative_binomial" or self.panel is None:
             return
         if self.transform is not None:
-            raise UserError(
-                f"distribution {output.distribution} is of counts as they are: leave out transform "
-                f"{self.transform['kind']}, or take distribution student_t"
-            )
+            mend = f"leave out transform {self.transform['kind']}, or take distribution student_t"
+            raise UserError(f"distribution {output.distribution} is of counts as they are: {mend}")
         check_counts(self.panel, f"distribution {output.distribution}")
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows in the order of torch's seed; where a Trainer runs on CUDA, they may lie there."""
         windows, device = self._at_the_trainer("train")
-        return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
+        memory, options = self._loading(windows, device)
+        of = self.batch_size, torch.initial_seed(), *self._process, self.training_batches, memory
+        return TrainingLoader(windows, ShuffledBatches(len(windows), *of), **options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
@@ -287,24 +270,26 @@ class ForecastDataModule(LightningDataModule):
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
-        return self._loaders.in_order(windows, numbers[rank::world_size], self.eval_batch_size, device)
+        return self._in_order(windows, numbers[rank::world_size], device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
         windows, device = self._at_the_trainer("test")
-        return self._loaders.in_order(windows, range(len(windows)), self.eval_batch_size, device)
+        return self._in_order(windows, range(len(windows)), device)
 
     def eval_dataloader(
         self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
     ) -> DataLoader[Batch]:
         """Each `every`-th window of a part in the order of series and time; on the host. See `windows`."""
         windows = self.windows(part, context_length, seasons)
-        return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
+        return self._in_order(windows, range(0, len(windows), every))
 
     def predict_dataloader(self) -> DataLoader[Batch]:
         """The windows whose horizons lie beyond the end of the data, one a series."""
         panel, task, scaler = self._set_up("the series or windows")
-        return self._loaders.beyond_the_end(FutureWindows(panel, self.series, task, scaler), self.eval_batch_size)
+        windows = FutureWindows(panel, self.series, task, scaler)
+        # Lightning replaces batch samplers of predictions
+        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loading(windows, HOST)[1])
 
     def num_scored(self, available: int) -> int:
         """How many of the validation windows each validation of a training scores."""
@@ -323,26 +308,52 @@ class ForecastDataModule(LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Free the memory of the device (called by the Trainer at its end)."""
-        self._loaders.free()
+        self._held = None
 
     def on_exception(self, exception: BaseException) -> None:
         """Free the memory of the device (called by the Trainer where it fails)."""
-        self._loaders.free()
+        self._held = None
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
-        """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""
         trainer = self.trainer
         is_running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
         return self.windows(part, device=device), device
 
+    def _placed(self, series: Series, device: torch.device) -> Series:
+        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
+        is_large = series.nbytes > self.resident_gb * 1e9
+        if device.type not in batch_order.RESIDENT_ON or self.num_workers or is_large:
+            return series
+        if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
+            self._held = series, series.to(device)
+        return self._held[1]
+
+    def _loading(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
+        """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
+        is_held = self._held is not None and windows.series is self._held[1]
+        return windows.series.values.device if is_held else None, {
+            "num_workers": self.num_workers,
+            "collate_fn": whole_batch,
+            # what is sent in the background must lie in page-locked memory
+            "pin_memory": device.type == "cuda" and not is_held,
+            "persistent_workers": self.num_workers > 0,
+            # or each loader would draw a number from torch's generator, which dropout draws from
+            "generator": torch.Generator(),
+        }
+
+    def _in_order(
+        self, windows: WindowDataset, numbers: range | NDArray[Any], device: torch.device = HOST
+    ) -> DataLoader[Batch]:
+        memory, options = self._loading(windows, device)
+        batches: Any = OrderedBatches(numbers, self.eval_batch_size, memory)
+        return DataLoader(windows, batch_sampler=batches, **options)
+
     @property
     def _process(self) -> tuple[int, int]:
-        """The number of this process, and how many there are."""
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _check_windows(self, splits: list[Split]) -> None:
-        """Refuse lengths for which a part has no window, before anything is computed; log which series are short."""
         L, T = self.context_length, self.prediction_length
         if "val" not in self.parts and isinstance(self.rule, ByCount):
             what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
@@ -356,3 +367,110 @@ class ForecastDataModule(LightningDataModule):
             rows = f"context_length {L} + prediction_length {T}"
             said = "%d of %d series have fewer training rows than %s; their contexts are padded"
             logger.warning(said, short, len(splits), rows)
+
+
+class FrameDataModule(ForecastDataModule):
+    """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
+
+    Missing values are masked, gaps in time are filled with missing values, and nothing that has a value is dropped.
+
+    Args:
+        frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
+        name: the name of the data set, as run folders and tables show it.
+        **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
+    """
+
+    options = DataOptions
+    source: FrameSource
+
+    def __init__(self, frame: Any, name: str = "frame", **options: Any) -> None:
+        given = DataOptions(**options)
+        rule, sizes = given.rule, {one.name: getattr(given, one.name) for one in fields(WindowOptions)}
+        super().__init__(name, FrameSource(frame, given.reader), rule, **sizes)
+        if isinstance(rule, ByCount):
+            self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
+
+    @property
+    def future(self) -> Any:
+        """A file of ids, time stamps and future covariates after the end of each series; None if the data have them."""
+        return self.source.future
+
+    @future.setter
+    def future(self, given: Any) -> None:
+        self.source.future = given
+
+
+class CSVDataModule(FrameDataModule):
+    """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each series).
+
+    The data set is named after the file.
+
+    Args:
+        path: a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
+            (``datasets convert``).
+        **options: columns, split, lengths and batch sizes, see `DataOptions`.
+    """
+
+    def __init__(self, path: str, **options: Any) -> None:
+        super().__init__(Path(path), name=Path(Path(path).name.removesuffix(".gz")).stem, **options)
+        self.path = Path(path)
+
+
+class MappedDataModule(CSVDataModule):
+    """Series of any size: a CSV, Parquet or Arrow file, or a folder of such files, long or wide, as `FrameDataModule`.
+
+    The table is converted once to a folder of arrays (``tsattn datasets convert`` does the same), whose rows stay in
+    files: memory holds a batch. The folder is used again as long as the table and how it is read are the same.
+
+    Args:
+        path: the table, or a folder that one was converted to.
+        folder: where to keep the arrays; beside the table as ``NAME.panel`` by default.
+        verify: compare the checksums of arrays that are there, which reads all of them; sizes are always compared.
+        **options: columns, split, lengths and batch sizes, see `DataOptions`.
+    """
+
+    def __init__(self, path: str, folder: str | None = None, verify: bool = False, **options: Any) -> None:
+        super().__init__(path, **options)
+        self.folder = self.path.with_name(f"{self.path.name}.panel") if folder is None else Path(folder)
+        self.verify = verify
+        self.source = _Converted(self.path, self.source.reader, folder=self.folder, verify=verify)
+
+
+@dataclass
+class _Converted(FrameSource):
+    table: Path
+    folder: Path | None = None
+    verify: bool = False
+
+    @override
+    def load(self) -> Panel:
+        folder = None if is_panel_folder(self.table) else self.folder
+        panel = self.reader.converted(self.table, folder, verify=self.verify)
+        return panel if self.future is None else with_future(panel, self.future, self.reader.text)
+
+    @override
+    def for_task(self, task: Task) -> _Converted:
+        return self
+
+
+class PanelDataModule(FrameDataModule):
+    """A panel that is given, split by `LastTenth` unless `DataOptions` ask for another split."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(None, name="panel", **options)
+        self.source = FrameSource(_given, self.source.reader)
+        if all(options.get(name) is None for name in SPLIT):
+            self.rule = LastTenth(self.context_length, self.prediction_length)
+
+    def give(self, panel: Panel) -> None:
+        """Take the panel, before `setup`."""
+        self.panel = panel
+        if isinstance(self.rule, LastTenth):
+            parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
+            self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
+
+
+def _given() -> Any:
+    """Refuse to read series that were given in Python, of which only the ends are saved."""
+    mend = "`predict --run DIR --input FILE` forecasts from a file, and tsattn.load(DIR) takes frames"
+    raise UserError(f"the series of this run were given in Python and are not in its folder: {mend}")

@@ -1,7 +1,10 @@
-"""Frequencies of time stamps: their names, the stamps that come next, and the length of a season.
+"""Frequencies of time stamps, or of steps: their names, the stamps that come next, their seasons and their grids.
 
-Time may also be counted in steps: whole numbers take the place of time stamps, and the frequency is one too, such as
-``1``.
+The frequency of steps, whole numbers in the place of time stamps, is a number too, such as ``1``. On a grid a stamp has
+a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: series on the hour and on the
+half hour are both hourly, the 1st and the 15th of each month both monthly. The stamps of a regular series share one
+phase, and their coordinates rise by 1. Series end to end are `(rows,)` stamps or coordinates that rise within each, and
+`begin (S,)`, their first rows.
 """
 
 from __future__ import annotations
@@ -20,10 +23,10 @@ from pandas.tseries.frequencies import to_offset
 
 from tsattn.errors import UserError, shown
 
-__all__ = [
-    *("PHASED", "Times", "fixed_step", "future_index", "is_steps", "normalise_frequency", "one_time", "season_length"),
-    *("seconds", "step_name", "try_infer_frequency"),
-]
+__all__ = ["OFF_GRID", "PHASED", "Grid", "Times", "are_business_days", "business_series", "coarser_series", "counts"]
+__all__ += ["fixed_step", "future_index", "is_steps", "normalise_frequency", "one_time"]
+__all__ += ["runs_of_longer_steps", "season_length", "seconds", "step_name", "try_infer_frequency", "usual_frequency"]
+__all__ += ["wall_times"]
 
 Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 
@@ -31,21 +34,11 @@ Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 # after the start of the period that all periods have
 PHASED = {"MS": 27, "QS": 27, "HYS": 27, "YS": 27, "SMS": 12}
 
-_SEASONS = {
-    name: season
-    for season, names in {
-        1: "YE YS BYE BYS RE",
-        2: "HYE HYS BHYE BHYS",
-        4: "QE QS BQE BQS REQ",
-        5: "B C",
-        7: "D",
-        8: "bh cbh",
-        12: "ME MS BME BMS CBME CBMS WOM LWOM",
-        24: "SMS SME",
-        52: "W",
-    }.items()
-    for name in names.split()
-}
+_BY_SEASON = (
+    *("1 YE YS BYE BYS RE", "2 HYE HYS BHYE BHYS", "4 QE QS BQE BQS REQ", "5 B C", "7 D", "8 bh cbh", "24 SMS SME"),
+    *("12 ME MS BME BMS CBME CBMS WOM LWOM", "52 W"),
+)
+_SEASONS = {name: int(season) for season, *names in map(str.split, _BY_SEASON) for name in names}
 _UNITS = (("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 # as pandas 1 wrote them; pandas 3 refuses them
@@ -57,28 +50,20 @@ _OLD_NAMES = {
 
 
 def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset) -> str:
-    """Name a pandas frequency as all versions of pandas do.
+    """Name a frequency as all versions of pandas do: ``15min`` for ``15T``, ``h`` for ``60min``, ``1`` for steps.
 
-    For example ``15min`` for ``15T``, ``ME`` for ``M``, ``h`` for ``60min``, ``QS-JAN`` for ``QS-OCT``, and ``1`` for
-    time that counts steps. Lengths of time are also understood as text, such as ``1 days 12:00:00``.
-
-    Raises:
-        UserError: for anything that is no frequency, or an offset whose name does not say all of it.
+    UserError for anything that is no frequency or length of time, or an offset whose name does not say all of it.
     """
-    given = frequency
-    if isinstance(frequency, pd.offsets.BaseOffset):
-        frequency = str(frequency.freqstr)
+    if isinstance(given := frequency, pd.offsets.BaseOffset):
         with contextlib.suppress(ValueError):
-            if to_offset(frequency) == given:
-                return normalise_frequency(frequency)
+            if to_offset(given.freqstr) == given:
+                return normalise_frequency(str(given.freqstr))
         says = "has no name that keeps its holidays, hours or parts; give a text such as B, bh or W-SUN"
         raise UserError(f"frequency {shown(repr(given))} {says}")
-    if isinstance(frequency, str) and re.search("day|:|^P", frequency):
-        with contextlib.suppress(ValueError):
-            frequency = pd.Timedelta(frequency)
-    if isinstance(frequency, timedelta):  # whole days are days of the calendar
-        days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
-        frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
+    if isinstance(frequency, timedelta) or (isinstance(frequency, str) and re.search("day|:|^P", frequency)):
+        with contextlib.suppress(ValueError):  # whole days are days of the calendar
+            days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
+            frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
     if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
         says = "must be a text such as h, D or MS, or for steps a whole number, not"
         raise UserError(f"frequency {says} {shown(repr(frequency))}")
@@ -107,9 +92,9 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
 
 def fixed_step(offset: pd.offsets.BaseOffset) -> int | None:
     """Nanoseconds in a step of hours, minutes or seconds; None for what the calendar decides, days included."""
-    if offset.rule_code == "D" or not isinstance(offset, pd.offsets.Tick):
-        return None
-    return int(pd.Timedelta(offset).as_unit("ns").value)
+    is_fixed = offset.rule_code != "D" and isinstance(offset, pd.offsets.Tick)
+    step: Any = offset
+    return int(pd.Timedelta(step).as_unit("ns").value) if is_fixed else None
 
 
 def step_name(step: int) -> str:
@@ -143,13 +128,10 @@ def is_steps(frequency: str) -> bool:
 
 
 def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | None = None) -> Times:
-    """List the `length` time stamps, or steps, after `last`.
+    """List the `length` time stamps, or steps, after `last`; UserError for more than the calendar of pandas holds.
 
     Months, quarters and years that are written as a later day than their first keep that day. `wall` is what clocks
     would show at `last` if no change of clocks had skipped that; by default what they show.
-
-    Raises:
-        UserError: for more than the calendar of time stamps holds.
     """
     if is_steps(frequency):
         return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))
@@ -170,28 +152,22 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
 
 
 def season_length(frequency: str) -> int:
-    """Count the steps in the season that a naive forecast repeats.
+    """Count the steps in the season that a naive forecast repeats, such as 24 for ``h``, 7 for ``D``, 12 for ``MS``.
 
-    A day for steps shorter than one, else a week or a year; for steps shorter than a second it is a second, a
-    millisecond or a microsecond; 1 for steps that are no time. For example 24 for ``h``, 7 for ``D``, 12 for ``MS``.
-
-    Raises:
-        UserError: for a frequency without a known season.
+    A day, week or year; a second or less for steps below one; 1 for mere steps. UserError without a known season.
     """
     if is_steps(frequency):
         return 1
     offset = to_offset(frequency)
     base = offset.rule_code.split("-")[0]
-    if base == "D" and offset.n % 7 == 0:
-        return max(1, _SEASONS["W"] * 7 // offset.n)
     if base in _SEASONS:
-        return max(1, _SEASONS[base] // offset.n)
+        is_weeks = base == "D" and offset.n % 7 == 0
+        return max(1, (7 * _SEASONS["W"] if is_weeks else _SEASONS[base]) // offset.n)
     step = fixed_step(offset)
     if step is None:
         raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")
-    second = 1_000_000_000
     # the season of a nanosecond is a microsecond: a context of a second would not fit into memory
-    season = 86_400 * second if step >= second else second if step >= 10**6 else 10**6 if step >= 1000 else 1000
+    season = next(of for least, of in ((10**9, _DAY), (10**6, 10**9), (1000, 10**6), (1, 1000)) if step >= least)
     return max(1, round(season / step))
 
 
@@ -200,3 +176,228 @@ def seconds(index: Times) -> NDArray[np.int64]:
     if not isinstance(index, pd.DatetimeIndex):
         return index.to_numpy(dtype=np.int64, copy=True)
     return index.tz_localize(None).as_unit("s").asi8.copy()
+
+
+OFF_GRID = -1
+"""The phase of a stamp that is on no grid of the frequency."""
+
+_DAY = 86_400_000_000_000  # nanoseconds
+_WEEKDAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+_CERTAIN = 14.0  # how rare a chance must be not to be one: e to the power of minus this
+
+
+class Grid:
+    """Coordinates and phases of time stamps, or of steps, within the extent of `span`.
+
+    Calendar frequencies (days, weeks, months, ...) count on the wall clock of the time zone; fixed steps, such as
+    hours, count time itself. `step` is such a step in nanoseconds, or steps; None of calendar frequencies.
+    """
+
+    def __init__(self, span: Times, frequency: str) -> None:
+        self.tz = span.tz if isinstance(span, pd.DatetimeIndex) else None
+        self._is_time = isinstance(span, pd.DatetimeIndex)
+        if not isinstance(span, pd.DatetimeIndex):
+            self.step: int | None = int(frequency)
+            return
+        offset = to_offset(frequency)
+        self.step = fixed_step(offset)
+        if self.step is not None:
+            return
+        self._multiple = int(offset.n)
+        self._reach = PHASED.get(offset.rule_code.split("-")[0], 0)  # units that a stamp may come after its anchor
+        wall = span.tz_localize(None)
+        first, last = wall.min().normalize(), wall.max().normalize() + pd.Timedelta(1, "D")
+        if self._reach:
+            first = offset.base.rollback(first)
+        anchors = pd.date_range(first, last, freq=offset.base).as_unit("ns").asi8
+        # business hours are the one calendar frequency shorter than a day
+        self._unit = _DAY if not np.any(anchors % _DAY) else 1
+        self._anchors: NDArray[np.int64] = anchors // self._unit
+
+    def split(self, stamps: Times) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Coordinates and phases of stamps within the span, both `(rows,)`; the phase is `OFF_GRID` off the grid."""
+        if self.step is not None:
+            time = counts(stamps)
+            coordinates = time // self.step
+            return coordinates, time - coordinates * self.step
+        wall = wall_times(pd.DatetimeIndex(stamps))
+        anchor, rest = wall // self._unit, wall % self._unit
+        if not len(self._anchors):
+            return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
+        number = np.searchsorted(self._anchors, anchor, side="right") - 1
+        after = np.where(number < 0, -1, anchor - self._anchors[number.clip(0)])
+        found = (number >= 0) & (after >= 0) & (after <= self._reach)
+        number = np.where(found, number, np.searchsorted(self._anchors, anchor))
+        phase = np.where(found, (after * self._unit + rest) * self._multiple + number % self._multiple, OFF_GRID)
+        return (number // self._multiple).astype(np.int64), phase.astype(np.int64)
+
+    def join(self, coordinates: NDArray[np.int64], phases: NDArray[np.int64]) -> Times:
+        """The stamps at coordinates within the span; one that a change of clocks skips comes just after it."""
+        if self.step is not None:
+            time = coordinates * self.step + phases
+            if not self._is_time:
+                return one_time(pd.Index(time))
+            index = pd.DatetimeIndex(time.view("M8[ns]"))
+            return pd.DatetimeIndex(index if self.tz is None else index.tz_localize("UTC").tz_convert(self.tz))
+        number = coordinates * self._multiple + phases % self._multiple
+        wall = self._anchors[number] * self._unit + phases // self._multiple
+        is_summer = np.zeros(len(wall), dtype=bool)
+        local = pd.DatetimeIndex(wall.view("M8[ns]"))
+        return pd.DatetimeIndex(local.tz_localize(self.tz, ambiguous=is_summer, nonexistent="shift_forward"))
+
+
+def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
+    """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
+
+    The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it
+    (in Sao Paulo midnight was one o'clock on 2017-10-15); without others for the first one skipped.
+    """
+    wall = stamps.tz_localize(None).as_unit("ns").asi8
+    if stamps.tz is None:
+        return wall
+    skipped_from = (stamps.as_unit("ns") - pd.Timedelta(1, "ns")).tz_localize(None).asi8 + 1
+    is_moved = skipped_from < wall
+    if not is_moved.any():
+        return wall
+    rest = wall % _DAY
+    usual = _mode((skipped_from[is_moved] if is_moved.all() else rest[~is_moved]) % _DAY)
+    usual_wall = wall - rest + usual
+    stands = is_moved & (rest != usual) & (skipped_from <= usual_wall) & (usual_wall < wall)
+    return np.where(stands, usual_wall, wall)
+
+
+def counts(index: Times) -> NDArray[np.int64]:
+    """Time stamps as nanoseconds since 1970-01-01 UTC, steps as they are."""
+    return index.as_unit("ns").asi8 if isinstance(index, pd.DatetimeIndex) else index.to_numpy(dtype=np.int64)
+
+
+def usual_frequency(index: Times) -> str:
+    """The frequency that at least 3 rising stamps with gaps have as a rule; some may still be off its grid.
+
+    Regular stamps have the frequency that pandas infers. Otherwise the most frequent step decides: of the calendar
+    where more than three in four stamps have the same time of day, else a fixed step of time.
+    """
+    if not isinstance(index, pd.DatetimeIndex):
+        return str(_mode(np.diff(index.to_numpy())))
+    if (regular := try_infer_frequency(index)) is not None:
+        return normalise_frequency(regular)
+    wall = index.tz_localize(None).as_unit("ns").asi8
+    at_usual_time = wall % _DAY == _mode(wall % _DAY)
+    if 4 * at_usual_time.sum() <= 3 * len(wall):
+        return step_name(_mode(np.diff(counts(index))))
+    days: NDArray[np.int64] = wall[at_usual_time] // _DAY
+    usual, weekdays = _mode(np.diff(days)), _weeks(days)[1]
+    if 5 <= usual <= 25 and (half_months := _half_months(days)) is not None:
+        return half_months
+    if usual >= 28 and (months := _months(days)) is not None:
+        return months
+    if usual == 1 and are_business_days(_index(days), np.array([0])):
+        return "B"
+    return normalise_frequency(f"{usual // 7}W-{_WEEKDAYS[_mode(weekdays)]}" if usual % 7 == 0 else f"{usual}D")
+
+
+def _months(days: NDArray[np.int64]) -> str | None:
+    """The frequency in whole months of days of which most are the same day, or weekday, of their months."""
+    in_month = _days_of_month(days)
+    weekday = _WEEKDAYS[_mode(_weeks(days)[1])]
+    weekdays = [f"WOM-{week}{weekday}" for week in range(1, 5)]
+    if pd.__version__ >= "3":  # which reads the last weekday of a month from text
+        weekdays.insert(0, f"LWOM-{weekday}")
+    # the 29th to 31st are no days of all months
+    grids = {"MS": (in_month == _mode(in_month)) & (_mode(in_month) <= 28)}
+    grids |= {
+        alias: Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
+        for alias in ("ME", "BMS", "BME", *weekdays)
+    }
+    best = max(grids, key=lambda alias: int(grids[alias].sum()))  # the first of those that fit as many
+    chosen = grids[best]
+    if chosen.sum() < 3 or (4 * chosen.sum() <= 3 * len(days) if best in weekdays else 2 * chosen.sum() <= len(days)):
+        return None
+    months: NDArray[np.int64] = days[chosen].view("M8[D]").astype("M8[M]").view(np.int64)
+    step = _mode(np.diff(months))
+    if best in weekdays:
+        return f"{step}{best}"
+    first = (days - in_month + 1 if best == "MS" else days)[chosen][:1]
+    # pandas knows the names of quarters and years
+    return try_infer_frequency(pd.date_range(_index(first)[0], periods=8, freq=f"{step}{best}"))
+
+
+def _half_months(days: NDArray[np.int64]) -> str | None:
+    """The frequency of days of which all but a few are two days of each month."""
+    in_month, is_last = _days_of_month(days), _days_of_month(days + 1) == 1
+    middles, how_often = np.unique(in_month[~is_last], return_counts=True)
+    if is_last.any() and how_often.size and 3 * (is_last.sum() + how_often.max()) > 2 * len(days):
+        middle = int(middles[how_often.argmax()])
+        if 13 <= middle <= 17 and 4 * is_last.sum() > len(days):
+            return f"SME-{middle}"
+    pair = np.sort(middles[np.argsort(-how_often, kind="stable")[:2]])
+    if len(pair) < 2 or pair[1] > 28 or 3 * np.isin(in_month, pair).sum() <= 2 * len(days):
+        return None
+    return f"SMS-{pair[1] - pair[0] + 1}"
+
+
+def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`(S,)` whether a series has 3 rows or more but never two that follow each other on the grid."""
+    follows = np.concatenate([[False], coordinates[1:] - coordinates[:-1] <= 1])
+    follows[begin] = False
+    coarser: NDArray[np.bool_] = ~np.logical_or.reduceat(follows, begin)
+    return coarser & (np.diff(begin, append=len(coordinates)) > 2)
+
+
+def are_business_days(index: Times, begin: NDArray[np.int64] | None = None) -> bool:
+    """Whether no stamp is on a weekend, though some series from `begin` on goes on in another week."""
+    days = _days(index)
+    weeks = _weeks(days.astype(np.int64))[0]
+    goes_on = begin is None or bool(np.any(weeks[begin] != weeks[np.append(begin[1:], len(index)) - 1]))
+    return goes_on and bool(np.is_busday(days).all())
+
+
+def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`(S,)` whether a series of 3 rows or more is regular on business days, over a weekend."""
+    rows, days = np.diff(begin, append=len(index)), _days(index)
+    first, last = days[begin], days[begin + rows - 1]
+    are_long = (rows > 2) & ((last - first).astype(np.int64) >= rows) & (np.busday_count(first, last) == rows - 1)
+    are_business: NDArray[np.bool_] = are_long & np.logical_and.reduceat(np.is_busday(days), begin)
+    return are_business
+
+
+def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`(runs, 2)` first and last of rows that follow each other at a longer step, so many that it can be no chance.
+
+    By chance, a step of k has a probability of at most (k - 1)^(k - 1) / k^k, and again only with the product.
+    """
+    steps = np.diff(coordinates, prepend=coordinates[:1])
+    steps[begin] = 0  # a run ends with its series
+    first = np.flatnonzero(np.diff(steps, prepend=-1))
+    k, length = steps[first].astype(np.float64), np.diff(first, append=len(steps))
+    is_long = (k > 1) & (length > 3)  # one date that is wrong is rare, too
+    k = np.maximum(k, 2)
+    rarity = k * np.log(k) - (k - 1) * np.log(k - 1)  # minus the logarithm of that probability
+    is_certain = is_long & (length * rarity > np.log(len(steps)) + _CERTAIN)
+    runs: NDArray[np.int64] = np.stack([first, first + length - 1], axis=1)[is_certain]
+    return runs
+
+
+def _days(index: Times) -> NDArray[np.datetime64]:
+    return np.asarray(pd.DatetimeIndex(index).tz_localize(None)).astype("M8[D]")
+
+
+def _weeks(days: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of weeks, and of days in them; 1970-01-01 was a Thursday."""
+    return np.divmod(days + 3, 7)
+
+
+def _days_of_month(days: NDArray[np.int64]) -> NDArray[np.int64]:
+    dates = days.view("M8[D]")
+    numbers: NDArray[np.int64] = (dates - dates.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
+    return numbers
+
+
+def _index(days: NDArray[np.int64]) -> pd.DatetimeIndex:
+    return pd.DatetimeIndex(days.view("M8[D]").astype("M8[ns]"))
+
+
+def _mode(steps: NDArray[np.int64]) -> int:
+    """The most frequent value, the smallest of several."""
+    values, how_often = np.unique(steps, return_counts=True)
+    return int(values[how_often.argmax()])

@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
-from tsattn.data.continued import with_future
 from tsattn.data.frequency import Times, is_steps
 from tsattn.data.mapped import converted_folder, opened_panel
-from tsattn.data.matching import in_zone_of_model
+from tsattn.data.matching import with_future
 from tsattn.data.panel import Panel
-from tsattn.data.roles import Roles, assigned, collected
-from tsattn.data.stamps import no_times_of, time_numbers
-from tsattn.data.table_options import TableOptions, given_options
-from tsattn.data.table_rows import Rows, Table, future_rows, read_rows
+from tsattn.data.stamps import in_zone_of, no_times_of, time_numbers
+from tsattn.data.table_options import RowWeights, TableOptions, given_options
+from tsattn.data.table_rows import Roles, Rows, Table, assigned, computed, future_rows, read_rows
 from tsattn.data.tables import opened
-from tsattn.data.weights import RowWeights, without_column
 from tsattn.errors import UserError, shown
 from tsattn.task import Task
 
@@ -33,27 +30,20 @@ class TableReader(TableOptions):
     """Reads a table to a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
-    order: series are sorted by their ids, rows by time. A missing target is NaN; so is everything in the rows that fill
-    a gap in time. What is done to a table is logged to the logger ``tsattn``: rows sorted by time, gaps filled, values
-    missing, columns not used; series left out that have no value at all (columns of a wide table, unless they are
-    listed), or that only the future has.
+    order: series are sorted by their ids, rows by time. What is done to a table is logged to the logger ``tsattn``:
+    rows sorted, gaps filled, values missing, columns not used, series without any value left out.
 
-    Time may be whole numbers that count steps, in the column of time stamps or as the index of a wide frame of numbers.
-    With future covariates, the rows of a series after the last one with a target are its future. Rows without a target
-    need not repeat the static columns. Other fields are those of `Columns` and `TableOptions`.
+    Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
+    target are its future. Other fields are those of `Columns` and `TableOptions`.
 
     Attributes:
-        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and every cell must
-            hold a value.
+        strict: mend nothing: time stamps must rise, without a gap, and every cell must hold a value.
         allow_missing: whether a strict reader takes empty cells.
         trained_on: the targets, of tables that have all of them; None leaves them to `target`.
         categorical: the covariates that are categories, however they are written; None finds them.
         weights: how much series and stretches of time count in a training.
         unread: columns that are left out, if they are there.
         zone_of: time stamps of another table, into whose time zone those of this one are converted; None leaves them.
-
-    Raises:
-        UserError: for what is none of these.
     """
 
     strict: bool = False
@@ -104,23 +94,20 @@ class TableReader(TableOptions):
     def read(
         self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
-        """Read the series in a table.
+        """Read the series in a table; UserError names the series and the row (from 1) that cannot be used.
 
         Args:
             table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__``; a pandas
-                Series, which is a wide table of one column; a path for `read_table`; or that of a folder that a table
-                was converted to, all columns of which are taken where none are named.
+                Series, which is a wide table of one column; a path for `read_table`, or of a folder that a table was
+                converted to.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
-
-        Raises:
-            UserError: for a table that cannot be used, naming the series and the row (from 1).
         """
-        folder = converted_folder(table)
-        if folder is not None:
-            panel = self.converted(folder)
-            panel = panel if self.zone_of is None else in_zone_of_model(panel, self.zone_of, str(folder))
+        if (folder := converted_folder(table)) is not None:
+            panel, zone = self.converted(folder), self.zone_of
+            if zone is not None:
+                panel = replace(panel, time=in_zone_of(zone, panel.time, str(folder), "what the model was fitted on"))
             return panel if future is None else with_future(panel, future, self.text)
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency
@@ -129,11 +116,9 @@ class TableReader(TableOptions):
         rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
             _refuse_falling(rows)
-            if not self.allow_missing:
-                _refuse_missing(rows, roles)
-        parts = [rows]
-        if future is not None:
-            parts.append(future_rows(future, rows, roles, self.text, source))
+        if self.strict and not self.allow_missing:
+            _refuse_missing(rows, roles)
+        parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self.text, source)]
 
         def where(row: int) -> str:
             part = next(part for part in reversed(parts) if row >= part.start)
@@ -149,52 +134,36 @@ class TableReader(TableOptions):
         return self.weights.on(panel, cells, source) if self.is_weighted else panel
 
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
-        """Open what a table was converted to, or is, into a folder; the arguments are those of `opened_panel`.
-
-        Raises:
-            UserError: for what cannot be opened or converted, and for a strict reader.
-        """
+        """Open what a table was converted to, or is, into a folder; see `opened_panel`."""
         if self.strict:
             raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
         return opened_panel(path, self.options, self.weights, folder, verify=verify)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
-        """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s.
-
-        Raises:
-            UserError: for a table without the columns that it needs.
-        """
-        folder = converted_folder(table)
-        if folder is not None:
+        """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s."""
+        if (folder := converted_folder(table)) is not None:
             panel = self.converted(folder)
-            return replace(self.unweighted(), **panel.named_columns()).table(panel.to_frame(), str(folder))
-        table = collected(table, source, self.columns, self.weight_column)
+            named: Any = {"id_column": None if panel.is_wide else panel.id_name, "time_column": panel.time_name}
+            named |= {"target": panel.channels, "static": panel.static_names}
+            named |= {"past_covariates": panel.past_names, "future_covariates": panel.future_names}
+            return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
+        table = computed(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
-        for column in self.unread:
-            frame = without_column(frame, column)
-        row_of = own_row_of or row_of
-        named = replace(self.columns, target=self._targets(frame))
+        frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
+        row_of, columns = own_row_of or row_of, replace(self.columns, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
-        frame, roles = assigned(frame, source, named, self.weight_column, allow_steps=allow_steps)
+        frame, roles = assigned(frame, source, columns, self.weight_column, allow_steps=allow_steps)
         return Table(frame, roles, source, self.text, self.frequency, row_of)
 
     def _targets(self, frame: Any) -> Any:
-        """The targets that are asked for; None leaves them to the table."""
         if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:
             return self.trained_on  # of other columns none is a target
         return self.target
 
 
-def panel_from_frame(
-    table: Any,
-    *,
-    source: str = "the frame",
-    future: Any = None,
-    row_of: Callable[[int], str] | None = None,
-    **options: Any,
-) -> Panel:
+def panel_from_frame(table: Any, *, source: str = "the frame", future: Any = None, **options: Any) -> Panel:
     """Read the series in a table; the options are those of `TableReader`, the other arguments those of its `read`."""
-    return TableReader(**options).read(table, source, future=future, row_of=row_of)
+    return TableReader(**options).read(table, source, future=future)
 
 
 def _refuse_falling(rows: Rows) -> None:
@@ -205,9 +174,8 @@ def _refuse_falling(rows: Rows) -> None:
         at = int(falls[order[falls + 1].argmin()])
         row, what = int(order[at + 1]), "goes back behind" if steps[at] else "repeats"
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
-        raise UserError(
-            f"{rows.where(row)}: time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
-        )
+        stamp = f"time stamp {rows.time[row]}{of}"
+        raise UserError(f"{rows.where(row)}: {stamp} {what} the row before; time stamps must rise")
 
 
 def _refuse_missing(rows: Rows, roles: Roles) -> None:

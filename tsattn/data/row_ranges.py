@@ -5,7 +5,6 @@ Shape letters: S series, C columns; `starts` is `(S + 1,)` int64, the first row 
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
 import weakref
@@ -41,29 +40,20 @@ class FileView:
     @classmethod
     def of(cls, array: Any) -> FileView | None:
         """Describe an array in a file, or a view of one; None for anything else."""
-        base: Any = array
-        while base is not None and not isinstance(base, np.memmap):
-            base = getattr(base, "base", None)
-        if base is None or base.filename is None:
+        whole: Any = array
+        while isinstance(getattr(whole, "base", None), np.ndarray):
+            whole = whole.base
+        if not isinstance(whole, np.memmap) or whole.filename is None:
             return None
-        whole: Any = base
-        first = np.frombuffer(whole._mmap, np.uint8).__array_interface__["data"][0]
-        begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
-        offset = begin + array.__array_interface__["data"][0] - first
-        return cls(str(base.filename), _state(base.filename), offset, array.dtype.str, array.shape, array.strides)
+        offset = whole.offset + array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        return cls(str(whole.filename), _state(whole.filename), offset, array.dtype.str, array.shape, array.strides)
 
     def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
-        """Map the array again, to read (``r``) or to change in memory alone (``c``).
-
-        Raises:
-            UserError: for a file that has changed.
-        """
+        """Map the array again, to read (``r``) or to change in memory alone (``c``)."""
         if _state(self.path) != self.changed:
             raise UserError(f"{self.path} was written anew while it was in use; start again")
-        size = np.dtype(self.dtype).itemsize
-        raw = np.memmap(self.path, np.uint8, mode)[self.offset :]
-        numbers = raw[: len(raw) // size * size].view(self.dtype)
-        return np.lib.stride_tricks.as_strided(numbers, self.shape, self.strides, subok=True, writeable=mode == "c")
+        raw = np.memmap(self.path, np.uint8, mode)
+        return np.ndarray.__new__(np.memmap, self.shape, np.dtype(self.dtype), raw, self.offset, self.strides)
 
 
 def _state(path: str) -> tuple[int, int]:
@@ -123,11 +113,7 @@ def runs_of(array: NDArray[Any], first: NDArray[np.int64], lengths: NDArray[np.i
 
 
 def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An empty array: in a file that is removed with it, if it is large and `array` is mapped, else in memory.
-
-    Raises:
-        UserError: if the disk is too full.
-    """
+    """An empty array: in a file that goes with it, if it is large and `array` is mapped, else in memory."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     if not is_mapped(array) or size <= _IN_MEMORY:
         return np.empty(shape, dtype)
@@ -169,24 +155,23 @@ class LastKnown:
     def __init__(self, starts: NDArray[np.int64], season: int = 1) -> None:
         self.starts = starts
         self.season = season
-        self._carried: NDArray[np.int64] | int = -1  # (season, C) of the rows before the block
+        self.carried: NDArray[np.int64] | int = -1  # (season, C) of the rows before the block; a number of all
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
-        """The row, up to itself, of the last observed value `(n, C)` at its place of the season, of each of these rows.
+        """The row `(n, C)`, up to itself, of the last observed value at its place of the season, of each of these rows.
 
-        Where the series has none, it is the last observed row of any place, and else the row itself. The rows come
-        directly after those of the last call.
+        Where there is none, it is the last observed row of any place, else the row itself. Calls go on from row to row.
         """
         s, numbers, owner = self.season, np.arange(rows.start, rows.stop), owners(self.starts, rows)
         # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried
         begin = s + rows.start % s
         known = np.full((-(-(begin + len(numbers)) // s) * s, observed.shape[1]), -1)
-        known[:s] = self._carried
+        known[:s] = self.carried
         known[begin : begin + len(numbers)] = np.where(observed, numbers[:, None], -1)
         by_place = known.reshape(-1, s, observed.shape[1])
         np.maximum.accumulate(by_place, axis=0, out=by_place)
-        self._carried = by_place[-1].copy()
+        self.carried = by_place[-1].copy()
         found = known[begin : begin + len(numbers)]
         other = numbers[:, None] if self._any is None else self._any(observed, rows)
         return np.where(found < self.starts[owner][:, None], other, found)

@@ -1,8 +1,9 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
 Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
+What single precision, in which models compute, does not tell apart is logged.
 
-Shape letters: S series, C channels, P past-only and F known-future covariates.
+Shape letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsattn.data.columns import match_ids
+from tsattn.data.columns import listed, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
-from tsattn.data.single_precision import EMPTY_IT, LARGEST, cell_words, warn_of_far, warn_of_rounding
+from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, room_like
 from tsattn.data.splits import Split
-from tsattn.data.weights import mean_weight
-from tsattn.data.windows import Series
+from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = ["check_counts", "fit_scaler", "moments", "panel_moments", "scaled_series", "series_units", "with_new_series"]
+__all__ = ["LARGEST", "blurred_columns", "check_counts", "fit_scaler", "moments", "panel_moments"]
+__all__ += ["scaled_series", "series_units", "with_new_series"]
 
 logger = logging.getLogger("tsattn")
 
@@ -35,19 +36,21 @@ _BLOCK = 1 << 22  # numbers of an array in a file that are averaged at once
 _SMALLEST = 1e-150  # whose squares keep all their digits
 _READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
 _MOST = 100_000  # values that tell one lambda from another as well as more would
+LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
+_ROUNDING = 2.0**-24  # of a float32, relative to its size
+_DOUBLE = 2.0**-53  # of a float64
+_NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
+_TOLD = 0.05  # of a change, which rounding may take
+_FAR = 2.0**-30  # smaller than this part of the value beside it, a value is next to an outlier
+_RARE = 0.01  # of the values of a series: fewer that are not zero may be fill values
+_PIECE = 1 << 20  # numbers that are looked at together
 
 Table: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
 
 
 def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each column over the observed rows of all blocks, `(rows, C)` each.
-
-    NaN is missing, and a constant column has scale 1.
-
-    Raises:
-        UserError: for a column without one observed value, by its name.
-    """
+    """Mean and standard deviation, 1 of a constant, of each column over the rows of all blocks, `(rows, C)` each."""
     found, rows = _Moments((len(names),)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses too large values
         for values in blocks:
@@ -67,11 +70,7 @@ def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float,
 
 
 def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]:
-    """Mean and standard deviation of the first `ends (S,)` rows, or of all, of each channel of each series.
-
-    Returns:
-        two `(S, C)`: means, NaN without an observed value, and standard deviations, 1 where a channel is constant.
-    """
+    """Mean (NaN without a value) and standard deviation `(S, C)` of the first `ends (S,)` rows, or of all."""
     found = _Moments((len(panel), len(panel.channels)))
     for rows in blocks_of(panel.values, most=_BLOCK):
         values = panel.values[rows].astype(np.float64, copy=False)
@@ -126,30 +125,26 @@ def fit_scaler(
     """Fit the scales of series and covariates, and a transform of the targets, to the training rows alone.
 
     A series without a training value takes the scale of all series, which is logged.
-
-    Raises:
-        UserError: for a column without a training value, or values that the transform does not take.
     """
     ends = np.array([split.train_end for split in splits])
     scaler = _fit_targets(panel, ends, scaling)
     if transform is not None:
         scaler = _fit_transformed(panel, ends, scaler, transform)
     parts = [part for part in (panel.past_covariates, panel.future_covariates) if part is not None]
-    if parts:
-        names = (*panel.past_names, *panel.future_names)
-        mean, scale = moments(_first_rows(panel, parts, ends), names)
-        is_number = [name not in panel.covariate_categories for name in names]  # numbers of categories stay as they are
-        mean = tuple(one if kept else 0.0 for one, kept in zip(mean, is_number, strict=True))
-        scale = tuple(one if kept else 1.0 for one, kept in zip(scale, is_number, strict=True))
-        scaler = replace(scaler, covariate_mean=mean, covariate_scale=scale)
-    return scaler
+    if not parts:
+        return scaler
+    names = (*panel.past_names, *panel.future_names)
+    mean, scale = moments(_first_rows(panel, parts, ends), names)
+    kept = [name in panel.covariate_categories for name in names]  # numbers of categories stay as they are
+    mean = tuple(0.0 if is_kept else one for one, is_kept in zip(mean, kept, strict=True))
+    scale = tuple(1.0 if is_kept else one for one, is_kept in zip(scale, kept, strict=True))
+    return replace(scaler, covariate_mean=mean, covariate_scale=scale)
 
 
 def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Table]:
-    """The first `ends (S,)` rows of all series, of arrays `(rows, n)` side by side."""
     for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
-        if kept.any() or not is_mapped(panel.values):
+        if kept.any() or not panel.is_mapped:
             chosen = [part[rows][kept].astype(np.float64, copy=False) for part in parts]
             yield chosen[0] if len(chosen) == 1 else np.concatenate(chosen, axis=1)
 
@@ -168,10 +163,7 @@ def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
 
 
 def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapping[str, Any]) -> Scaler:
-    """Fit a transform of the targets, and the scales of what it gives; `original` scales them as they are.
-
-    The lambdas are those given, or the most likely ones from 0 to 2 of the training rows.
-    """
+    """Fit a transform and the scales of what it gives: lambdas are those given, or the most likely ones from 0 to 2."""
     kind, C, by_series = transform["kind"], len(panel.channels), None
     _check_domain(panel, kind)
     lambdas = (transform.get("lambda", 0.0),) * C
@@ -196,19 +188,16 @@ def _likely(values: Table) -> Table:
     """The lambda under which each column is most likely normal; 1 for a constant, NaN for fewer than two values."""
     from scipy import optimize, stats
 
-    def bounded(likelihood: Any) -> Any:
-        return optimize.minimize_scalar(likelihood, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
-
+    bounded = partial(optimize.minimize_scalar, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
     lambdas = np.full(values.shape[1], np.nan)
     for place, column in enumerate(values.T):
         known = column[~np.isnan(column)]
         known = known[:: -(-len(known) // _MOST) or 1]
-        if len(known) > 1:
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            if len(known) > 1:
                 is_constant = (known == known[0]).all()
-                found = 1.0 if is_constant else float(stats.boxcox_normmax(known, method="mle", optimizer=bounded))
-            lambdas[place] = min(max(found, 0.0), LARGEST_LAMBDA)
-    return lambdas
+                lambdas[place] = 1.0 if is_constant else stats.boxcox_normmax(known, method="mle", optimizer=bounded)
+    return lambdas.clip(0.0, LARGEST_LAMBDA)
 
 
 def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
@@ -216,8 +205,8 @@ def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
     _check_domain(panel, kind)
 
     def values_of(rows: slice) -> Table:
-        each = each_row(lambdas, panel.starts, rows)
-        return transformed(kind, panel.values[rows].astype(np.float64, copy=False), each)
+        values = panel.values[rows].astype(np.float64, copy=False)
+        return transformed(kind, values, each_row(lambdas, panel.starts, rows))
 
     return replace(panel, values=made_rows(panel.values, values_of))
 
@@ -226,23 +215,16 @@ def _check_domain(panel: Panel, kind: str) -> None:
     bad = _first_bad(panel, lambda values: values < 0 if kind == "log1p" else values <= 0)
     if bad is not None:
         others = "log1p takes 0, too; " if kind != "log1p" and bad[0] == 0 else ""
-        raise UserError(
-            f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {others}without a transform any value is "
-            "taken, and an empty cell is masked"
-        )
+        mend = f"{others}without a transform any value is taken, and an empty cell is masked"
+        raise UserError(f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {mend}")
 
 
 def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
-    """Refuse values that are no whole numbers from 0, which `what` needs, naming column, series and row of the first.
-
-    `of` are the series that these are the ends of, by whose rows the message speaks; None of whole ones.
-    """
+    """Refuse values that are no whole numbers from 0, which `what` needs, by the first row among those of `of`."""
     bad = _first_bad(panel, lambda values: ~np.isnan(values) & ((values < 0) | (values != np.round(values))), of)
     if bad is not None:
-        raise UserError(
-            f"{what} takes counts, whole numbers from 0, but {bad[1]}; models with distribution normal or student_t "
-            "take any value"
-        )
+        mend = "models with distribution normal or student_t take any value"
+        raise UserError(f"{what} takes counts, whole numbers from 0, but {bad[1]}; {mend}")
 
 
 def _first_bad(
@@ -264,58 +246,45 @@ def _first_bad(
 
 
 def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> tuple[Table, Table]:
-    """Mean and scale of each series, two `(S, C)`; a new one has those of its first `history (S,)` rows, or of all.
-
-    Ids that are numbers here and text there are the same, see `match_ids`; this is logged.
-    """
+    """Mean and scale of each series, `(S, C)`; a new one has those of its first `history (S,)` rows, or of all."""
     shape = len(panel), len(scaler.mean)
     mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
     if scaler.scaling != "series":
         return mean, scale
     numbers = _known_numbers(panel.ids, scaler)
-    renamed = [
-        (one, scaler.ids[n]) for one, n in zip(panel.ids, numbers, strict=True) if n >= 0 and scaler.ids[n] != one
-    ]
-    if renamed:
-        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *renamed[0])
+    for one, number in zip(panel.ids, numbers.tolist(), strict=True):
+        if number >= 0 and scaler.ids[number] != one:
+            says = "the ids are not those trained on, but their text is: %r is taken for %r"
+            logger.warning(says, one, scaler.ids[number])
+            break
     is_new = numbers < 0
     saved = np.asarray(scaler.series_mean)[numbers], np.asarray(scaler.series_scale)[numbers]
     if not is_new.any():
         return saved
     own, spread = panel_moments(panel, history)
-    texts = {str(name) for name in scaler.ids}
-    similar = sum(str(name) in texts for name, new in zip(panel.ids, is_new.tolist(), strict=True) if new)
-    logger.warning(
-        "%d of %d series not trained on; each is scaled by the rows given of it%s",
-        *(is_new.sum(), len(panel)),
-        f" (the ids of {similar} were trained on as numbers, or as text)" if similar else "",
-    )
+    said = "%d of %d series not trained on; each is scaled by the rows given of it"
+    logger.warning(said, is_new.sum(), len(panel))
     own, spread = np.where(np.isnan(own), mean, own), np.where(np.isnan(own), scale, spread)
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
 
 
 def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> Rows:
     """`(S,)` the place of each id among those that were trained on, -1 of a new one."""
-    place = {name: number for number, name in enumerate(scaler.ids)}
-    known = match_ids(ids, scaler.ids)
+    place, known = {name: number for number, name in enumerate(scaler.ids)}, match_ids(ids, scaler.ids)
     return np.array([place[known[name]] if name in known else -1 for name in ids])
 
 
 def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> Series:
     """Scale a panel to tensors, ``(value - mean) / scale``; of a large panel in files these lie in files, too.
 
-    A missing value is imputed for the model's input by the last observed one of its series (so nothing is seen ahead
-    of its time), at the very start by the mean; the mask of observed values keeps it out of loss and metrics.
+    A missing value is imputed by the last observed one of its series (so nothing is seen ahead of its time), at the
+    very start by the mean. UserError for a value too large to compute with, or one that the transform does not take.
 
     Args:
         panel: the series.
-        scaler: of the training part; targets that it transforms lie on the scale of the transformed values.
-        history: `(S,)` how many first rows of each series scale it where it was not trained on, all before those that
-            are forecast; all rows by default. With it, targets are weighted as in a training.
-
-    Raises:
-        UserError: for a value so large that nothing could be computed with it, naming series and time stamp, or one
-            that the transform does not take.
+        scaler: of the training part, and of the transformed values where it transforms targets.
+        history: `(S,)` the first rows of each series, by which one that was not trained on is scaled; all by default.
+            With it, targets are weighted as in a training.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -336,13 +305,25 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
-        mean_of = mean_weight(panel, weights, history)
+        mean_of = _mean_weight(panel, weights, history)
         single = np.float32
         parts["weights"] = made_rows(weights, lambda rows: (weights[rows] / mean_of).astype(single), dtype=single)
     parts["time"] = made_rows(panel.values, lambda rows: seconds(panel.time[rows]), (), np.int64)
     parts |= {"starts": panel.starts, "static": panel.static}
     parts |= {"mean": np.array(mean, dtype=np.float64), "scale": np.array(scale, dtype=np.float64)}
     return Series.of_arrays(parts, transform, given.values)
+
+
+def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np.int64]) -> float:
+    """Average the weights above 0 of the observed targets in the first rows, so that only their ratios matter."""
+    total, count = 0.0, 0
+    for rows in blocks_of(panel.values):
+        block = weights[rows]
+        counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
+        total, count = total + float(block[counts].sum()), count + int(counts.sum())
+    if not count:
+        raise UserError("every target for training has weight 0, so that there is nothing to learn")
+    return total / count
 
 
 def _scaled(
@@ -353,8 +334,8 @@ def _scaled(
     Mean and scale are `(S, n)` of values, `(n,)` of covariates; messages speak of the panel as it was given.
     """
     part = getattr(panel, name)
-    scaled, observed = room_like(part, part.shape, np.float32), room_like(part, part.shape, np.bool_)
-    last_known, is_far, lacks_some = LastKnown(panel.starts), False, False
+    scaled, observed = room_like(part, part.shape, np.float32), None
+    last_known, is_far = LastKnown(panel.starts), False
 
     def words(place: tuple[int, ...]) -> str:
         return cell_words(given, name, (rows.start + place[0], place[1]))
@@ -375,16 +356,18 @@ def _scaled(
                     raise UserError(f"{words((row, channel))}, too far from the rest to compute with; {EMPTY_IT}")
             is_far = is_far or warn_of_far(block, scale, words)
             scaled[rows] = block
-        if name in panel.complete:
+        if observed is None and not missing.any():
+            last_known.carried = rows.stop - 1
             continue
-        lacks_some = lacks_some or bool(missing.any())
+        if observed is None:
+            observed = room_like(part, part.shape, np.bool_)
+            observed[: rows.start] = True
         observed[rows] = ~missing
-        if lacks_some or is_mapped(part):
-            sources = last_known(observed[rows], rows)
+        sources = last_known(observed[rows], rows)
         if missing.any():
             imputed = scaled[sources, np.arange(part.shape[1])]
             scaled[rows] = np.where(np.isnan(imputed), np.float32(0), imputed)
-    return scaled, observed if lacks_some else None
+    return scaled, observed
 
 
 def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:
@@ -413,7 +396,6 @@ def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:
 
 
 def _transform_of(panel: Panel, scaler: Scaler, history: Rows | None) -> SeriesTransform | None:
-    """The transform of the series of a panel; a new series takes the one of all."""
     fitted = scaler.transform
     if fitted is None:
         return None
@@ -428,3 +410,97 @@ def _transform_of(panel: Panel, scaler: Scaler, history: Rows | None) -> SeriesT
 
 def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, table.tolist()))
+
+
+def warn_of_rounding(
+    panel: Panel, mean: NDArray[np.float64], centers: Mapping[str, NDArray[np.float64]], scaling: str
+) -> None:
+    """Log the series and covariates that are lost beside a value that makes their scale, and that value."""
+    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
+    if blurred.size:
+        series, channel = blurred[0].tolist()
+        is_shared = scaling != "series" and len(panel) > 1
+        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
+        row = _farthest_row(panel.values[:, channel], mean[series, channel], *rows)
+        names = panel.channels if panel.is_wide else panel.ids
+        lost = [names[number] for number in np.unique(blurred[:, 1 if panel.is_wide else 0]).tolist()]
+        mend = EMPTY_IT + (", or give each series its own scale (scaling: series)" if is_shared else "")
+        says = "%d of %d series (%s) change by less than single precision tells apart: %s; %s"
+        logger.warning(says, len(lost), len(names), listed(lost), cell_words(panel, "values", (row, channel)), mend)
+    for name, center in centers.items():
+        part = getattr(panel, name)
+        names = panel.past_names if name == "past_covariates" else panel.future_names
+        blurred = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
+        for place in np.flatnonzero(blurred).tolist():
+            row = _farthest_row(part[:, place], center[place], 0, len(part))
+            what = f"covariate {shown(names[place])}"
+            says = "%s changes by less than single precision tells apart: it%s; %s"
+            logger.warning(says, what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT)
+
+
+def blurred_columns(
+    part: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], *, together: bool = False
+) -> NDArray[np.bool_]:
+    """Find the series and columns `(S, n)` of which rounding takes a part of most changes from a row to the next.
+
+    `mean (S, n)` is subtracted from `(rows, n)` before rounding; the result is `(1, n)` if all series count `together`.
+    Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
+    themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
+    """
+    S, n = mean.shape
+    tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves
+    smallest, largest = np.full((S, n), np.inf), np.zeros((S, n))  # of the sizes that are not zero
+    piece = max(1, _PIECE // n)
+    for begin in range(0, len(part), piece):
+        values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)
+        owner = starts.searchsorted(np.arange(begin, begin + len(values)), side="right") - 1
+        center, size = mean[owner], np.abs(values)
+        with np.errstate(invalid="ignore"):
+            lost = _ROUNDING * np.abs(values - center) + _DOUBLE * np.abs(center)
+            step = np.abs(np.diff(values, axis=0))
+            larger = np.maximum(size[1:], size[:-1])
+            is_near = np.minimum(size[1:], size[:-1]) >= _FAR * larger
+            is_change = (step > _NOISE * larger) & is_near & (owner[1:] == owner[:-1])[:, None]
+            is_blurred = is_change & (np.maximum(lost[1:], lost[:-1]) > _TOLD * step)
+        size, lost, owner = size[:piece], lost[:piece], owner[:piece]  # one row more made the last step
+        place = owner[:, None] * n + np.arange(n)
+        counted = is_change, is_blurred, ~np.isnan(size), size == 0, (size > 0) & (lost > _TOLD * size)
+        for tally, which in zip(tallies, counted, strict=True):
+            tally += np.bincount(place[: len(which)][which], minlength=S * n)
+        numbers, first = np.unique(owner, return_index=True)
+        least = np.minimum.reduceat(np.where(size > 0, size, np.inf), first, axis=0)
+        smallest[numbers] = np.minimum(smallest[numbers], least)
+        largest[numbers] = np.maximum(largest[numbers], np.maximum.reduceat(np.nan_to_num(size), first, axis=0))
+    shaped, center = tallies.reshape(5, S, n), np.abs(mean)
+    if together:
+        shaped, center = shaped.sum(axis=1, keepdims=True), center.max(axis=0, keepdims=True)
+        smallest, largest = smallest.min(axis=0, keepdims=True), largest.max(axis=0, keepdims=True)
+    changes, blurred, present, zeros, lost_values = shaped
+    is_fill = (present - zeros < _RARE * present) | ((smallest == largest) & (smallest * _FAR >= 1))
+    is_zero_lost = (_ROUNDING + _DOUBLE) * center > _TOLD * np.where(is_fill, 1.0, smallest)
+    lost_values = lost_values + np.where(is_zero_lost, zeros, 0)
+    # a quarter, as half of the values may be fill values
+    most: NDArray[np.bool_] = np.where(changes > 0, 2 * blurred > changes, 4 * lost_values > present)
+    return most
+
+
+def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
+    best, at = -1.0, first
+    for begin in range(first, end, _PIECE):
+        away = np.nan_to_num(np.abs(column[begin : min(begin + _PIECE, end)] - center), nan=-1.0)
+        if away.max() > best:
+            best, at = float(away.max()), begin + int(away.argmax())
+    return at
+
+
+def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:
+    """Describe the number at a row and column of the array `name` of a panel."""
+    row, column = place
+    number = getattr(panel, name)[row, column]
+    series = panel.ids[panel.starts.searchsorted(row, side="right") - 1]
+    if name == "values":
+        whose = panel.channels[column] if panel.is_wide else series
+        return f"series {shown(whose)} has the value {number:g} at {panel.time[row]}"
+    covariate = (panel.past_names if name == "past_covariates" else panel.future_names)[column]
+    of = "" if panel.is_wide else f" of series {shown(series)}"
+    return f"covariate {shown(covariate)} is {number:g} at {panel.time[row]}{of}"

@@ -7,21 +7,28 @@ names, which `given_options` gathers.
 from __future__ import annotations
 
 import codecs
+import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import date, datetime
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tsattn.data.columns import JOINS
 from tsattn.data.frequency import normalise_frequency
-from tsattn.data.weights import RowWeights
-from tsattn.errors import UserError, one_of, shown, whole_number
+from tsattn.data.panel import Panel
+from tsattn.data.row_ranges import made_rows, owners
+from tsattn.data.splits import in_zone, iso_date
+from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
 
-__all__ = ["COLUMNS", "READING", "SUFFIXES", "Columns", "TableOptions", "TextFormat", "check_choices", "given_options"]
+__all__ = ["COLUMNS", "READING", "SUFFIXES", "Columns", "RowWeights", "TableOptions", "TextFormat", "check_choices"]
+__all__ += ["given_options"]
 
 SUFFIXES = {
     **{".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"},
@@ -40,8 +47,8 @@ class TextFormat:
         separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.
         decimal: the character before the decimals of a number in a CSV file.
         encoding: of a CSV file, by Python's name.
-        date_format: how dates are written, by the directives of ``strftime``, such as ``%d/%m/%y``, in a frame too;
-            None: ISO 8601, or the one format of a short list that fits every cell.
+        date_format: how dates are written, such as ``%d/%m/%y``, in a frame too; None: ISO 8601, or the one format of a
+            short list that fits every cell.
         format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
         comment: the character that begins the lines of a CSV file that are not read; empty for none.
         skip_rows: lines before the header of a CSV file.
@@ -77,22 +84,18 @@ class TextFormat:
         if self.date_format is None:
             return
         example = "write it with the directives of strftime, such as %d/%m/%Y or %Y%m%d %H:%M"
+        what = f"date_format {shown(repr(self.date_format))}"
         if not isinstance(self.date_format, str) or not re.search("%[YyGc]|%[xD]", self.date_format):
-            raise UserError(f"date_format {shown(repr(self.date_format))} names no year; {example}")
+            raise UserError(f"{what} names no year; {example}")
         try:
             pd.to_datetime(pd.Series(["-"], dtype=object), format=self.date_format, errors="coerce")
         except ValueError as error:
-            raise UserError(f"date_format {shown(repr(self.date_format))} is not understood; {example}") from error
+            raise UserError(f"{what} is not understood; {example}") from error
 
     def kind_of(self, path: Path) -> str | None:
         """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
         suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
         return self.format or SUFFIXES.get(suffix)
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether some lines of a CSV file are not read."""
-        return bool(self.comment) or self.skip_rows > 0
 
     @property
     def codec(self) -> str:
@@ -107,11 +110,9 @@ class Columns:
     Attributes:
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
             columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
-            time stamps or periods.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one every column without another role is a target unless this lists them; it must where one of several
-            is called ``y`` or ``target``.
+            wide one it is every column without another role by default, unless one is called ``y`` or ``target``.
         past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
             Categoricals and text of which no cell is a number.
         future_covariates: columns known for the future too, of the same kinds.
@@ -140,11 +141,11 @@ class Columns:
     @property
     def columns(self) -> Columns:
         """These names alone."""
-        return Columns(**{name: getattr(self, name) for name in COLUMNS})
+        return Columns(**self.plain())
 
     def plain(self) -> dict[str, Any]:
         """The names alone, by argument."""
-        return asdict(self.columns)
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 COLUMNS = tuple(field.name for field in fields(Columns))
@@ -175,9 +176,72 @@ class TableOptions(Columns):
         object.__setattr__(self, "weight_column", weight)
         share = self.max_filled
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
-            raise UserError(
-                f"max_filled must be from 0 to 1, a share of the rows of a series, not {shown(repr(share))}"
-            )
+            need = "max_filled must be from 0 to 1, a share of the rows of a series"
+            raise UserError(f"{need}, not {shown(repr(share))}")
+
+
+@dataclass(frozen=True)
+class RowWeights:
+    """Weights of targets by series and by stretches of time; they multiply those in a column of the table."""
+
+    series: Mapping[Any, float] = field(default_factory=dict)  # by id, or by the name of a column of a wide table
+    rows: tuple[tuple[Any, Any, float], ...] = ()  # first and last time stamp, or step, both included, and weight
+
+    @classmethod
+    def of(cls, series_weights: Any = None, row_weights: Any = None) -> Self:
+        """Read these arguments of `FrameDataModule`; UserError for what is no mapping, list or weight."""
+        series = {} if series_weights is None else series_weights
+        if not isinstance(series, Mapping):
+            raise UserError(f"series_weights must be weights by ids, such as {{a: 0.5}}, not {shown(repr(series))}")
+        rows = [] if row_weights is None else row_weights
+        for one in (rows, *(rows if isinstance(rows, Sequence) else ())):
+            if not isinstance(one, Sequence) or isinstance(one, str) or (one is not rows and len(one) != 3):
+                form = "a list of first and last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
+                raise UserError(f"row_weights must be {form}, not {shown(repr(one))}")
+        of_series = {name: _weight(value, f"of series {shown(name)}") for name, value in series.items()}
+        return cls(of_series, tuple((start, end, _weight(w, f"from {start} to {end}")) for start, end, w in rows))
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self.series or self.rows)
+
+    def plain(self) -> dict[str, Any]:
+        """The arguments, as YAML has them."""
+        rows = [[*(int(one) if is_whole_number(one) else str(one) for one in row[:2]), row[2]] for row in self.rows]
+        series = {str(name): value for name, value in self.series.items()}
+        return {"series_weights": series or None, "row_weights": rows or None}
+
+    def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
+        """Weight the targets of a panel, also by a column of weights, NaN in rows that fill gaps."""
+        names = panel.channels if panel.is_wide else panel.ids
+        places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}
+        of_series = np.ones((len(panel), len(panel.channels)))
+        for name, weight in self.series.items():
+            place = places.get(name, places.get(str(name)))
+            if place is None:
+                valid = one_of(map(shown, names[:12]))
+                raise UserError(f"series_weights names {shown(name)}, which {source} has not got; valid are {valid}")
+            of_series[(slice(None), place) if panel.is_wide else place] *= weight
+        ends = [(_moment(start, panel.time), _moment(end, panel.time, is_end=True)) for start, end, _ in self.rows]
+        is_there = np.zeros(len(ends), dtype=bool)
+
+        def weights_of(rows: slice) -> NDArray[np.float64]:
+            weights = np.ones((rows.stop - rows.start, len(panel.channels)))
+            if cells is not None:
+                weights *= np.nan_to_num(cells[rows])
+            weights *= of_series[owners(panel.starts, rows)]
+            time: Any = panel.time[rows]
+            for number, (first, last) in enumerate(ends):
+                inside = np.asarray((time >= first) & (time <= last))
+                is_there[number] |= inside.any()
+                weights[inside] *= self.rows[number][2]
+            return weights
+
+        weights = made_rows(panel.values, weights_of)
+        if not is_there.all():
+            start, end, _ = self.rows[int(is_there.argmin())]
+            raise UserError(f"row_weights: {source} has no row from {start} to {end}")
+        return replace(panel, weights=weights)
 
 
 _TEXT = tuple(field.name for field in fields(TextFormat))
@@ -198,7 +262,7 @@ def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_choices(scaling: str, val_windows: object) -> None:
-    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``."""
+    """Refuse a scaling or a number of validation windows that is none."""
     if scaling not in _SCALINGS:
         raise UserError(f"scaling must be one of {one_of(_SCALINGS)}, not {scaling!r}")
     is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
@@ -207,7 +271,6 @@ def check_choices(scaling: str, val_windows: object) -> None:
 
 
 def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:
-    """Names of columns as text, for numbers can name columns too; none for None."""
     is_name = isinstance(given, str | Integral) and not isinstance(given, bool)
     is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes | dict) and not one
     names = () if given is None else [given] if is_name else [*given] if is_list else [None]
@@ -215,3 +278,21 @@ def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:
         of = "" if one else " or a list of names"
         raise UserError(f"{what} must be the name of a column{of}, not {shown(repr(given))}")
     return tuple(map(str, names))
+
+
+def _weight(value: Any, what: str) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
+        raise UserError(f"the weight {what} must be a number of at least 0, not {shown(repr(value))}")
+    return float(value)
+
+
+def _moment(given: Any, time: Any, *, is_end: bool = False) -> Any:
+    if isinstance(time, pd.DatetimeIndex):
+        stamp, what = iso_date(given), "row_weights"
+        is_day = isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given))
+        if is_end and is_day and not isinstance(given, datetime):  # without a time of day it is the whole day
+            return in_zone(stamp + pd.Timedelta(1, "D"), time.tz, what) - pd.Timedelta(1, "ns")
+        return in_zone(stamp, time.tz, what)
+    if not is_whole_number(given):
+        raise UserError(f"the data count steps, so row_weights must give steps, not {shown(repr(given))}")
+    return int(given)

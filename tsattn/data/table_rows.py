@@ -1,4 +1,4 @@
-"""The rows of a table, or of a part of one, as arrays in the order given; and those of a frame of future values.
+"""Which column of a table is what, and its rows, or those of a part of it, as arrays in the order given.
 
 Shape letters: R rows, C targets, P past and F future covariates, K static columns.
 """
@@ -6,28 +6,206 @@ Shape letters: R rows, C targets, P past and F future covariates, K static colum
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.category_columns import Categories
-from tsattn.data.columns import covariate_columns, match_ids, number_columns, series_numbers
+from tsattn.data import columns as cells
+from tsattn.data.columns import ID_COLUMNS, LONG_TABLES, TARGETS, TIME_COLUMNS, id_columns, is_lazy, listed, match_ids
+from tsattn.data.files import first_line
 from tsattn.data.frequency import Times
 from tsattn.data.quiet import quiet
-from tsattn.data.roles import Roles, check_roles, collected, plain_frame
 from tsattn.data.stamps import in_zone_of, read_times, time_form
 from tsattn.data.table_options import Columns, TextFormat
 from tsattn.data.tables import opened
-from tsattn.data.weights import check_cells
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown
 
-__all__ = ["Rows", "Table", "future_rows", "listed", "read_rows"]
+__all__ = ["ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "Rows", "Table", "assigned", "check_roles", "computed"]
+__all__ += ["find_roles", "future_rows", "is_lazy", "is_nameless", "listed", "plain_frame", "read_rows"]
 
 logger = logging.getLogger("tsattn")
+
+NO_NAME = "ds"
+"""What time stamps without a name are called."""
+# columns of forecasts, which ids and time stamps stand beside under their own names
+_OUTPUTS = ("predictions", "cutoff", "y", "target_name")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what; a wide table has no id."""
+
+    id: str | None
+    time: str
+    target: tuple[str, ...]
+    past: tuple[str, ...] = ()
+    future: tuple[str, ...] = ()
+    static: tuple[str, ...] = ()
+    weight: str | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the table is one series, a column a channel."""
+        return self.id is None
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """Role and name of each column."""
+        columns = {"id": (self.id,), "time": (self.time,), "target": self.target, "past covariate": self.past}
+        columns |= {"future covariate": self.future, "static": self.static, "weight": (self.weight,)}
+        return [(role, name) for role, names in columns.items() for name in names if name is not None]
+
+
+def assigned(
+    frame: pd.DataFrame, source: str, columns: Columns, weight: str | None, *, allow_steps: bool = False
+) -> tuple[pd.DataFrame, Roles]:
+    """Give each column of a table its role; no cell is looked at."""
+    frame, time_column = plain_frame(frame, source, columns.id_column, columns.time_column, allow_steps=allow_steps)
+    roles = replace(find_roles(frame, source, replace(columns, time_column=time_column)), weight=weight)
+    every_target = columns.target is None
+    if roles.is_wide and every_target:
+        # what is left of the index of a frame that was saved
+        named, rows = {name for _, name in roles.named}, np.arange(len(frame))
+        for name in (name for name in frame.columns if is_nameless(name) and name not in named):
+            if pd.api.types.is_integer_dtype(frame[name].dtype) and np.array_equal(frame[name].to_numpy(), rows):
+                says = "%s: column %s counts the rows, as a saved index does; it is not used"
+                logger.warning(says, source, shown(repr(name)))
+                frame = frame.drop(columns=name)
+    return frame, check_roles(frame, source, roles, every_target=every_target)
+
+
+def plain_frame(
+    table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
+) -> tuple[pd.DataFrame, str | None]:
+    """Put a table over a plain index, its column names text, ids and time stamps in columns; and name that of time.
+
+    With `allow_steps` an index of whole numbers beside columns of numbers alone counts steps.
+    """
+    frame = table.set_axis([str(name) for name in table.columns], axis=1)
+    columns, index = frame.columns, frame.index
+    if not columns.is_unique:
+        raise UserError(f"{source} has two columns {shown(columns[columns.duplicated()][0])}")
+    known = {time_column, id_column, *(id_column or "").split("/"), *TIME_COLUMNS, *sum(LONG_TABLES, ())}
+    levels = [name for name in index.names if name in known and name is not None and name not in columns]
+    stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
+    is_time = isinstance(stamps, pd.DatetimeIndex)
+    rival = None  # a column that is called like time stamps, which the index has
+    if is_time and time_column is id_column is None and not {*ID_COLUMNS} & {*columns}:
+        # a long table has its time in a column, whatever its index
+        rival = next((name for name in TIME_COLUMNS if name in columns), None)
+    are_same = rival is not None and _are_times(frame[rival], pd.DatetimeIndex(stamps))
+    if are_same or (is_time and time_column in columns):
+        levels = []  # the index is no column
+    elif rival is not None and len(columns) > 1:
+        says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
+        raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
+    is_alone = rival is not None and not are_same  # it holds values then
+    has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
+    if levels and not is_alone:
+        frame = frame.reset_index(level=levels)
+    elif is_alone or (not has_time and (time_column is None or index.name is None)):
+        are_numbers = len(columns) > 0 and all(map(pd.api.types.is_numeric_dtype, frame.dtypes))
+        is_step = pd.api.types.is_integer_dtype(index) and index.is_unique and are_numbers and allow_steps
+        if is_time or (is_step and not {id_column, *ID_COLUMNS} & {*columns}):
+            own = None if index.name is None or str(index.name) in columns else str(index.name)
+            free = next(name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
+            time_column = time_column or own or free
+            frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
+    return cells.with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
+
+
+def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
+    """Whether a column holds these time stamps, maybe as text."""
+    is_period = isinstance(column.dtype, pd.PeriodDtype)
+    column = column.dt.to_timestamp() if is_period else column
+    column = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str)
+    read = pd.DatetimeIndex(pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601"))
+    return bool((read == (stamps.tz_localize("UTC") if stamps.tz is None else stamps)).all())
+
+
+def is_nameless(column: str) -> bool:
+    """Whether a file gives the column no name; pandas then makes one up."""
+    return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
+
+
+def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
+    """The roles that were named; id, time and target columns are found by their usual names where none are."""
+    columns, target = set(frame.columns), named.target
+    usual = next((names for names in LONG_TABLES if names[0] in columns), (None, "date"))
+    id_column = named.id_column or usual[0]
+    time = named.time_column or next((name for name in (usual[1], *TIME_COLUMNS) if name in columns), None)
+    is_saved = time is None and len(frame) and len(columns) and is_nameless(frame.columns[0])
+    if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
+        time = str(frame.columns[0])  # as pandas saves an index of time stamps
+    if time is None:
+        mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
+        raise UserError(f"no time column found in {source} (columns: {listed(frame.columns, str)}). {mend}")
+    if target is None and id_column is not None:
+        target = next(((name,) for name in TARGETS if name in columns), None)
+        if target is None:
+            says = "is a long table without a column y or target; name the target; its columns are"
+            raise UserError(f"{source} {says} {listed(frame.columns, str)}")
+    covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
+    return Roles(id_column, time, tuple(target or ()), *covariates)
+
+
+def check_roles(
+    frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
+) -> Roles:
+    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets."""
+    columns, role_of = set(frame.columns), dict[str, str]()
+    for role, name in roles.named:
+        if name not in columns:
+            hint = did_you_mean(shown(name), map(shown, frame.columns))
+            valid = f"its columns are {listed(frame.columns, str)}"
+            raise UserError(f"{source} has no {role} column {shown(name)}{hint}; {valid}")
+        if name in role_of:
+            both = f"{role_of[name]} and as {role}"
+            raise UserError(f"column {shown(name)} of {source} is named as {both}; a column has one role")
+        role_of[name] = role
+        if role in ("id", "time") and (name in _OUTPUTS or re.fullmatch(r"0?\.\d+", name)):
+            holds = f"column {shown(name)} of {source} holds {'time stamps' if role == 'time' else 'ids'}"
+            raise UserError(f"{holds}, but forecasts have a column of that name; rename it")
+    joined = id_columns(roles.id, columns - {roles.id})
+    rest = tuple(name for name in frame.columns if name not in role_of and name not in joined)
+    if roles.is_wide and every_target:
+        if nameless := [name for name in rest if is_nameless(name)]:
+            says = "has no name in the file; name it, remove it, or list the targets"
+            raise UserError(f"column {nameless[0]!r} of {source} {says}")
+        if len(rest) > 1 and (usual := next((name for name in TARGETS if name in rest), None)) is not None:
+            others = one_of(shown(name) for name in rest if name != usual)
+            ways = f"target {usual} (the others as past_covariates or id_column), or target [{listed(rest, str)}]"
+            raise UserError(f"{source} has {usual} beside {others}: give {ways} to forecast all")
+        roles = replace(roles, target=rest)
+    elif rest:
+        what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
+        logger.warning("%s: %s not used (covariates are used if they are named)", source, what)
+    if needs_target and not roles.target:
+        raise UserError(f"{source} has no target column; its columns are {listed(frame.columns, str)}")
+    return roles
+
+
+def computed(table: Any, source: str, columns: Columns, weight: str | None = None) -> Any:
+    """Compute a lazy frame, where targets are named of the columns with a role alone; other tables stay as they are."""
+    if not is_lazy(table):
+        return table
+    try:
+        lazy = nw.from_native(table)
+        if columns.target is not None:
+            names = {*id_columns(columns.id_column, lazy.collect_schema().names()), columns.time_column, weight}
+            names |= {*columns.target, *columns.past_covariates, *columns.future_covariates, *columns.static}
+            names |= {*ID_COLUMNS, *TIME_COLUMNS, columns.id_column}
+            lazy = lazy.select([name for name in lazy.collect_schema().names() if name in names])
+        return lazy.collect().to_native()
+    except Exception as error:  # whatever the foreign library raises
+        raise UserError(f"{source} cannot be computed: {first_line(error)}") from error
+
 
 _FUTURE = "the frame of future values"
 
@@ -61,7 +239,7 @@ class Rows:
     weights: NDArray[np.float64]  # `(R, 1)`; `(R, 0)` without such a column
     static: NDArray[np.float64]  # `(R, K)` categories of the static columns, from 1 on
     where: Callable[[int], str]  # names a row (from 0) in messages
-    categories: Categories = field(default_factory=dict)  # of static columns, and covariates that are such
+    categories: cells.Categories = field(default_factory=dict)  # of static columns, and covariates that are such
     is_own: bool = True  # of the table itself, not of a future that was given beside it
     start: int = 0  # the number of the first row, counted over all parts of the table
 
@@ -77,8 +255,8 @@ def read_rows(
 ) -> Rows:
     """Read the rows of a table, or refuse the first cell that cannot be used, naming its row.
 
-    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, the time stamps that the
-    rows go with. `categorical` are the covariates that are categories; None finds them.
+    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, which the rows go with.
+    `categorical` are the covariates that are categories; None finds them.
     """
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
@@ -88,30 +266,30 @@ def read_rows(
         time = read_times(frame[roles.time], where, form, getattr(near if zone_of is None else zone_of, "tz", None))
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
-    values = number_columns(frame, roles.target, where, "target")
-    past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
-    known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
-    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
-    check_cells(weights, values, str(roles.weight), where)
-    series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
-    static, of_static = covariate_columns(frame, roles.static, where, "static", roles.static)
+    values = cells.number_columns(frame, roles.target, where, "target")
+    past, of_past = cells.covariate_columns(frame, roles.past, where, "past covariate", categorical)
+    known, of_known = cells.covariate_columns(frame, roles.future, where, "future covariate", categorical)
+    weights = cells.number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
+    for column in weights.T:  # a row without any target needs none
+        for row in np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))[:1].tolist():
+            what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
+            says = f"the weight in column {shown(roles.weight)} {what}; a number of at least 0 is needed"
+            raise UserError(f"{where(row)}: {says}")
+    series, names = cells.series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
+    static, of_static = cells.covariate_columns(frame, roles.static, where, "static", roles.static)
     categories = {**of_past, **of_known, **of_static}
     return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
 
 
 def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:
-    """Read the rows of a frame or file of future values: ids, time stamps and future covariates alone.
-
-    Series that the table, whose rows are `own`, has not got are left out, which is logged.
-    """
+    """Read ids, time stamps and future covariates of a frame or file; log the series that `own` rows have not got."""
     if not roles.future:
         says = "would not be used: no `future_covariates` were named before the fit"
         raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
     with quiet(False):  # the future is new, even where the table is not
         columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
-        table = collected(frame, _FUTURE, columns, needs_target=False)
-        table, _, row_of = opened(table, _FUTURE, roles.id, roles.time, text)
+        table, _, row_of = opened(computed(frame, _FUTURE, columns), _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
@@ -127,10 +305,8 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
             logger.warning(says, _FUTURE, len(not_there), source, left_out)
     is_there = np.array([name in same for name in rows.names])
     kept = np.flatnonzero(is_there[rows.series])
-    missing: dict[str, Any] = {
-        name: np.full((len(kept), getattr(own, name).shape[1]), np.nan)
-        for name in ("values", "past", "weights", "static")
-    }
+    empty = ("values", "past", "weights", "static")
+    missing: dict[str, Any] = {name: np.full((len(kept), getattr(own, name).shape[1]), np.nan) for name in empty}
     return replace(
         rows,
         **missing,
@@ -142,8 +318,3 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
         is_own=False,
         start=own.start + len(own.time),
     )
-
-
-def listed(names: Sequence[Any]) -> str:
-    """The first ids of some, for messages."""
-    return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")

@@ -7,7 +7,7 @@ known-future covariates, K static columns.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,54 +21,43 @@ from tsattn.batch import Batch, LastSeason, WindowUnits
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.row_ranges import FileView, LastKnown, blocks_of, is_mapped, room_like
-from tsattn.data.single_precision import warn_of_far
 from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.scaler import Scaler, SeriesTransform, Units
 from tsattn.task import Task
 
-__all__ = ["FutureWindows", "Series", "WindowDataset", "future_for"]
+__all__ = ["EMPTY_IT", "FutureWindows", "Series", "WindowDataset", "future_for", "warn_of_far"]
 
 logger = logging.getLogger("tsattn")
+
+EMPTY_IT = "empty that cell if it means missing"
+_FARTHEST = 1e5  # standard deviations; what is measured does not change so much
+_FARTHEST_OF_CONSTANT = 1e15  # a product that starts late is far from its zeros, too
 
 
 @dataclass(frozen=True)
 class Series:
-    """Series as tensors, laid end to end; of a large panel in files, these are views of files.
+    """Series as scaled tensors, laid end to end; of a large panel in files, these are views of files.
 
-    Attributes:
-        values: `(rows, C)` float32, scaled, missing values imputed.
-        observed: `(rows, C)` bool, or None if nothing is missing.
-        time: `(rows,)` int64, seconds since 1970-01-01.
-        starts: `(S + 1,)` int64 first row of each series, and `rows`.
-        mean: `(S, C)` float64 of each series, as `scale`; ``original = scaled * scale + mean``.
-        past_covariates: `(rows, P)` float32, scaled, missing values imputed; None without.
-        future_covariates: `(rows, F)` float32, in the same way.
-        past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
-        future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
-        static: `(S, K)` int64 numbers of categories; None without.
-        transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
-        weights: `(rows, C)` float32 how much each target counts in a training; None: all equally.
-        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of the covariates; None without.
-        future_covariate_scale: `(F,)` float64, in the same way.
-        original: `(rows, C)` the values as they were given, NaN where missing; on the host.
+    Missing values are imputed; masks of observed ones are None where nothing is missing. ``original = scaled * scale +
+    mean``, of a `transform` of the targets the transformed value.
     """
 
-    values: Tensor
-    observed: Tensor | None
-    time: Tensor
-    starts: Tensor
-    mean: Tensor
-    scale: Tensor
-    past_covariates: Tensor | None = None
-    future_covariates: Tensor | None = None
-    past_covariates_observed: Tensor | None = None
-    future_covariates_observed: Tensor | None = None
-    static: Tensor | None = None
+    values: Tensor  # (rows, C) float32
+    observed: Tensor | None  # (rows, C) bool
+    time: Tensor  # (rows,) int64, seconds since 1970-01-01
+    starts: Tensor  # (S + 1,) int64, the first row of each series, and `rows`
+    mean: Tensor  # (S, C) float64
+    scale: Tensor  # (S, C) float64
+    past_covariates: Tensor | None = None  # (rows, P) float32; None without, as all that follows
+    future_covariates: Tensor | None = None  # (rows, F) float32
+    past_covariates_observed: Tensor | None = None  # (rows, P) bool
+    future_covariates_observed: Tensor | None = None  # (rows, F) bool
+    static: Tensor | None = None  # (S, K) int64, numbers of categories
     transform: SeriesTransform | None = None
-    weights: Tensor | None = None
-    past_covariate_scale: Tensor | None = None
-    future_covariate_scale: Tensor | None = None
-    original: NDArray[np.float64] | None = None
+    weights: Tensor | None = None  # (rows, C) float32, how much each target counts in a training
+    past_covariate_scale: Tensor | None = None  # (P,) float64, the original units of 1 on their scale
+    future_covariate_scale: Tensor | None = None  # (F,) float64
+    original: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))  # (rows, C) on the host, as given
     _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _files: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -88,19 +77,9 @@ class Series:
         return len(self.starts) - 1
 
     @property
-    def device(self) -> torch.device:
-        """Where windows are cut."""
-        return self.values.device
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(part.nbytes for part in self._tensors().values())
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether targets count differently in a training."""
-        return self.weights is not None
 
     def to(self, device: torch.device | str) -> Series:
         """Copy the series to a device, where windows are then cut without making the host wait."""
@@ -129,28 +108,17 @@ class Series:
     ) -> Batch:
         """Cut the windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
-        Where a series begins later than the context of a window, what is lacking at the front is not observed: its
-        values and covariates are 0, the mean, and their masks say so; its time stamps are those of the first row.
+        Where a series begins later than a context, the rows that are lacking at the front are not observed: their
+        values are 0, the mean, and their time stamps those of the first row.
 
-        Args:
-            numbers: `(B,)` the series of each window, on the device of the series.
-            origins: `(B,)` rows from the start of that series.
-            context_length: L.
-            prediction_length: T.
-            padded: False where no context lacks rows. It is not found out here, where the host would have to wait for
-                the device; and so a data set gives a mask in each batch or in none.
-            seasons: lengths, at most L, of seasons whose last known values, however old, the units of the windows are
-                to hold, with the targets as they were given; of series on the host. None: neither.
+        `numbers (B,)` are their series, on the same device, `origins (B,)` rows from their starts. `padded` is False
+        where no context lacks rows; to find that out here, the host would wait for the device. The units hold the last
+        known values of `seasons`, of at most L steps, and the targets as given (of series on the host).
         """
-        first = self.starts[numbers] + origins - context_length
-        lacking = context_length - origins if padded else None
-        return self._cut(numbers, first, lacking, context_length, prediction_length, seasons)
-
-    def _cut(
-        self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int, seasons: Sequence[int] | None
-    ) -> Batch:
-        """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
-        length = L + T
+        L, T = context_length, prediction_length
+        # each small operation takes its share of a batch
+        first = (origins if len(self) == 1 else self.starts[numbers] + origins) - L
+        lacking, length = L - origins if padded else None, L + T
         # rows before those of a series are another's; they are overwritten below
         outside = lacking is not None and (first.device.type != "cpu" or bool(first.min() < 0))
         rows = (first[:, None] + torch.arange(length, device=first.device)).clamp_(min=0) if outside else None
@@ -167,7 +135,9 @@ class Series:
             padding = torch.arange(length, device=first.device) < lacking[:, None]
             time = torch.where(padding, self.time[self.starts[numbers]][:, None], time)
 
-        def cut_both(part: Tensor, mask: Tensor | None, length: int = length) -> tuple[Tensor, Tensor | None]:
+        def cut_both(part: Any, mask: Tensor | None, length: int = length) -> tuple[Any, Tensor | None]:
+            if part is None:
+                return None, None
             values, observed = cut(part, length), None if mask is None else cut(mask, length)
             if padding is not None:
                 observed = torch.ones_like(values, dtype=torch.bool) if observed is None else observed
@@ -176,11 +146,8 @@ class Series:
             return values, observed
 
         values, observed = cut_both(self.values, self.observed)
-        past = known = past_mask = known_mask = None
-        if self.past_covariates is not None:
-            past, past_mask = cut_both(self.past_covariates, self.past_covariates_observed, L)
-        if self.future_covariates is not None:
-            known, known_mask = cut_both(self.future_covariates, self.future_covariates_observed)
+        past, past_mask = cut_both(self.past_covariates, self.past_covariates_observed, L)
+        known, known_mask = cut_both(self.future_covariates, self.future_covariates_observed)
         past_observed = None if observed is None else observed[:, :L]
         return Batch(
             past=values[:, :L],
@@ -201,12 +168,10 @@ class Series:
     def _window_units(
         self, numbers: Tensor, first: Tensor, past: Tensor, seen: Tensor | None, T: int, seasons: Sequence[int] | None
     ) -> WindowUnits:
-        """The units of windows of the series `(B,)` from the rows `first (B,)` on, with what is asked for."""
         target: Tensor | None = None
         known: dict[int, LastSeason] = {}
         if seasons is not None and (seasons or T):
-            longest = max(seasons, default=0)
-            end = first + past.shape[1]
+            longest, end = max(seasons, default=0), first + past.shape[1]
             if seen is None or bool(seen[:, past.shape[1] - longest :].all()):
                 given = self._given(end - longest, longest + T)
                 target = given[:, longest:] if T else None
@@ -215,28 +180,21 @@ class Series:
             else:
                 target = self._given(end, T) if T else None
                 known = {length: self._last_season(end, numbers, length) for length in seasons}
-        B, past_scale, future_scale = len(numbers), self.past_covariate_scale, self.future_covariate_scale
+        B, covariates = len(numbers), (self.past_covariate_scale, self.future_covariate_scale)
         # rows of a single series are a view, which costs nothing
         mean, scale = (part.expand(B, -1) if len(part) == 1 else part[numbers] for part in (self.mean, self.scale))
-        past_scale = None if past_scale is None else past_scale.expand(B, -1)
-        future_scale = None if future_scale is None else future_scale.expand(B, -1)
-        return WindowUnits(mean, scale, past_scale, future_scale, target, known)
+        of_past, of_future = (None if part is None else part.expand(B, -1) for part in covariates)
+        return WindowUnits(mean, scale, of_past, of_future, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
-        """The values as they were given of the rows from `first (B,)` on, `(B, length, C)`."""
-        assert self.original is not None
+        """The values `(B, length, C)` as they were given, of the rows from `first (B,)` on."""
         (rows, C), (step, across) = self.original.shape, self.original.strides
         shape, strides = (rows - length + 1, length, C), (step, step, across)
-        whole = self.original if self.original.flags.c_contiguous else self.original.T
-        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
-            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
-        else:
-            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
+        runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
         return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
         """The last known values of each place in a season before the rows `end (B,)`, scaled and as they were given."""
-        assert self.original is not None
         begin = self.starts[numbers][:, None]
         rows = end[:, None] - season + torch.arange(season)
         lacking = (rows < begin)[..., None]
@@ -277,15 +235,8 @@ class Series:
 class WindowDataset(Dataset[Batch]):
     """The windows of one part of the data; asked for many indices at once, it answers with one batch.
 
-    Args:
-        series: what to cut from; batches lie on its device.
-        origins: for each series the rows, from its start, at which horizons start; one range for one series.
-        context_length: L.
-        prediction_length: T.
-        seasons: see `Series.windows`; None in a training.
-
-    Raises:
-        UserError: for another number of ranges than series.
+    `origins` are for each series the rows, from its start, at which horizons start; for `seasons` see `Series.windows`.
+    Batches lie on the device of the series.
     """
 
     def __init__(
@@ -299,20 +250,16 @@ class WindowDataset(Dataset[Batch]):
         ranges = [origins] if isinstance(origins, range) else origins
         if len(ranges) != len(series):
             raise UserError(f"{len(ranges)} ranges of origins were given for {len(series)} series; give one for each")
-        self.series = series
-        self.context_length = context_length
-        self.prediction_length = prediction_length
-        self._seasons = seasons
+        self.series, self._seasons = series, seasons
+        self.context_length, self.prediction_length = context_length, prediction_length
         # kept as ranges: a row number for each of a billion windows would not fit into memory
-        self._device = series.device
+        self._device = series.values.device
         self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
         self._step = torch.tensor([rows.step for rows in ranges], device=self._device)
         self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(self._device)
         self._length = sum(map(len, ranges))
         self._padded = any(rows.start < context_length for rows in ranges if rows)
-        rows = ranges[0]
-        self._is_plain = len(ranges) == 1 and rows.step == 1 and not self._padded
-        self._offset = rows.start - context_length
+        self._start = ranges[0].start if len(ranges) == 1 and ranges[0].step == 1 else None
 
     def __len__(self) -> int:
         return self._length
@@ -323,19 +270,18 @@ class WindowDataset(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
 
-        A tensor lies on the device of the series. IndexError for a number in a list that is not in `[0, len(self))`; an
-        array or tensor, as our own samplers give, is trusted.
+        IndexError for a wrong number in a list; arrays and tensors on the device, as our samplers give, are trusted.
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
+        if self._start is not None:
+            numbers, origins = torch.zeros_like(windows), windows + self._start
+        else:
+            numbers = torch.searchsorted(self._end, windows, right=True)
+            place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
+            origins = self._first[numbers] + place * self._step[numbers]
         sizes = self.context_length, self.prediction_length
-        if self._is_plain:  # each small operation takes its share of a batch; these are as few as can be
-            first = windows + self._offset
-            return self.series._cut(torch.zeros_like(first), first, None, *sizes, self._seasons)
-        numbers = torch.searchsorted(self._end, windows, right=True)
-        place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
-        origins = self._first[numbers] + place * self._step[numbers]
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
 
 
@@ -349,13 +295,10 @@ class FutureWindows(WindowDataset):
         series: the same, scaled.
         task: the sizes.
         scaler: has the scale of the covariates.
-        horizon: steps to forecast; `task.prediction_length` by default. Time stamps and covariates reach over whole
-            multiples of that: the steps that are too many repeat the last covariates.
+        horizon: steps to forecast, T by default, for which there must be covariates. Time stamps and covariates reach
+            over whole multiples of T: steps that are too many repeat the last ones.
         warns_of_short: whether series with fewer rows than the context are worth a warning.
         seasons: see `Series.windows`.
-
-    Raises:
-        UserError: if a future covariate does not reach over the horizon.
     """
 
     def __init__(
@@ -373,12 +316,11 @@ class FutureWindows(WindowDataset):
         super().__init__(series, [range(rows, rows + 1) for rows in lengths], task.context_length, 0, seasons)
         T = task.prediction_length
         horizon = T if horizon is None else horizon
-        self.panel = panel
-        self.steps = -(-horizon // T) * T
-        self._ahead: Tensor | None = None
+        self.panel, self.steps = panel, -(-horizon // T) * T
         ahead = future_for(panel, horizon)
-        if ahead is not None:
-            self._ahead = _scaled_ahead(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler, panel)
+        self._ahead = (
+            None if ahead is None else self._scaled(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler)
+        )
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
         short = sum(rows < task.context_length for rows in lengths)
         if short and warns_of_short:
@@ -392,7 +334,6 @@ class FutureWindows(WindowDataset):
         padded = bool((lengths < self.context_length).any())
         batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded, seasons=self._seasons)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
-        assert batch.time is not None
         known, mask = batch.future_covariates, batch.future_covariates_observed
         if known is not None and self._ahead is not None:
             ahead = self._ahead[numbers]
@@ -404,15 +345,30 @@ class FutureWindows(WindowDataset):
                 last = torch.where(ahead.isnan(), 0, steps).cummax(1).values
                 ahead = torch.cat([known[:, -1:], ahead], 1).gather(1, last)
             known = torch.cat([known, ahead], 1)
-        time = torch.cat([batch.time, torch.from_numpy(stamps)], 1)
+        past: Any = batch.time
+        time = torch.cat([past, torch.from_numpy(stamps)], 1)
         return replace(batch, time=time, future_covariates=known, future_covariates_observed=mask)
+
+    def _scaled(self, ahead: NDArray[np.float64], scaler: Scaler) -> Tensor:
+        """Covariates after the ends, `(S, T, F)`, on their scale as float32; NaN stays NaN."""
+        panel, F = self.panel, ahead.shape[-1]
+        mean, scale = np.asarray(scaler.covariate_mean[-F:]), np.asarray(scaler.covariate_scale[-F:])
+        scaled = (ahead - mean) / scale
+
+        def words(place: tuple[int, ...]) -> str:
+            series, step, column = place
+            of = "the series" if panel.is_wide else f"series {shown(panel.ids[series])}"
+            return f"covariate {shown(panel.future_names[column])} is {ahead[place]:g} in step {step + 1} after {of}"
+
+        warn_of_far(scaled, scale, words)
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(scaled.astype(np.float32))
 
 
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     """Future covariates after the last rows, `(S, horizon, F)`, finite unless the panel `fills_ahead`; None without.
 
-    Raises:
-        UserError: naming the id and the first time stamp without a value.
+    UserError naming the id and the first time stamp without a value.
     """
     ahead = panel.ahead
     if ahead is None:
@@ -429,29 +385,28 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
         has = "has" if lacking.size == 1 else "have"
-        raise UserError(
-            f"{names} {has} no values for the next {number_of(horizon, 'step')}; {pass_them.format('them')}"
-        )
+        steps = number_of(horizon, "step")
+        raise UserError(f"{names} {has} no values for the next {steps}; {pass_them.format('them')}")
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
-    raise UserError(
-        f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at "
-        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; "
-        f"{pass_them.format('one for each')}"
+    at = f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast"
+    early = f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at {at}"
+    raise UserError(f"{early}; {pass_them.format('one for each')}")
+
+
+def warn_of_far(
+    scaled: NDArray[np.float64], scale: NDArray[np.float64], words: Callable[[tuple[int, ...]], str]
+) -> bool:
+    """Log the value farthest from the mean of the training rows, if it is too far to be measured; whether one is.
+
+    `scaled` is ``(value - mean) / scale`` of the training rows, and `scale` 1 where they are constant.
+    """
+    size = np.abs(scaled)
+    is_far = size > np.where(scale == 1, _FARTHEST_OF_CONSTANT, _FARTHEST)
+    if not is_far.any():
+        return False
+    place = tuple(map(int, np.unravel_index(np.where(is_far, size, 0).argmax(), size.shape)))
+    logger.warning(
+        "%s, %.0e standard deviations from the mean of the training rows; %s", words(place), size[place], EMPTY_IT
     )
-
-
-def _scaled_ahead(ahead: NDArray[np.float64], scaler: Scaler, panel: Panel) -> Tensor:
-    """Covariates after the end of a panel, `(S, T, F)`, on their scale as float32; NaN stays NaN."""
-    F = ahead.shape[-1]
-    mean, scale = np.asarray(scaler.covariate_mean[-F:]), np.asarray(scaler.covariate_scale[-F:])
-    scaled = (ahead - mean) / scale
-
-    def words(place: tuple[int, ...]) -> str:
-        series, step, column = place
-        of = "the series" if panel.is_wide else f"series {shown(panel.ids[series])}"
-        return f"covariate {shown(panel.future_names[column])} is {ahead[place]:g} in step {step + 1} after {of}"
-
-    warn_of_far(scaled, scale, words)
-    with np.errstate(over="ignore"):
-        return torch.from_numpy(scaled.astype(np.float32))
+    return True

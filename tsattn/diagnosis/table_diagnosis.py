@@ -14,15 +14,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.frequency import Times, season_length
-from tsattn.data.grid import (
+from tsattn.data.frequency import (
     OFF_GRID,
     Grid,
+    Times,
     are_business_days,
     business_series,
     coarser_series,
     counts,
     runs_of_longer_steps,
+    season_length,
     usual_frequency,
 )
 from tsattn.data.quiet import quiet

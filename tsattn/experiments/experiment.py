@@ -30,7 +30,7 @@ from lightning.pytorch.loggers import Logger
 
 from tsattn.checks import calibration_share
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule, WindowOptions
-from tsattn.data.grid import counts
+from tsattn.data.frequency import counts
 from tsattn.descriptions import class_at, imported
 from tsattn.errors import UserError, find_user_error, shown
 from tsattn.evaluation import selection_metric

@@ -19,8 +19,8 @@ from torch import Tensor
 from tsattn.batch import Batch
 from tsattn.data import Panel
 from tsattn.data.frequency import is_steps, one_time
-from tsattn.data.roles import TIME_COLUMNS
 from tsattn.data.stamps import in_zone_of
+from tsattn.data.table_rows import TIME_COLUMNS
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.window_errors import central_intervals
 from tsattn.figures.plain_names import axis_name, forecast_title

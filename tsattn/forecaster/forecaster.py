@@ -22,9 +22,8 @@ from pandas.tseries.offsets import BaseOffset
 from tsattn.batch import Batch
 from tsattn.checks import ACCELERATORS, folder_path, has_accelerator, whole_number
 from tsattn.data import Panel
-from tsattn.data.continued import with_future
 from tsattn.data.data_options import DataOptions
-from tsattn.data.matching import match_task, warn_of_unknown_zone
+from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future
 from tsattn.data.quiet import quiet
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description

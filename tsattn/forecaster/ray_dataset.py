@@ -16,7 +16,7 @@ import pyarrow as pa
 from tsattn.checks import whole_number
 from tsattn.data.columns import id_columns
 from tsattn.data.quiet import quiet
-from tsattn.data.roles import find_roles
+from tsattn.data.table_rows import find_roles
 from tsattn.errors import UserError
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.ray_cluster import import_ray

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
 from tsattn.data import Panel, WindowDataset, scaled_series
-from tsattn.data.continued import appended
 from tsattn.data.frequency import is_steps
+from tsattn.data.matching import appended
 from tsattn.errors import UserError, number_of, rounded, shown
 from tsattn.evaluation import ErrorTable, measure, scores_by
 from tsattn.evaluation.error_table import check_group

@@ -32,7 +32,7 @@ FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES, "weight_column": "w"}
 STAGES: dict[str, tuple[Any, str]] = {
     "counting": (Survey, "add"),
     "writing": (assembly._Places, "write"),
-    "report": (assembly._Places, "_complete"),
+    "report": (assembly._Places, "_log_missing"),
     "end": (mapped_tables, "write_text"),
     "moving": (mapped_tables, "put_folder"),
 }
@@ -89,13 +89,13 @@ def test_a_table_that_changed_since_is_read_as_it_is_now(tmp_path: Path) -> None
 
 
 def test_a_table_that_changes_while_it_is_read_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    finished = assembly._Places._complete
+    finished = assembly._Places._log_missing
 
     def touch(*args: Any) -> Any:
         os.utime(path, ns=(1, 1))
         return finished(*args)
 
-    monkeypatch.setattr(assembly._Places, "_complete", touch)
+    monkeypatch.setattr(assembly._Places, "_log_missing", touch)
     with pytest.raises(UserError, match="was changed while it was read"):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -123,9 +123,11 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
         (folder / name).mkdir()
         (folder / name / "thesis.tex").write_text("years of work")
     (folder / "out").rename(folder / "hidden")
-    finished = assembly._Places._complete
+    finished = assembly._Places._log_missing
     monkeypatch.setattr(
-        assembly._Places, "_complete", lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1]
+        assembly._Places,
+        "_log_missing",
+        lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1],
     )
     with pytest.raises(UserError, match=r"out .*is not (overwritten|replaced)"):
         mapped_tables.convert(path, folder / "out", options, overwrite=overwrite)

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from tests.conftest import REAL_ROOT
 from tests.data.mapped.tables_to_map import (
     LONG,
     ROLES,
     assert_same_batches,
     assert_same_panel,
+    converted,
     full_frame,
+    long_frame,
     mapped,
     saved,
 )
 from tsattn.data import mapped as mapped_tables
-from tsattn.data.mapped import open_panel
+from tsattn.data import panel_from_frame, read_table
+from tsattn.data.mapped import TableSource, open_panel
+from tsattn.data.table_options import TableOptions, TextFormat
 from tsattn.errors import UserError
 
 
@@ -102,3 +113,174 @@ def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert report["training"]["steps"] == 5
     assert report["max_rss_anon_gb"] > 0
     assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_format_says_what_a_file_is(tmp_path: Path, kind: str) -> None:
+    frame, path = long_frame(missing=False).round({"y": 3, "z": 3}), tmp_path / "table.dat"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
+    with pytest.raises(UserError, match=r"table.dat cannot be converted; valid are .*\.csv"):
+        converted(path, tmp_path / "out")
+    panel = converted(path, tmp_path / "out", target=["y", "z"], text=TextFormat(format=kind))
+    np.testing.assert_array_equal(panel.values, panel_from_frame(frame, target=["y", "z"]).values)
+
+
+def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> None:
+    frame = full_frame().round(3)  # which the parser of every pandas reads exactly
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    saved(frame[:300], folder / "a.parquet")
+    pyarrow.feather.write_feather(pa.Table.from_pandas(frame[300:500], preserve_index=False), folder / "b.arrow")
+    frame[500:700].to_csv(folder / "c.csv", index=False)
+    frame[:0].to_csv(folder / "d.csv", index=False)
+    frame[700:].to_csv(folder / "e.csv", index=False)
+    assert_same_panel(converted(folder, tmp_path / "out", **FULL), panel_from_frame(frame, **FULL))
+
+
+CSV: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    "plain": (lambda f: f, {}, {}),
+    "ids of digits": (lambda f: f.assign(unique_id=f["unique_id"].str[1:]), {}, {}),
+    "ids with zeros": (lambda f: f.assign(unique_id="0" + f["unique_id"].str[1:]), {}, {}),
+    "ids like missing": (lambda f: f.assign(unique_id=f["unique_id"].replace("s1", "NA")), {}, {}),
+    "integers as dates": (lambda f: f.assign(ds=f["ds"].dt.strftime("%Y%m%d%H%M")), {}, {}),
+    "steps": (lambda f: f.assign(ds=(f["ds"] - pd.Timestamp("2020")) // pd.Timedelta("1h")), {}, {}),
+    "days first": (lambda f: f.assign(ds=f["ds"].dt.strftime("%d.%m.%Y %H:%M")), {}, {}),
+    "given format": (lambda f: f.assign(ds=f["ds"].dt.strftime("%m/%d/%y %Hh")), {}, {"date_format": "%m/%d/%y %Hh"}),
+    "zones": (lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S+02:00")), {}, {}),
+    "semicolons": (
+        lambda f: f,
+        {"sep": ";", "decimal": ",", "encoding": "utf-16"},
+        {"separator": ";", "decimal": ",", "encoding": "utf-16"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CSV)
+def test_csv_is_read_as_in_memory(tmp_path: Path, case: str) -> None:
+    change, written, read = CSV[case]
+    path = tmp_path / "t.csv"
+    change(full_frame()).to_csv(path, index=False, **written)
+    text = TextFormat(**read)
+    expected = panel_from_frame(read_table(path, text=text), text=text, **FULL)
+    assert_same_panel(converted(path, tmp_path / "out", text=text, **FULL), expected)
+
+
+def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
+    frame = toy_frame.assign(nothing=np.nan)
+    for name, table in {"a": frame, "b": frame.reset_index(names="date")}.items():
+        table.to_csv(tmp_path / f"{name}.csv")
+        panel = converted(tmp_path / f"{name}.csv", tmp_path / name)
+        assert_same_panel(panel, panel_from_frame(read_table(tmp_path / f"{name}.csv")))
+        assert panel.channels == ("wave", "drift")
+    frame.rename_axis(None).to_parquet(tmp_path / "c.parquet")
+    panel = converted(tmp_path / "c.parquet", tmp_path / "c")
+    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "c.parquet")))
+    assert panel.time_name == "ds"
+
+
+def test_single_precision_stays_where_it_loses_nothing(tmp_path: Path) -> None:
+    frame = full_frame().astype({"y": "float32", "z": "int8", "f": "float32"}, errors="ignore")
+    frame["z"] = pd.array(np.arange(len(frame)) % 100, "int8")
+    panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "out", **FULL)
+    assert panel.values.dtype == np.float32
+    assert panel.past_covariates is not None
+    assert panel.past_covariates.dtype == np.float64
+    assert_same_panel(panel, panel_from_frame(frame, **FULL))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", ["ETTh1", "exchange_rate"])
+def test_real_files(tmp_path: Path, name: str) -> None:
+    path = Path(REAL_ROOT) / f"{name}.csv"
+    if not path.exists():
+        pytest.skip(f"{name} is not here")
+    lines = path.read_text().splitlines()[:3000]
+    (tmp_path / "t.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
+    panel = converted(tmp_path / "t.csv", tmp_path / "out")
+    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "t.csv")))
+
+
+def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 12)
+    values = np.random.default_rng(0).random(2_000_000)
+    table = pa.table({"date": pd.date_range("2000", periods=len(values), freq="min"), "a": values})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=len(values))
+    del table
+    before = pa.total_allocated_bytes()
+    source = TableSource(tmp_path / "a.parquet", TableOptions())
+    most = max(pa.total_allocated_bytes() - before for _ in itertools.islice(source.parts(), 100))
+    assert most < 8 * len(values) / 2
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "stamp twice": (
+        lambda f: f.iloc[[*range(301), *range(300, 1033)]],
+        r"row 302: time stamp .* of series s1 is there twice, first in .*row 301",
+    ),
+    "stamp twice far away": (lambda f: pd.concat([f, f[:1]]), r"row 1034: .* of series s0 is there twice"),
+    "inf": (lambda f: f.assign(y=f["y"].where(f.index != 500, np.inf)), "row 501: the value of y is infinite"),
+    "no stamp": (lambda f: f.assign(ds=f["ds"].where(f.index != 400)), "row 401: .* is not a date"),
+    "off the grid": (
+        lambda f: f.assign(ds=f["ds"].where(f.index != 300, f["ds"] + pd.Timedelta(7, "min"))),
+        "row 301: time stamp .* of series s1 comes .* is not on the grid of frequency 'h'",
+    ),
+    "two rhythms": (
+        lambda f: f[(f.index < 400) | (f.index >= 660) | (f.index % 2 == 0)],
+        "the time stamps of series s1 come 0 days 02:00:00 apart",
+    ),
+    "too many gaps": (lambda f: f[(f.index < 270) | (f.index > 650)], "more than max_filled 0.5 allows"),
+    "no rows": (lambda f: f[:0].astype({"unique_id": "string"}), "has no rows"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_table_that_cannot_be_converted_is_refused_in_one_sentence(tmp_path: Path, case: str) -> None:
+    change, message = BAD[case]
+    path = saved(change(long_frame(missing=False)), tmp_path / "bad.parquet")
+    with pytest.raises(UserError, match=message) as caught:
+        converted(path, tmp_path / "out", target=["y", "z"])
+    assert "\n" not in str(caught.value)
+    assert "bad.parquet" in str(caught.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["bad.parquet"]
+
+
+def test_rows_are_named_by_the_line_of_their_own_file(tmp_path: Path) -> None:
+    folder, frame = tmp_path / "parts", full_frame()
+    folder.mkdir()
+    frame[:400].to_csv(folder / "a.csv", index=False)
+    frame.loc[450, "kind"] = "strange"
+    frame[400:].to_csv(folder / "b.csv", index=False)
+    with pytest.raises(UserError, match=r"b\.csv, line 52: static column kind changes within series s\d, to strange"):
+        converted(folder, tmp_path / "out", **FULL)
+    frame.loc[450, "kind"] = np.nan
+    frame.loc[450, "y"] = 1.0
+    frame[400:].to_csv(folder / "b.csv", index=False)
+    with pytest.raises(UserError, match=r"b\.csv, line 52: the category in static column kind is missing"):
+        converted(folder, tmp_path / "out", **FULL)
+    saved(frame[:50].drop(columns="p"), folder / "c.parquet")
+    with pytest.raises(UserError, match=r"c\.parquet has no column p, which a\.csv has"):
+        converted(folder, tmp_path / "out", target=["y", "z"], past_covariates=["p"])
+
+
+def test_paths_that_cannot_be_converted(tmp_path: Path, path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "junk.parquet").write_bytes(b"PAR1 no such thing")
+    (tmp_path / "cut.parquet").write_bytes(path.read_bytes()[:-100])
+    (tmp_path / "cut.arrow").write_bytes(b"ARROW1")
+    (tmp_path / "a.xlsx").write_bytes(b"")
+    for name, message in {
+        "none.parquet": "is not there",
+        "empty": "has no .csv",
+        "junk.parquet": "is damaged or cut",
+        "cut.parquet": "is damaged or cut",
+        "cut.arrow": "is damaged or cut",
+        "a.xlsx": "cannot be converted; valid are",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            converted(tmp_path / name, tmp_path / "out")

@@ -30,8 +30,7 @@ from tests.data.mapped.tables_to_map import (
 )
 from tsattn.data import CSVDataModule, panel_from_frame
 from tsattn.data.mapped import convert, opened_panel
-from tsattn.data.table_options import TableOptions
-from tsattn.data.weights import RowWeights
+from tsattn.data.table_options import RowWeights, TableOptions
 from tsattn.errors import UserError
 
 SPLITS: dict[str, dict[str, Any]] = {

@@ -100,17 +100,13 @@ class PretrainingDataModule(ForecastDataModule):
         source, rule = _Pretraining(self), ByCount(prediction_length, prediction_length)
         sizes |= {"context_length": context_length, "prediction_length": prediction_length}
         super().__init__("pretraining", source, rule, **sizes)
-        self.synthetic = whole_number("synthetic", synthetic, least=0)
-        self.seasonal = whole_number("seasonal", seasonal, least=0)
-        self.mixed = whole_number("mixed", mixed, least=0)
-        self.length = whole_number("length", length)
-        self.public = {name: card_of(name) for name in public}
-        self.root = root
-        self.data_seed = whole_number("data_seed", data_seed, least=0)
-        self.shortened = shortened
-        self.shortest = whole_number("shortest", shortest)
-        least = context_length + 3 * prediction_length
-        if length < least:
+        counts = {"synthetic": synthetic, "seasonal": seasonal, "mixed": mixed, "data_seed": data_seed}
+        self.synthetic, self.seasonal, self.mixed, self.data_seed = (
+            whole_number(name, given, least=0) for name, given in counts.items()
+        )
+        self.length, self.shortest = whole_number("length", length), whole_number("shortest", shortest)
+        self.public, self.root, self.shortened = {name: card_of(name) for name in public}, root, shortened
+        if length < (least := context_length + 3 * prediction_length):
             raise UserError(
                 f"length {length} is too short: context_length {context_length} and three times prediction_length "
                 f"{prediction_length}, for training, validation and testing, take {least} steps"
@@ -159,8 +155,7 @@ class _Pretraining(Source):
             *seasonal_series(data.seasonal, data.length, seed=data.data_seed),
             *(mixed_series(sources, data.mixed, data.length, seed=data.data_seed) if sources else ()),
         ]
-        lengths = [len(one) for one in series]
-        digits = len(str(len(series)))
+        lengths, digits = [*map(len, series)], len(str(len(series)))
         return Panel(
             ids=tuple(f"{number:0{digits}d}" for number in range(len(series))),
             channels=("y",),
@@ -236,10 +231,9 @@ def synthetic_series(count: int, length: int, *, draws: int = 4, seed: int = 0) 
 def seasonal_series(count: int, length: int, *, draws: int = 4, seed: int = 0) -> Table:
     """Draw series from Gaussian processes with the seasons, levels and noise that measured series have.
 
-    The compositions of `synthetic_series` have few seasons that last: products of kernels dim them. Here each process
-    is a sum of a season whose form changes slowly (quasi-periodic), often of a second one, of a smooth level, of short
-    memory (Ornstein-Uhlenbeck) and of noise, each of random weight. Some series are exponentials, which are never
-    negative. For the arguments see `synthetic_series`.
+    Each process is a sum of a quasi-periodic season, often of a second one, of a smooth level, of short memory
+    (Ornstein-Uhlenbeck) and of noise, each of random weight. Some series are exponentials, which are never negative.
+    For the arguments see `synthetic_series`.
     """
 
     def process(rng: np.random.Generator) -> Table:
@@ -263,9 +257,8 @@ def _drawn(
     size: tuple[int, int],
     seed: int,
 ) -> Table:
-    """Draw series from covariances `(length, length)` that are random, too; `finish` standardises those of each."""
-    rng, drawn, rows = np.random.default_rng(seed), [np.empty((0, size[0]))], 0
-    while rows < count:
+    rng, drawn = np.random.default_rng(seed), [np.empty((0, size[0]))]
+    while sum(map(len, drawn)) < count:
         covariance, noise = process(rng), rng.standard_normal(size)
         variance = float(covariance.diagonal().mean())
         try:
@@ -273,7 +266,6 @@ def _drawn(
         except linalg.LinAlgError:  # too close to singular, as products and smooth ones can be
             continue
         drawn.append(finish((root @ noise).T, variance, rng))
-        rows += len(drawn[-1])
     return np.concatenate(drawn)[:count]
 
 
@@ -289,16 +281,11 @@ def kernel_covariances(length: int) -> list[Table]:
         *(kernels.DotProduct(sigma) for sigma in (0.0, 1.0, 10.0)),
         *(kernels.RBF(scale) for scale in (0.1, 1.0, 10.0)),
         *(kernels.RationalQuadratic(alpha=alpha) for alpha in (0.1, 1.0, 10.0)),
-        *(kernels.WhiteKernel(noise) for noise in (0.1, 1.0)),
-        kernels.ConstantKernel(),
     ]
-    steps, parts = np.linspace(0, 1, length)[:, None], []
-    for kernel in bank:
-        if isinstance(kernel, kernels.WhiteKernel):  # which is zero between two lists of steps, even the same
-            parts.append(np.where(np.arange(length) == 0, kernel.noise_level, 0.0))
-        else:
-            parts.append(kernel(steps, steps[:1])[:, 0] if kernel.is_stationary() else kernel(steps))
-    return parts
+    steps = np.linspace(0, 1, length)[:, None]
+    parts = [kernel(steps, steps[:1])[:, 0] if kernel.is_stationary() else kernel(steps) for kernel in bank]
+    # white noise is zero between two lists of steps, even the same
+    return [*parts, *(np.where(np.arange(length) == 0, noise, 0.0) for noise in (0.1, 1.0)), np.ones(length)]
 
 
 def composed_covariance(parts: Sequence[Table], rng: np.random.Generator) -> Table:
@@ -344,8 +331,7 @@ def seasonal_covariance(length: int, rng: np.random.Generator) -> Table:
 def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int, *, seed: int = 0) -> list[Table]:
     """Add up stretches of real series by data set, each the mean of a few rows, with random weights.
 
-    A source is chosen in proportion to the root of its rows, so that large ones do not drown small ones. Averages of
-    neighbouring rows show the seasons of several frequencies. The series have `length` steps, or fewer where a source
+    A source is chosen in proportion to the root of its rows. The series have `length` steps, or fewer where a source
     has fewer, mean 0 and standard deviation 1, and NaN where a part has no value.
     """
     rng, names, mixed = np.random.default_rng(seed), [*sources], list[Table]()
