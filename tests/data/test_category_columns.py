@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,16 +22,14 @@ def read(frame: pd.DataFrame, **options: object) -> Panel:
     return panel_from_frame(frame, future_covariates=["sky"], **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["object", "string", "category", "string[pyarrow]"])
-def test_text_and_categoricals_are_numbered_by_their_sorted_texts(kind: str) -> None:
-    panel = read(table().astype({"sky": kind}))
-    assert panel.covariate_categories == {"sky": ("fog", "rain", "sun", "wind")}
-    assert panel.future_covariates is not None
-    np.testing.assert_array_equal(panel.future_covariates[:, 0], [2, 3, 4, np.nan, 3, 1, 2, 4])
-    again = panel.to_frame()["sky"]
-    assert [None if pd.isna(cell) else cell for cell in again] == KINDS
-    shuffled = read(table().astype({"sky": kind}).sample(frac=1, random_state=0))
-    np.testing.assert_array_equal(shuffled.future_covariates, panel.future_covariates)
+def test_text_and_categoricals_are_numbered_by_their_sorted_texts() -> None:
+    for kind in ("object", "string", "category", "string[pyarrow]"):
+        frame = table().astype({"sky": kind})
+        panel, shuffled = read(frame), read(frame.sample(frac=1, random_state=0))
+        assert panel.covariate_categories == {"sky": ("fog", "rain", "sun", "wind")}
+        for one in (panel, shuffled):
+            np.testing.assert_array_equal(one.future_covariates[:, 0], [2, 3, 4, np.nan, 3, 1, 2, 4])
+        assert [None if pd.isna(cell) else cell for cell in panel.to_frame()["sky"]] == KINDS
 
 
 def test_bools_and_text_of_numbers_stay_numbers_and_a_typo_among_numbers_is_refused() -> None:
@@ -49,30 +45,27 @@ def test_bools_and_text_of_numbers_stay_numbers_and_a_typo_among_numbers_is_refu
 
 
 def test_the_future_may_have_other_categories_than_the_past() -> None:
-    future = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2024-01-09", periods=2, freq="D")})
-    panel = read(table(), future=future.assign(sky=["hail", "sun"]))
+    future = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2024-01-09", periods=2), "sky": ["hail", "sun"]})
+    panel = read(table(), future=future)
     assert panel.covariate_categories == {"sky": ("fog", "hail", "rain", "sun", "wind")}
     np.testing.assert_array_equal(panel.ahead, [[2], [4]])
-    assert panel.future_covariates is not None
     np.testing.assert_array_equal(panel.future_covariates[:3, 0], [3, 4, 5])
-    cut = panel.until(np.array([6]))
-    np.testing.assert_array_equal(cut.ahead, [[3], [5], [2], [4]])
+    np.testing.assert_array_equal(panel.until(np.array([6])).ahead, [[3], [5], [2], [4]])
+
+
+def fitted(kinds: list[str | None], **options: object) -> FrameDataModule:
+    data = FrameDataModule(table(kinds), past_covariates=["sky"], context_length=4, prediction_length=2, **options)
+    data.setup("fit")
+    return data
 
 
 def test_categories_are_those_of_the_training_rows_and_others_are_none_of_them(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kinds = ["a", "c", "a", "c"] * 10 + ["b", "a", "a", "c", "d"]
-    data = FrameDataModule(
-        table(kinds), past_covariates=["sky"], context_length=4, prediction_length=2, val_rows=2, test_rows=2
-    )
-    data.setup("fit")
-    assert data.task is not None
+    data = fitted(["a", "c", "a", "c"] * 10 + ["b", "a", "a", "c", "d"], val_rows=2, test_rows=2)
     assert data.task.covariate_categories == (("a", "b", "c"),)
     assert "covariate sky: d not seen in training" in caplog.text
-    assert data.series.past_covariates is not None
     np.testing.assert_array_equal(data.series.past_covariates[-4:, 0], [1, 1, 3, 0])
-    assert data.scaler is not None
     assert (data.scaler.covariate_mean, data.scaler.covariate_scale) == ((0.0,), (1.0,))
     # what a trained model is given later has its numbers, whatever else is in the table
     later = read_for(data, table(["zebra", "c", "b"]))
@@ -88,42 +81,27 @@ def read_for(data: FrameDataModule, frame: pd.DataFrame) -> Panel:
 
 
 def test_numbers_where_categories_were_trained_on_are_refused_and_many_categories_too() -> None:
-    data = FrameDataModule(table(["a", "b"] * 20), past_covariates=["sky"], context_length=4, prediction_length=2)
-    data.setup("fit")
+    data = fitted(["a", "b"] * 20)
     with pytest.raises(UserError, match="the frame has numbers in covariate sky; the model was trained on categories"):
         read_for(data, table(["1", "2", "3"]))
-    many = FrameDataModule(
-        table([f"kind {number}" for number in range(400)]),
-        past_covariates=["sky"],
-        context_length=4,
-        prediction_length=2,
-    )
     with pytest.raises(UserError, match="covariate sky has 280 categories in the training rows; give at most 256"):
-        many.setup("fit")
+        fitted([f"kind {number}" for number in range(400)])
 
 
 def test_a_missing_category_is_the_last_known_one_and_at_the_start_none() -> None:
-    data = FrameDataModule(
-        table([None, "b", None, "a"] * 10), past_covariates=["sky"], context_length=4, prediction_length=2
-    )
-    data.setup("fit")
-    assert data.series.past_covariates is not None
+    data = fitted([None, "b", None, "a"] * 10)
     assert data.series.past_covariates[:8, 0].tolist() == [0, 2, 2, 1, 1, 2, 2, 1]
     batch = data.windows("train")[0]
-    assert batch.past_covariates_observed is not None
     assert batch.past_covariates_observed[0, :, 0].tolist() == [False, True, False, True]
 
 
 def test_a_series_without_a_static_category_has_the_missing_one() -> None:
-    frame = pd.concat(
-        [table().assign(unique_id=name, shop=shop) for name, shop in zip("abc", ["x", None, "x"], strict=True)]
-    )
-    panel = panel_from_frame(frame.drop(columns="sky"), static=["shop"])
+    parts = [table().assign(unique_id=name, shop=shop) for name, shop in zip("abc", ["x", None, "x"], strict=True)]
+    frame = pd.concat(parts, ignore_index=True).drop(columns="sky")
+    panel = panel_from_frame(frame, static=["shop"])
     assert panel.static_categories == (("missing", "x"),)
-    assert panel.static is not None
     assert panel.static[:, 0].tolist() == [1, 0, 1]
-    assert replace(panel).to_frame().groupby("unique_id")["shop"].first().tolist() == ["x", "missing", "x"]
-    holes = frame.reset_index(drop=True)
-    holes.loc[1, "shop"] = None
+    assert panel.to_frame().groupby("unique_id")["shop"].first().tolist() == ["x", "missing", "x"]
+    frame.loc[1, "shop"] = None
     with pytest.raises(UserError, match="row 2: the category in static column shop is missing"):
-        panel_from_frame(holes.drop(columns="sky"), static=["shop"])
+        panel_from_frame(frame, static=["shop"])

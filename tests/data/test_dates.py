@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -15,7 +16,6 @@ from tsattn.data.table_options import TextFormat
 from tsattn.errors import UserError
 
 DAYS = pd.date_range("2020-01-01", periods=60)
-HOURS = pd.date_range("2020-01-01", periods=1000, freq="h")
 
 
 def frame_of(stamps: object) -> pd.DataFrame:
@@ -28,37 +28,24 @@ def frame_of(stamps: object) -> pd.DataFrame:
     [
         *("%d/%m/%Y", "%m-%d-%Y", "%d.%m.%Y", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%B %d, %Y"),
         *("%Y%m%d", "%Y/%m/%d", "%Y.%m.%d", " %Y-%m-%d ", "%Y-%m-%dT00:00:00Z"),
+        *("%d.%m.%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y%m%dT%H%M%S", "%d %b %Y %H:%M"),
     ],
 )
-def test_days_in_one_format_are_read_as_these_days(form: str) -> None:
-    panel = panel_from_frame(frame_of(DAYS.strftime(form)))
-    assert panel.frequency == "D"
-    assert panel.time.tz_localize(None).tolist() == DAYS.tolist()
-    np.testing.assert_array_equal(panel.values[:, 0], np.arange(60))
+def test_days_and_hours_in_one_format_are_read_as_these(form: str) -> None:
+    frequency = "h" if "%H" in form else "D"
+    stamps = pd.date_range("2020-01-01", periods=400, freq=frequency)
+    panel = panel_from_frame(frame_of(stamps.strftime(form)))
+    assert panel.frequency == frequency
+    assert panel.time.tz_localize(None).tolist() == stamps.tolist()
+    np.testing.assert_array_equal(panel.values[:, 0], np.arange(400))
 
 
-@pytest.mark.parametrize(
-    "form", [*("%d.%m.%Y %H:%M:%S", "%m/%d/%Y %H:%M", "%Y%m%d%H%M", "%Y%m%d%H%M%S", "%Y%m%dT%H%M%S", "%d %b %Y %H:%M")]
-)
-def test_hours_in_one_format_are_read_as_these_hours(form: str) -> None:
-    panel = panel_from_frame(frame_of(HOURS.strftime(form)))
-    assert panel.frequency == "h"
-    assert panel.time.tz_localize(None).tolist() == HOURS.tolist()
-
-
-@pytest.mark.parametrize("form", ["%d/%m/%y", "%d/%m/%Y %I:%M %p", "%A, %d %B %Y", "%Y-W%W-%w"])
+@pytest.mark.parametrize("form", ["%d/%m/%y", "%d/%m/%Y %I:%M %p", "%A, %d %B %Y", "%Y-W%W-%w", "%Y-%m-%d %H.%M"])
 def test_other_formats_are_asked_for(form: str) -> None:
     text = frame_of(DAYS.strftime(form))
-    assert "row 1: " in refusal(text)
-    assert "is not a date; write dates like 2016-07-01 00:00:00, or give their date_format" in refusal(text)
+    said = "row 1: .* is not a date; write dates like 2016-07-01 00:00:00, or give their date_format"
+    assert re.search(said, refusal(text))
     assert panel_from_frame(text, text=TextFormat(date_format=form)).time.tolist() == DAYS.tolist()
-
-
-@pytest.mark.parametrize("form", ["%d.%m.%Y %H.%M", "%Y-%m-%d %H.%M"])
-def test_a_dot_between_hour_and_minute_is_no_fraction_of_a_second(form: str) -> None:
-    text = frame_of(pd.date_range("2020-01-01", periods=48, freq="30min").strftime(form))
-    assert "is not a date; write dates like 2016-07-01 00:00:00, or give their date_format" in refusal(text)
-    assert panel_from_frame(text, text=TextFormat(date_format=form)).frequency == "30min"
 
 
 def test_two_formats_that_fit_are_refused_naming_both() -> None:
@@ -90,43 +77,24 @@ def test_the_row_that_does_not_fit_the_format_is_named(form: str, cell: str, sai
     assert f"row 21: {said}" in refusal(frame_of(texts))
 
 
-@pytest.mark.parametrize(
-    ("texts", "frequency", "first"),
-    [
-        (pd.date_range("2020-05-01", periods=24, freq="MS").strftime("%m/%Y"), "MS", "2020-05-01"),
-        (pd.date_range("2020-05-01", periods=24, freq="MS").strftime("%Y-%m"), "MS", "2020-05-01"),
-        (pd.date_range("2020-05-01", periods=24, freq="MS").strftime("%B %Y"), "MS", "2020-05-01"),
-        ([str(year) for year in range(1990, 2020)], "YS-JAN", "1990-01-01"),
-    ],
-)
-def test_months_and_years_are_read(texts: list[str], frequency: str, first: str) -> None:
-    panel = panel_from_frame(frame_of(texts))
-    assert panel.frequency == frequency
-    assert panel.time[0] == pd.Timestamp(first)
-    assert len(panel.time) == len(texts)
+def test_months_and_years_are_read() -> None:
+    months = pd.date_range("2020-05-01", periods=24, freq="MS")
+    for texts in (months.strftime("%m/%Y"), months.strftime("%Y-%m"), months.strftime("%B %Y")):
+        panel = panel_from_frame(frame_of(texts))
+        assert (panel.frequency, panel.time.tolist()) == ("MS", months.tolist())
+    years = panel_from_frame(frame_of([str(year) for year in range(1990, 2020)]))
+    assert (years.frequency, years.time[0], len(years.time)) == ("YS-JAN", pd.Timestamp("1990-01-01"), 30)
 
 
 @pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H%M", "%Y%m%d%H%M%S"])
 def test_dates_written_as_whole_numbers_are_read(form: str) -> None:
     numbers = DAYS.strftime(form).astype("int64")
-    assert panel_from_frame(frame_of(numbers)).time.tolist() == DAYS.tolist()
+    for options in ({}, {"text": TextFormat(date_format=form)}):
+        assert panel_from_frame(frame_of(numbers), **options).time.tolist() == DAYS.tolist()
     months = pd.date_range("2020-01-01", periods=30, freq="MS")
     assert panel_from_frame(frame_of(months.strftime("%Y%m").astype(int))).time.tolist() == months.tolist()
-    assert panel_from_frame(frame_of(numbers), text=TextFormat(date_format=form)).time.tolist() == DAYS.tolist()
-
-
-def test_offsets_that_change_with_the_clocks_are_read() -> None:
-    hours = pd.date_range("2020-03-20", periods=6000, freq="h", tz="Europe/Berlin")
-    panel = panel_from_frame(frame_of(hours.astype(str)))
-    assert panel.frequency == "h"
-    assert str(panel.time.tz) == "UTC"
-    assert (panel.time == hours).all()
-
-
-def test_days_whose_offsets_change_are_refused() -> None:
-    days = pd.date_range("2020-01-01", periods=400, tz="Europe/Berlin")
-    message = refusal(frame_of(days.astype(str)))
-    assert "row 90: 2020-03-30 00:00:00+02:00 in column ds has another time zone than the rows before" in message
+    with pytest.raises(UserError, match="2020070112 in column ds is not a date"):
+        time_stamps(pd.Series(["2020070112", "2020070212"], name="ds"), "row {}".format)
 
 
 @pytest.mark.parametrize(
@@ -171,25 +139,18 @@ def test_dates_that_come_again_are_those_that_are_written() -> None:
         time_stamps(pd.Series(texts, name="ds").astype(pd.StringDtype()), str)
 
 
-def test_a_zone_that_is_no_offset_at_the_end_is_refused() -> None:
-    days = [f"{day} Europe/Berlin" for day in pd.date_range("2020-07-01", periods=9)]
-    with pytest.raises(UserError, match=r"ends in no offset such as \+02:00; write time zones so, or leave them out"):
-        time_stamps(pd.Series(days), "row {}".format, date_format="%Y-%m-%d %H:%M:%S %Z")
-
-
-def test_digits_without_separators_are_of_one_length() -> None:
-    stamps = pd.date_range("2020-01-01 00:15", periods=50, freq="15min")
-    for form in ("%Y%m%d%H%M", "%Y%m%d%H%M%S"):
-        texts = pd.Series(stamps.strftime(form), dtype=object)
-        assert time_stamps(texts, "row {}".format).tolist() == stamps.tolist()
-    with pytest.raises(UserError, match="2020070112 in column ds is not a date"):
-        time_stamps(pd.Series(["2020070112", "2020070212"], name="ds"), "row {}".format)
-
-
-def test_offsets_that_change_are_those_of_a_zone_that_is_known() -> None:
+def test_offsets_that_change_with_the_clocks() -> None:
+    hours = pd.date_range("2020-03-20", periods=6000, freq="h", tz="Europe/Berlin")
+    panel = panel_from_frame(frame_of(hours.astype(str)))
+    assert (panel.frequency, str(panel.time.tz)) == ("h", "UTC")
+    assert (panel.time == hours).all()
     days = pd.date_range("2020-03-20", periods=20, tz="Europe/Berlin")
     frame = pd.DataFrame({"ds": days, "y": range(20)})
     written = frame.assign(ds=days.astype(str))
-    with pytest.raises(UserError, match="write all dates without a zone"):
+    said = r"row 11: 2020-03-30 00:00:00\+02:00 in column ds has another time zone.*write all dates without a zone"
+    with pytest.raises(UserError, match=said):
         TableReader().read(written)
     assert TableReader(zone_of=days[:0]).read(written).time.equals(TableReader().read(frame).time)
+    named = [f"{day} Europe/Berlin" for day in pd.date_range("2020-07-01", periods=9)]
+    with pytest.raises(UserError, match=r"ends in no offset such as \+02:00; write time zones so, or leave them out"):
+        time_stamps(pd.Series(named), "row {}".format, date_format="%Y-%m-%d %H:%M:%S %Z")

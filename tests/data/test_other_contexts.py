@@ -66,21 +66,20 @@ def test_windows_of_validation_and_test_stay_those_of_the_same_rows(data: Foreca
         mine, own = everything(other, part), everything(data, part)
         assert mine.keys() == own.keys()
         for name in ("target", "target_observed", "series_id", "static"):
-            assert (mine[name] is None) == (own[name] is None)
-            assert mine[name] is None or torch.equal(mine[name], own[name]), name  # type: ignore[arg-type]
+            assert mine[name] is own[name] is None or torch.equal(mine[name], own[name]), name
         for name in ("past", "past_observed"):
-            if own[name] is not None:
-                assert torch.equal(mine[name][:, -shared:], own[name][:, -shared:]), name  # type: ignore[index]
-        assert mine["past"].shape[1] == context  # type: ignore[union-attr]
+            assert own[name] is None or torch.equal(mine[name][:, -shared:], own[name][:, -shared:]), name
+        assert mine["past"].shape[1] == context
+    longer = data.with_context(L + 3)  # training windows have the whole context
+    assert 3 <= len(data.windows("train")) - len(longer.windows("train")) <= 3 * len(data.splits)
+    assert len(longer.train_dataloader().dataset) == len(data.windows("train", L + 3))
 
 
-def test_training_windows_have_the_whole_context(data: ForecastDataModule) -> None:
-    fewer = len(data.windows("train")) - len(data.with_context(L + 3).windows("train"))
-    assert 3 <= fewer <= 3 * len(data.splits)
-    assert len(data.with_context(L + 3).train_dataloader().dataset) == len(data.windows("train", L + 3))  # type: ignore[arg-type]
-
-
-def test_a_training_of_one_leaves_no_mark_on_the_other(data: ForecastDataModule) -> None:
+def test_a_training_of_one_leaves_no_mark_on_the_other(tmp_path: Path) -> None:
+    data = long(tmp_path)
+    with pytest.raises(UserError, match=r"call setup\('fit'\) before"):
+        data.with_context(3)
+    data.setup("fit")
     before = dict(vars(data))
     other = data.with_context(20)
     other.training_batches, other.scored_windows = 3, 2
@@ -88,13 +87,8 @@ def test_a_training_of_one_leaves_no_mark_on_the_other(data: ForecastDataModule)
     assert vars(data) == before
     again = other.with_context(L)
     assert (again.trainer, again.training_batches, again.scored_windows) == (None, None, None)
-
-
-def test_it_refuses_what_the_data_lack_and_data_that_are_not_set_up(data: ForecastDataModule, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="context_length 500"):
         data.with_context(500).windows("train")
-    with pytest.raises(UserError, match=r"call setup\('fit'\) before"):
-        wide(tmp_path).with_context(3)
 
 
 class Idle(LightningModule):

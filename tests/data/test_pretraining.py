@@ -13,7 +13,6 @@ import yaml
 from scipy.linalg import toeplitz
 
 from tsattn.batch import Batch, WindowUnits
-from tsattn.cli import main
 from tsattn.data import CO2DataModule, Panel, PretrainingDataModule
 from tsattn.data.pretraining import (
     composed_covariance,
@@ -27,6 +26,7 @@ from tsattn.data.pretraining import (
 )
 from tsattn.data.public.public_data import CardSource
 from tsattn.errors import UserError
+from tsattn.experiments import resume, run
 
 SIZES: dict[str, Any] = {"context_length": 32, "prediction_length": 8, "length": 64, "shortest": 4}
 
@@ -36,19 +36,16 @@ def small(**changes: Any) -> PretrainingDataModule:
 
 
 def test_series_are_cut_into_parts_of_windows() -> None:
-    data = small()
-    data.setup("fit")
+    data, again, other = small(), small(), small(data_seed=2)
+    for one in (data, again, other):
+        one.setup("fit")
     assert data.task is not None
     assert data.task.counts_steps
     assert len(data.splits) == 17
     assert {(split.train_end, split.val_end, split.test_end) for split in data.splits} == {(48, 56, 64)}
     assert len(data.windows("train")) == 17 * (48 - 40 + 1)
     assert len(data.windows("val")) == len(data.windows("test")) == 17
-    again = small()
-    again.setup("fit")
     assert torch.equal(again.series.values, data.series.values)
-    other = small(data_seed=2)
-    other.setup("fit")
     assert not torch.equal(other.series.values, data.series.values)
 
 
@@ -106,15 +103,12 @@ def test_windows_are_brought_to_their_own_scale() -> None:
     observed[4] = False
     batch = Batch(50 + 7 * torch.randn(5, 32, 1), torch.randn(5, 8, 1), past_observed=observed)
     scaled = own_scale(batch)
+    assert batch.target is not None
+    assert scaled.target is not None
     for row in range(4):
-        known = scaled.past[row][observed[row]]
-        assert abs(known.mean()) < 1e-5
-        assert abs(known.std(correction=0) - 1) < 1e-4
         seen = batch.past[row][observed[row]]
-        assert batch.target is not None
-        assert scaled.target is not None
-        expected = (batch.target[row] - seen.mean()) / seen.std(correction=0)
-        torch.testing.assert_close(scaled.target[row], expected, rtol=1e-4, atol=1e-4)
+        for one, other in ((scaled.past[row], batch.past[row]), (scaled.target[row], batch.target[row])):
+            torch.testing.assert_close(one, (other - seen.mean()) / seen.std(correction=0), rtol=1e-4, atol=1e-4)
     assert torch.equal(scaled.past[4], batch.past[4]), "one of which nothing is known stays"
     units = WindowUnits(torch.full((5, 1), 1e4), torch.full((5, 1), 3.0))
     again = own_scale(replace(batch, units=units))
@@ -132,28 +126,24 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
     change = PretrainingDataModule.on_before_batch_transfer
 
     def watched(self: PretrainingDataModule, batch: Batch, dataloader_idx: int) -> Batch:
-        changed = change(self, batch, dataloader_idx)
-        seen[bool(self.trainer and self.trainer.training)].append(changed)
-        assert (changed is batch) != bool(self.trainer and self.trainer.training)
+        changed, is_training = change(self, batch, dataloader_idx), bool(self.trainer and self.trainer.training)
+        seen[is_training].append(changed)
+        assert (changed is batch) != is_training
         return changed
 
     monkeypatch.setattr(PretrainingDataModule, "on_before_batch_transfer", watched)
-    content = {
+    counts = {"synthetic": 6, "seasonal": 6, "mixed": 0}
+    experiment = {
         "seed_everything": 1,
-        "data": {
-            "class_path": "PretrainingDataModule",
-            "init_args": {**SIZES, "synthetic": 6, "seasonal": 6, "mixed": 0},
-        },
+        "data": {"class_path": "PretrainingDataModule", "init_args": {**SIZES, **counts}},
         "model": {"backbone": {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16}, "quantiles": [0.1, 0.5, 0.9]},
         "trainer": {"max_steps": 3, "accelerator": "cpu"},
     }
-    config = tmp_path / "small.yaml"
-    config.write_text(yaml.safe_dump(content))
-    assert main(["fit", "--config", str(config), "--run", str(tmp_path / "run")]) == 0
+    run(experiment, tmp_path / "run")
     assert len(seen[True]) == 3
     assert seen[False]
     assert all((batch.past_observed is not None) for batch in seen[True])
-    assert main(["fit", "--resume", str(tmp_path / "run"), "--trainer.max_steps", "5"]) == 0
+    resume(tmp_path / "run", {"max_steps": 5})
     assert len(seen[True]) == 5
     with pytest.raises(UserError, match="forecasts other series by its weights"):
         small().source.at(tmp_path / "other.csv")
@@ -207,26 +197,19 @@ def test_compositions_are_covariances() -> None:
         assert np.linalg.eigvalsh(toeplitz(column)).min() > 0
 
 
+@pytest.mark.filterwarnings("error")
 def test_mixtures_are_of_the_sources_alone() -> None:
     steps = np.arange(900.0)
     sources = {"waves": [np.sin(steps / 5), np.cos(steps / 9)], "line": [steps[:50]]}
-    mixed = mixed_series(sources, 400, 100, seed=2)
+    mixed, again = (mixed_series(sources, 400, 100, seed=2) for _ in range(2))
     assert len(mixed) == 400
     assert {len(one) for one in mixed} == {50, 100}
-    for one in mixed:
-        assert np.isclose(one.mean(), 0)
-        assert np.isclose(one.std(), 1)
-    again = mixed_series(sources, 400, 100, seed=2)
+    assert np.allclose([(one.mean(), one.std()) for one in mixed], (0, 1))
     assert all(np.array_equal(one, other) for one, other in zip(mixed, again, strict=True))
     lines = [one for one in mixed if np.allclose(np.diff(one, 2), 0)]
     assert 5 < len(lines) < 80, "the smaller source comes, too, but less often"
-
-
-@pytest.mark.filterwarnings("error")
-def test_missing_values_stay_missing_and_constants_are_left_out() -> None:
     gone = np.sin(np.arange(300.0))
     gone[40:60] = np.nan
-    sources = {"gone": [gone, np.full(300, np.nan)], "flat": [np.ones(300)]}
-    mixed = mixed_series(sources, 30, 200)
-    assert all(np.isfinite(one).any() for one in mixed)
-    assert any(np.isnan(one).any() for one in mixed)
+    mixed = mixed_series({"gone": [gone, np.full(300, np.nan)], "flat": [np.ones(300)]}, 30, 200)
+    assert all(np.isfinite(one).any() for one in mixed), "constants are left out"
+    assert any(np.isnan(one).any() for one in mixed), "missing values stay so"

@@ -50,15 +50,16 @@ def loaders(data: ForecastDataModule) -> list[DataLoader[Batch]]:
     return [data.train_dataloader(), data.val_dataloader(), data.test_dataloader()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_resident_series_give_the_same_batches(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kind", "has_mask"), zip(KINDS, (False, True, True), strict=True))
+def test_resident_series_give_the_same_batches(kind: str, has_mask: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     on_host = [list(loader) for loader in loaders(prepared(kind, "cpu"))]
     monkeypatch.setattr(batch_order, "RESIDENT_ON", ("cpu",))
     torch.manual_seed(3)
     resident = loaders(prepared(kind, "cpu"))
+    assert {batch.past_observed is not None for batch in on_host[0]} == {has_mask}, "in each batch or in none"
     for expected, loader in zip(on_host, resident, strict=True):
-        assert all(isinstance(numbers, torch.Tensor) for numbers in loader.batch_sampler)  # type: ignore[union-attr]
+        assert all(isinstance(numbers, torch.Tensor) for numbers in loader.batch_sampler)
         found = list(loader)
         assert len(found) == len(expected) > 0
         for one, other in zip(found, expected, strict=True):
@@ -87,19 +88,14 @@ def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) 
     data = prepared("one series", "meta")
     batches = [next(iter(data.eval_dataloader("train"))), next(iter(data.predict_dataloader())), data.windows("val")[0]]
     assert [batch.past.device.type for batch in batches] == ["cpu"] * 3
-
-
-def test_nothing_stays_on_the_device_when_the_trainer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is back on the host then, too."""
-    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
+    # and nothing stays on the device when the Trainer ends: the model is back on the host then, too
     for end in (lambda data: data.teardown("fit"), lambda data: data.on_exception(KeyboardInterrupt())):
         data = prepared("one series", "meta")
-        on_device = weakref.ref(data.train_dataloader().dataset.series.values)  # type: ignore[attr-defined]
+        on_device = weakref.ref(data.train_dataloader().dataset.series.values)
         assert on_device() is not None
         end(data)
         assert on_device() is None
-        assert data.trainer is not None
-        data.trainer.state.status = "finished"  # type: ignore[assignment]
+        data.trainer.state.status = "finished"
         assert {batch.past.device.type for loader in loaders(data) for batch in loader} == {"cpu"}
 
 
@@ -117,26 +113,14 @@ def test_larger_series_are_cut_on_the_host_and_pinned() -> None:
 def test_what_is_pinned_is_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device waits for what it copies out of memory that is not contiguous."""
     pinned = []
-
-    def pin(tensor: torch.Tensor) -> torch.Tensor:
-        pinned.append(tensor)
-        return tensor
-
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
     batch = next(iter(prepared("one with missing values", "cpu").train_dataloader()))
     assert not batch.past.is_contiguous()
-    assert batch.target is not None
     held = tensors_of(batch.pin_memory())
     assert len(pinned) == len(held) > 4
     assert all(part.is_contiguous() for part in held.values())
     assert torch.equal(held["past"], batch.past)
     assert torch.equal(held["target"], batch.target)
-
-
-def test_a_data_set_gives_a_mask_in_each_batch_or_in_none() -> None:
-    for kind, expected in zip(KINDS, (False, True, True), strict=True):
-        masks = [batch.past_observed is not None for batch in prepared(kind, "cpu").train_dataloader()]
-        assert masks == [expected] * len(masks)
 
 
 def test_batches_in_order() -> None:
@@ -152,28 +136,16 @@ def test_batches_in_order() -> None:
 
 @pytest.mark.gpu
 def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> None:
-    errors = []
+    errors: list[float] = []
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    sizes: dict[str, Any] = {"context_length": 12, "prediction_length": 4, "batch_size": 8}
     for limit in (8.0, 0.0):
         torch.manual_seed(0)
-        data = FrameDataModule(
-            wide(missing=True), context_length=12, prediction_length=4, batch_size=8, resident_gb=limit
-        )
+        data = FrameDataModule(wide(missing=True), **sizes, resident_gb=limit)
         model = ForecastingModule({"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0})
-        trainer = Trainer(
-            accelerator="gpu",
-            devices=1,
-            max_steps=20,
-            logger=False,
-            default_root_dir=tmp_path,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-        )
+        trainer = Trainer(accelerator="gpu", devices=1, max_steps=20, default_root_dir=tmp_path, **quiet)
         trainer.fit(model, data)
         errors.append(trainer.validate(model, data, verbose=False)[0]["val_mse_scaled"])
     assert errors[0] == pytest.approx(errors[1], rel=1e-4)
-
-
-@pytest.mark.gpu
-def test_pinned_batches_lie_in_page_locked_memory() -> None:
     for batch in prepared("one with missing values", "cuda", resident_gb=0).train_dataloader():
         assert all(part.is_pinned() and part.is_contiguous() for part in tensors_of(batch).values())

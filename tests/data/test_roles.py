@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,37 +11,36 @@ import polars as pl
 import pytest
 
 from tests.data.cases import assert_same, logged, long_frame, refusal, wide_frame, with_cell
-from tsattn.cli import main
-from tsattn.data.reader import panel_from_frame
+from tsattn.data import panel_from_frame
+from tsattn.data.mapped import convert
+from tsattn.data.table_options import TableOptions
+from tsattn.errors import UserError
 
 
-@pytest.mark.parametrize("names", [("unique_id", "ds", "y"), ("item_id", "timestamp", "target")])
-def test_usual_names_are_found(names: tuple[str, str, str]) -> None:
+def test_usual_names_are_found_others_given_and_indexes_taken() -> None:
     frame = long_frame({"a": 5, "b": 4})
-    assert_same(panel_from_frame(frame.set_axis(list(names), axis=1)), panel_from_frame(frame))
-
-
-def test_other_names_are_given() -> None:
-    frame = long_frame({"a": 5, "b": 4})
+    expected = panel_from_frame(frame)
+    for table in (
+        frame.set_axis(["item_id", "timestamp", "target"], axis=1),
+        frame.set_index(["unique_id", "ds"]),
+        frame.set_index("unique_id"),
+        frame.set_axis(pd.date_range("2000-01-01", periods=9, name="read")),  # whose time is in a column all the same
+    ):
+        assert_same(panel_from_frame(table), expected)
     named = frame.set_axis(["shop", "day", "sold"], axis=1)
-    panel = panel_from_frame(named, id_column="shop", time_column="day", target="sold")
-    assert panel.channels == ("sold",)
-    assert_same(panel, panel_from_frame(frame))
+    for table in (named, named.set_axis(pd.date_range("2000-01-01", periods=9))):
+        panel = panel_from_frame(table, id_column="shop", time_column="day", target="sold")
+        assert panel.channels == ("sold",)
+        assert_same(panel, expected)
 
 
-def test_ids_and_time_stamps_may_be_the_index() -> None:
-    frame = long_frame({"a": 5, "b": 4})
-    assert_same(panel_from_frame(frame.set_index(["unique_id", "ds"])), panel_from_frame(frame))
-    assert_same(panel_from_frame(frame.set_index("unique_id")), panel_from_frame(frame))
-
-
-@pytest.mark.parametrize("name", [None, "date", "Time", "whatever"])
-def test_index_of_time_stamps_is_understood(name: str | None) -> None:
+def test_index_of_time_stamps_is_understood() -> None:
     frame = wide_frame()
-    indexed = frame.set_index("date").rename_axis(name)
-    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
-    if name in (None, "Time"):
-        assert_same(panel_from_frame(indexed, time_column="Time"), panel_from_frame(frame))
+    for name in (None, "date", "Time", "whatever"):
+        indexed = frame.set_index("date").rename_axis(name)
+        assert_same(panel_from_frame(indexed), panel_from_frame(frame))
+        if name in (None, "Time"):
+            assert_same(panel_from_frame(indexed, time_column="Time"), panel_from_frame(frame))
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,14 @@ def test_a_column_called_like_time_stamps_beside_an_index_of_them(
         assert panel.time.tolist() == stamps.tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "index_name"), [("date", None), ("ds", "ds"), ("timestamp", "when"), ("sales", None), ("ds", None)]
-)
-def test_the_values_of_a_series_may_be_called_like_time_stamps(name: str, index_name: str | None) -> None:
+def test_the_values_of_a_series_may_be_called_like_time_stamps() -> None:
     """Its index is the time, as there is nothing else."""
-    stamps = pd.date_range("2024-01-01", periods=9, freq="D", name=index_name)
-    panel = panel_from_frame(pd.Series(np.arange(9.0) + 2000, index=stamps, name=name))
-    assert (panel.channels, panel.values[:, 0].tolist()) == ((name,), [*range(2000, 2009)])
-    assert panel.time.tolist() == stamps.tolist()
-    assert panel.time_name != name
+    for name, index_name in (("date", None), ("ds", "ds"), ("timestamp", "when"), ("sales", None)):
+        stamps = pd.date_range("2024-01-01", periods=9, freq="D", name=index_name)
+        panel = panel_from_frame(pd.Series(np.arange(9.0) + 2000, index=stamps, name=name))
+        assert (panel.channels, panel.values[:, 0].tolist()) == ((name,), [*range(2000, 2009)])
+        assert panel.time.tolist() == stamps.tolist()
+        assert panel.time_name != name
 
 
 def test_numbers_may_name_columns() -> None:
@@ -82,19 +80,19 @@ def test_numbers_may_name_columns() -> None:
     panel = panel_from_frame(numbered, id_column=0, time_column=np.int64(1), target=[2])
     assert_same(panel, panel_from_frame(frame))
     assert (panel.id_name, panel.time_name, panel.channels) == ("0", "1", ("2",))
-    assert "target must be the name of a column or a list of names, not 2.5" in refusal(frame, target=2.5)
-    assert "static must be the name of a column or a list of names, not [None]" in refusal(frame, static=[None])
+    for option, value in (("target", 2.5), ("static", [None]), ("id_column", [None])):
+        said = f"{option} must be the name of a column or a list of names, not {value}"
+        assert said in refusal(frame, **{option: value})
     assert "time_column must be the name of a column, not ['a']" in refusal(frame, time_column=["a"])
-    assert "id_column must be the name of a column or a list of names, not [None]" in refusal(frame, id_column=[None])
 
 
-def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogCaptureFixture) -> None:
+def test_columns_that_are_not_used_are_named(caplog: pytest.LogCaptureFixture) -> None:
     frame = long_frame({"a": 9})
     panel_from_frame(frame.assign(city="x"))
     panel_from_frame(frame.assign(city="x", land="y").drop(index=3))
-    assert logged(caplog) == [
-        "the frame: column city is not used (covariates are used if they are named)",
-        "the frame: columns city, land are not used (covariates are used if they are named)",
+    assert [said.partition(" (")[0] for said in logged(caplog)] == [
+        "the frame: column city is not used",
+        "the frame: columns city, land are not used",
         "the frame: filled 1 missing time stamp in 1 of 1 series",
     ]
 
@@ -102,20 +100,8 @@ def test_one_column_that_is_not_used_is_said_in_the_singular(caplog: pytest.LogC
 DAYS = pd.date_range("2024-01-01", periods=40)
 
 
-def test_a_long_table_has_its_time_in_a_column_whatever_its_index() -> None:
-    frame = long_frame({"a": 9})
-    indexed = frame.set_axis(pd.date_range("2000-01-01", periods=9, name="read"))
-    assert_same(panel_from_frame(indexed), panel_from_frame(frame))
-    renamed = {"unique_id": "shop", "ds": "date"}
-    options = {"id_column": "shop", "target": "y"}
-    again = panel_from_frame(indexed.rename(columns=renamed), **options)
-    assert_same(again, panel_from_frame(frame.rename(columns=renamed), **options))
-
-
 @pytest.mark.parametrize(("usual", "others"), [("y", "temperature"), ("target", "promo, temperature")])
-def test_a_usual_target_beside_others_asks_which_are_targets(
-    usual: str, others: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_usual_target_beside_others_asks_which_are_targets(usual: str, others: str, tmp_path: Path) -> None:
     names = [usual, *others.split(", ")]
     frame = pd.DataFrame({"ds": DAYS, **{name: np.arange(40.0) for name in names}})
     said = (
@@ -125,23 +111,22 @@ def test_a_usual_target_beside_others_asks_which_are_targets(
     frame.to_csv(tmp_path / "t.csv", index=False)
     for table in (frame, frame.set_index("ds"), pl.from_pandas(frame).lazy(), tmp_path / "t.csv"):
         assert said in refusal(table)
-    assert main(["datasets", "convert", str(tmp_path / "t.csv"), str(tmp_path / "folder")]) == 2
-    assert said in capsys.readouterr().err
+    with pytest.raises(UserError, match=re.escape(said)):
+        convert(tmp_path / "t.csv", tmp_path / "folder", TableOptions())
     assert panel_from_frame(frame, target=usual).channels == (usual,)
     assert panel_from_frame(frame, target=names).channels == tuple(names)
     assert panel_from_frame(frame, past_covariates=names[1:]).channels == (usual,)
 
 
-def test_two_ids_at_one_time_stamp_ask_for_their_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_ids_at_one_time_stamp_ask_for_their_column(tmp_path: Path) -> None:
     frame = pd.DataFrame({"store": np.repeat([1, 2], 40), "ds": np.tile(DAYS, 2), "y": 1.0})
     frame.to_parquet(tmp_path / "t.parquet", index=False)
     hint = "(if the rows are of several series, name id_column)"
     assert hint in refusal(frame, target="y")
-    assert "(if the rows are of more series, list all columns of ids in id_column)" in refusal(
-        frame.assign(unique_id="a"), target="y"
-    )
-    assert main(["datasets", "convert", str(tmp_path / "t.parquet"), str(tmp_path / "out"), "--target", "y"]) == 2
-    assert hint in capsys.readouterr().err
+    more = "(if the rows are of more series, list all columns of ids in id_column)"
+    assert more in refusal(frame.assign(unique_id="a"), target="y")
+    with pytest.raises(UserError, match=re.escape(hint)):
+        convert(tmp_path / "t.parquet", tmp_path / "out", TableOptions(target="y"))
     assert panel_from_frame(tmp_path / "t.parquet", id_column="store").ids == (1, 2)
 
 

@@ -45,34 +45,28 @@ def test_columns_of_a_wide_table_are_series_and_the_weights_are_none(toy_frame: 
     frame = toy_frame.assign(w=2.0)
     panel = panel_from_frame(frame, weight_column="w", weights=RowWeights.of({"drift": 3}))
     assert panel.channels == ("wave", "drift")
-    assert panel.weights is not None
     np.testing.assert_array_equal(panel.weights, np.full((600, 1), 2.0) * [1, 3])
-    assert panel.channels_as_series().weights[:, 0].tolist() == [6.0] * 600 + [2.0] * 600  # type: ignore[index]
+    assert panel.channels_as_series().weights[:, 0].tolist() == [6.0] * 600 + [2.0] * 600
     zoned = frame.tz_localize("Europe/Vienna", nonexistent="shift_forward", ambiguous=True).iloc[:40]
-    panel = panel_from_frame(
-        zoned, weight_column="w", weights=RowWeights.of(None, [("2020-01-01", "2020-01-01 03:00", 0)])
-    )
-    assert panel.weights is not None
-    assert (panel.weights[:, 0] == 0).sum() == 4
+    early = RowWeights.of(None, [("2020-01-01", "2020-01-01 03:00", 0)])
+    assert (panel_from_frame(zoned, weight_column="w", weights=early).weights[:, 0] == 0).sum() == 4
     steps = frame.set_axis(range(5, 605), axis=0)
     panel = panel_from_frame(steps, weights=RowWeights.of(None, [(7, 9, 0)]))
-    assert panel.weights is not None
     assert np.flatnonzero(panel.weights[:, 0] == 0).tolist() == [2, 3, 4]
 
 
 def test_windows_have_the_weights_of_their_targets_and_only_ratios_matter() -> None:
     frame = long()
-    made = {**SIZES, "val_rows": 8, "test_rows": 8, "weight_column": "w"}
-    one, other = (FrameDataModule(frame.assign(w=frame["w"] * factor), **made) for factor in (1, 0.001))
-    for data in (one, other):
+    made = {**SIZES, "val_rows": 8, "test_rows": 8}
+    one, other, plain = (
+        FrameDataModule(frame.assign(w=frame["w"] * by), **made, **more)
+        for by, more in ((1, {"weight_column": "w"}), (0.001, {"weight_column": "w"}), (1, {"target": "y"}))
+    )
+    for data in (one, other, plain):
         data.setup("fit")
-    assert data.panel is not None
-    batch = one.windows("train").__getitems__([0, 70, 5])
-    again = other.windows("train").__getitems__([0, 70, 5])
-    assert batch.target_weight is not None
-    assert again.target_weight is not None
+    batch, again = (data.windows("train").__getitems__([0, 70, 5]) for data in (one, other))
     torch.testing.assert_close(batch.target_weight, again.target_weight)
-    assert len(one.windows("train")) == len(unweighted_windows(frame))
+    assert len(one.windows("train")) == len(plain.windows("train"))
     rows = frame.sort_values(["unique_id", "ds"], ignore_index=True)["w"].to_numpy(float)
     train = np.r_[rows[: 60 - 16], rows[60 : 140 - 16]]
     mean = train[train > 0].mean()
@@ -100,12 +94,6 @@ def test_a_series_or_row_of_weight_0_takes_no_part() -> None:
     assert losses[0] == losses[1] > 0
 
 
-def unweighted_windows(frame: pd.DataFrame) -> Any:
-    data = FrameDataModule(frame.drop(columns="w"), **SIZES, val_rows=8, test_rows=8)
-    data.setup("fit")
-    return data.windows("train")
-
-
 def cell(frame: pd.DataFrame, value: Any) -> pd.DataFrame:
     return frame.assign(w=frame["w"].astype(object).where(np.arange(len(frame)) != 2, value))
 
@@ -113,14 +101,8 @@ def cell(frame: pd.DataFrame, value: Any) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda frame: cell(frame, -1),
-            "the frame, row 3: the weight in column w is -1; a number of at least 0 is needed",
-        ),
-        (
-            lambda frame: cell(frame, np.nan),
-            "the frame, row 3: the weight in column w is missing; a number of at least",
-        ),
+        (lambda frame: cell(frame, -1), "row 3: the weight in column w is -1; a number of at least 0 is needed"),
+        (lambda frame: cell(frame, np.nan), "row 3: the weight in column w is missing"),
         (lambda frame: cell(frame, np.inf), "row 3: the value of w is infinite"),
         (lambda frame: cell(frame, "much"), "row 3: much in column w is not a number; a weight needs numbers"),
         (lambda frame: frame.rename(columns={"w": "v"}), "the frame has no weight column w; its columns are"),
@@ -128,15 +110,11 @@ def cell(frame: pd.DataFrame, value: Any) -> pd.DataFrame:
     ],
 )
 def test_weights_that_are_none_are_refused_by_row(change: Any, message: str) -> None:
-    data = FrameDataModule(change(long()), **SIZES, weight_column="w")
     with pytest.raises(UserError, match=message):
-        data.setup("fit")
-
-
-def test_a_row_without_a_target_needs_no_weight() -> None:
+        FrameDataModule(change(long()), **SIZES, weight_column="w").setup("fit")
     frame = cell(long(), np.nan)
     frame.loc[2, "y"] = np.nan
-    assert panel_from_frame(frame, weight_column="w").weights is not None
+    assert panel_from_frame(frame, weight_column="w").weights is not None, "a row without a target needs none"
 
 
 @pytest.mark.parametrize(
@@ -150,10 +128,7 @@ def test_a_row_without_a_target_needs_no_weight() -> None:
         ({"row_weights": [("2024-01-01", "2024-01-02", True)]}, "the weight from 2024-01-01 to 2024-01-02 must be"),
         ({"row_weights": [("soon", "2024-01-02", 1)]}, "'soon' is not a date"),
         ({"row_weights": [("2023-01-01", "2023-01-02", 1)]}, "row_weights: the frame has no row from 2023-01-01 to"),
-        (
-            {"row_weights": [("2024-01-01 00:00+00:00", "2024-01-02", 1)]},
-            "the data have no time zone, so row_weights must",
-        ),
+        ({"row_weights": [("2024-01-01 00:00+00:00", "2024-01-02", 1)]}, "no time zone, so row_weights must"),
         ({"weight_column": "y"}, "column y of the frame is named as target and as weight; a column has one role"),
         ({"weight_column": ["w"]}, "weight_column must be the name of a column"),
     ],
@@ -177,16 +152,11 @@ def test_what_is_forecast_from_needs_no_weights(tmp_path: Any) -> None:
         assert next(iter(data.predict_dataloader())).target_weight is None
 
 
-def test_a_date_alone_is_a_whole_day() -> None:
-    frame = long()
-    for first, last, rows in (
-        ("2024-01-02", "2024-01-02", 24),
-        ("2024-01-02", pd.Timestamp("2024-01-02").date(), 24),
-        ("2024-01-02", "2024-01-02 00:00", 1),
-        ("2024-01-02", pd.Timestamp("2024-01-02"), 1),
-    ):
-        for zone in (None, "Europe/Berlin"):
-            stamps = frame["ds"].dt.tz_localize(zone)
-            panel = panel_from_frame(frame.assign(ds=stamps), weights=RowWeights.of(None, [(first, last, 0)]))
-            assert panel.weights is not None
-            assert (panel.weights == 0).sum() == 2 * rows
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_a_date_alone_is_a_whole_day(zone: str | None) -> None:
+    frame, day = long(), pd.Timestamp("2024-01-02")
+    frame["ds"] = frame["ds"].dt.tz_localize(zone)
+    for last, rows in (("2024-01-02", 24), (day.date(), 24), ("2024-01-02 00:00", 1), (day, 1)):
+        panel = panel_from_frame(frame, weights=RowWeights.of(None, [("2024-01-02", last, 0)]))
+        assert panel.weights is not None
+        assert (panel.weights == 0).sum() == 2 * rows
