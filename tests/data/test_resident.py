@@ -50,7 +50,7 @@ def loaders(data: ForecastDataModule) -> list[DataLoader[Batch]]:
     return [data.train_dataloader(), data.val_dataloader(), data.test_dataloader()]
 
 
-@pytest.mark.parametrize(("kind", "has_mask"), zip(KINDS, (False, True, True), strict=True))
+@pytest.mark.parametrize(("kind", "has_mask"), [*zip(KINDS, (False, True, True), strict=True)])
 def test_resident_series_give_the_same_batches(kind: str, has_mask: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     on_host = [list(loader) for loader in loaders(prepared(kind, "cpu"))]
