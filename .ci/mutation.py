@@ -30,7 +30,11 @@ SCALES = [f"tests/{name}.py" for name in ("test_scaler", "data/test_scaling", "d
 GOES_ON = ["tests/training/test_lightning.py", "tests/experiments/test_golden.py", "-k", "parts or middle or resumed"]
 TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functions (none: all), tests
     ("tsattn/ops/full.py", "reference", LOOPS),
-    ("tsattn/ops/full.py", "mean_over own_values", ["tests/attention/test_unscored.py"]),
+    (
+        "tsattn/attention/patterns/unscored_patterns.py",
+        "__call__ forward _mean_over _mixed",
+        ["tests/attention/test_unscored.py"],
+    ),
     ("tsattn/ops/masks.py", "", BY_PAIR),
     ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", BY_PAIR),
     ("tsattn/ops/multilevel_plain.py", "reference count_blocks _spread _add_global", LOOPS),

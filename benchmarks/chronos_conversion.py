@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pretraining_data import synthetic_series
 from reporting import RESULTS, about, new_parser, parse, table, write_record
 from small_t5 import save_random
 from torch import Tensor
@@ -38,7 +39,6 @@ from tsattn.chronos.adapted import open_weights
 from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.opening import NamedWeights
 from tsattn.chronos.swapped_attention import Surroundings
-from tsattn.data.pretraining import synthetic_series
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import RESULTS_VERSION, Experiment

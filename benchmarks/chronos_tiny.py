@@ -1,7 +1,8 @@
 """Pretrains, chooses and scores chronos-tiny, the pretrained model that comes with the package.
 
+    export PYTHONPATH=benchmarks  # where the module of the data lies
     for seed in 1 2 3; do  # each resumes after a kill with `fit --resume runs/chronos_tiny/SEED`
-        tsattn fit --config chronos_tiny_pretrain.yaml --seed_everything $seed --run runs/chronos_tiny/$seed
+        tsattn fit --config benchmarks/chronos_tiny.yaml --seed_everything $seed --run runs/chronos_tiny/$seed
     done
     python benchmarks/chronos_tiny.py export runs/chronos_tiny/1 runs/chronos_tiny/2 runs/chronos_tiny/3 \\
         --output tsattn/chronos/bolt/weights/chronos-tiny.safetensors

@@ -31,7 +31,7 @@ from reporting import RESULTS, new_parser, parse, table, write_record
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule
 from tsattn.errors import UserError
-from tsattn.peers.peer_process import peers_python
+from tsattn.peers.predictors import peers_python
 
 FOLDER = RESULTS / "defaults"
 SEASONAL, DEFAULT, PEERS = "seasonal naive", "Forecaster()", ("NHITS", "PatchTST")

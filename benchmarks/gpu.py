@@ -9,6 +9,11 @@ installed; `attention` compares each implementation with its reference in any ca
 lies in `STEP.txt`, its files beside that; `gpu.json` names the device, the versions, the commands and how they ended.
 A step that fails leaves the others to run, and makes the exit code 1.
 
+Where packages are missing and nothing can be downloaded, bring their wheels, made on another machine:
+
+    python benchmarks/gpu.py --collect wheels --python-version 3.12
+    python benchmarks/gpu.py --wheels wheels --output results
+
 `--dry-run` goes through all of it in a minute without a GPU, with tiny sizes and Triton's interpreter: its figures mean
 nothing, which `gpu.json` says too.
 """
@@ -24,6 +29,7 @@ import platform
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +39,11 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STEPS = ("tests", "attention", "training")
+# what a machine with PyTorch, Lightning and pandas may lack
+PACKAGES = (
+    *("jsonargparse", "docstring-parser", "typeshed-client", "importlib-resources", "pooch", "platformdirs"),
+    *("optuna", "alembic", "colorlog", "sqlalchemy", "mako", "greenlet"),
+)
 CONTRACT_TESTS = (
     "tests/ops/test_multilevel_triton.py",
     "tests/ops/test_multilevel_triton_compiled.py",
@@ -50,7 +61,13 @@ def commands(step: str, output: Path, dry_run: bool) -> list[list[str]]:
         pytest = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]
         if dry_run:
             return [[*pytest, *CONTRACT_TESTS, "-k", FEW_TESTS]]
-        return [[*pytest, *CONTRACT_TESTS], [*pytest, "-m", "gpu", "tests", *(f"--ignore={t}" for t in CONTRACT_TESTS)]]
+        if importlib.util.find_spec("xdist") is not None:  # compiling is most of the time
+            pytest += ["-n", str(min(8, os.cpu_count() or 1))]
+        others = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/*/test_*.py") if marked(file))
+        return [
+            [*pytest, *CONTRACT_TESTS],
+            [*pytest, "-m", "gpu", *(one for one in others if one not in CONTRACT_TESTS)],
+        ]
     if step == "attention":
         words = ["benchmarks/attention.py", "--device", "cuda", "--output", str(output / "attention")]
         return [[*words, "--dry-run"] if dry_run else words]
@@ -59,6 +76,11 @@ def commands(step: str, output: Path, dry_run: bool) -> list[list[str]]:
         words += ["--config", str(tiny_config(output)), "--accelerator", "cpu", "--max-steps", "2"]
         words += ["--attention", "mlr", "--setting", "bf16"]
     return [words]
+
+
+def marked(file: Path) -> bool:
+    """Whether a file has tests for a GPU: the others may need packages that are not there."""
+    return "mark.gpu" in file.read_text()
 
 
 def tiny_config(output: Path) -> Path:
@@ -70,6 +92,22 @@ def tiny_config(output: Path) -> Path:
     path = output / "tiny.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     return path
+
+
+def collect(folder: Path, python_version: str) -> None:
+    """Make tsattn's own wheel, and download those of `PACKAGES` for Linux."""
+    pip = [sys.executable, "-m", "pip"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
+    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)]
+    words = ["download", "--no-deps", "--only-binary=:all:", f"--python-version={python_version}", *platforms]
+    subprocess.run([*pip, *words, "--platform=manylinux2014_x86_64", "--dest", str(folder), *PACKAGES], check=True)
+
+
+def install(wheels: Path, folder: str) -> None:
+    """Unpack wheels into a folder, which the steps import from."""
+    words = ["install", "--quiet", "--no-index", "--no-deps", "--target", folder, *map(str, wheels.glob("*.whl"))]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
@@ -116,7 +154,13 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=os.environ.get("OUT"), help="folder; $OUT by default")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="all by default")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, with tiny sizes: figures mean nothing")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels that the steps need")
+    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="only make that folder, where PyPI is in reach")
+    parser.add_argument("--python-version", default="3.12", help="of the machine with the GPU, for --collect")
     options = parser.parse_args()
+    if options.collect is not None:
+        collect(options.collect, options.python_version)
+        return 0
     if options.output is None:
         parser.error("name a folder for the results: --output, or the environment variable OUT")
     if not options.dry_run and not torch.cuda.is_available():
@@ -134,10 +178,13 @@ def main() -> int:
     if options.dry_run:
         print("a dry run: sizes are tiny, Triton may be interpreted, and no figure means anything", flush=True)
     done: dict[str, Any] = {}
-    for step in options.steps:
-        done[step] = run_step(step, output, options.dry_run)
-        # at once, so that a machine that is taken away leaves what was measured
-        (output / "gpu.json").write_text(json.dumps({**about, "steps": done}, indent=2) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        if options.wheels is not None:
+            install(options.wheels, folder)
+        for step in options.steps:
+            done[step] = run_step(step, output, options.dry_run)
+            # at once, so that a machine that is taken away leaves what was measured
+            (output / "gpu.json").write_text(json.dumps({**about, "steps": done}, indent=2) + "\n")
     for step, record in done.items():
         ended = "left out" if "left_out" in record else "well" if not record["exit_code"] else "FAILED"
         print(f"{step:10} {ended:9} {record['seconds']:8.1f} s   {output / step}.txt")

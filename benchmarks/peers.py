@@ -40,8 +40,7 @@ from reporting import RESULTS, new_parser, parse, table, write_record
 from tsattn.data import PublicDataModule
 from tsattn.errors import UserError
 from tsattn.peers import peer_worker
-from tsattn.peers.peer_process import peers_python
-from tsattn.peers.predictors import write_series
+from tsattn.peers.predictors import peers_python, write_series
 
 FOLDER = RESULTS / "peers"
 PARTS = ("steps", "best")

@@ -83,7 +83,7 @@ def main() -> int:
         backbone = {"kind": "chronos", "weights": str(start), "trained": "all", "num_samples": 20}
         experiment = {
             "seed_everything": 1,
-            "data": {"class_path": "PretrainingDataModule", "init_args": {**series, **sizes}},
+            "data": {"class_path": "pretraining_data.PretrainingDataModule", "init_args": {**series, **sizes}},
             "model": {"backbone": backbone, "learning_rate": 0.002},
             "trainer": {"max_steps": options.steps, "accelerator": "cpu", "gradient_clip_val": 1.0},
         }

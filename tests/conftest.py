@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a Triton kernel is defined
 
 os.environ["RAY_AUTH_MODE"] = "disabled"  # a cluster that one test starts leaves no token that the next would ask for
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 REAL_ROOT = os.environ.get("TSATTN_DATA")
 

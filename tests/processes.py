@@ -25,7 +25,7 @@ from tensorboard.summary.writer import event_file_writer
 from tests.pictures import save_empty
 from tsattn.backbones import patchtst  # noqa: F401
 from tsattn.cli import fit, main  # noqa: F401
-from tsattn.data import mapped, pretraining, public  # noqa: F401
+from tsattn.data import mapped, public  # noqa: F401
 from tsattn.figures import forecasts  # noqa: F401
 from tsattn.predictors import naive, ridge  # noqa: F401
 from tsattn.training.callbacks import FiniteLoss

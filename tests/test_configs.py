@@ -25,7 +25,6 @@ WINDOWS = {
     "ETTm2": 11425,
     "exchange_rate": 1422,
     "national_illness": 170,
-    "pretraining": 12,
     "vic_electricity": 20948,
     "weather": 10444,
 }
@@ -33,7 +32,7 @@ TOY = ["--data.context_length=16", "--data.batch_size=4", "--trainer.max_steps=2
 
 
 def needs_a_file(config: Path) -> bool:
-    return yaml.safe_load(config.read_text())["data"]["class_path"] in ("PublicDataModule", "PretrainingDataModule")
+    return yaml.safe_load(config.read_text())["data"]["class_path"] == "PublicDataModule"
 
 
 @pytest.mark.usefixtures("undrawn", "short_ridge")
@@ -46,7 +45,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     limits = ["--trainer.limit_val_batches=1", "--data.eval_batch_size=512", "--trainer.accelerator=cpu"]
     # the size of a GPU, with as many features a head
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
-    few = ["--data.synthetic=5", "--data.seasonal=3", "--data.mixed=4"] if "pretrain" in config.name else []
+    few: list[str] = []
     if "chronos_mlr" in config.name:  # small weights of random numbers in the place of its own, and their horizon
         size, few = [f"weights={small_weights()}", "calibrate=2"], ["--data.prediction_length=6"]
     assert main([*words, *limits, *few, *(f"--model.backbone.{option}" for option in size)]) == 0

@@ -22,7 +22,7 @@ from tsattn.cli import main
 from tsattn.data import DATA_MODULES, ForecastDataModule
 from tsattn.descriptions import class_of, import_path, imported
 from tsattn.errors import UserError
-from tsattn.experiments.schema import ExperimentParser, add_experiment, parsed
+from tsattn.experiments.experiment import ExperimentParser, add_experiment, parsed
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
 from tsattn.task import Task
 

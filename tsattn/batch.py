@@ -20,22 +20,19 @@ EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 
 
 class ModuleWithConstants(nn.Module):
-    """A module with buffers that its arguments decide, so that no state dict holds them.
-
-    `load_state_dict(assign=True)` of a model made on ``meta`` does not fill constants; they are filled in here.
-    """
+    """Module with buffers that its arguments decide, in no state dict; once assigned to ``meta``, it fills them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._constants: dict[str, tuple[Any, torch.dtype, bool]] = {}
 
     def register_constant(self, name: str, values: Any, dtype: torch.dtype, *, cast: bool) -> None:
-        """A buffer of these numbers; with `cast` their type changes with that of the module."""
+        """Register a buffer; with `cast` its type changes with that of the module."""
         self._constants[name] = np.asarray(values), dtype, cast
         self.register_buffer(name, torch.tensor(self._constants[name][0], dtype=dtype), persistent=False)
 
     def fill_constants(self, device: torch.device) -> None:
-        """Bring constants to this device that were left on ``meta`` by an assignment of weights."""
+        """Fill constants that an assignment of weights left on ``meta``."""
         for name in self._constants:
             if self.get_buffer(name).is_meta != (device.type == "meta"):
                 self._fill(name, device)
@@ -59,25 +56,25 @@ class ModuleWithConstants(nn.Module):
 
 
 class LastSeason(NamedTuple):
-    """The last known value of each place in a season of s steps, in the order of the s steps before the horizon."""
+    """Last known value of each place in a season, in the order of the s steps before the horizon."""
 
     scaled: Tensor  # (B, s, C) on the scale of the batch
     original: Tensor | None  # (B, s, C) float64 in original units, never rounded; None after a forecast was appended
 
 
 class WindowUnits:
-    """The units of windows: ``original = scaled * scale + mean``, of targets that are transformed as they are then.
+    """Units of windows: ``original = scaled * scale + mean``, where original targets are transformed ones.
 
-    No dataclass, as the batch is: of those, Lightning casts every tensor to the precision of a training, and in
-    bfloat16 a mean of 10000 is off by tens.
+    This is no dataclass: Lightning casts their tensors to the precision of a training, and bfloat16 rounds a mean of
+    10000 by tens.
 
     Args:
-        mean: `(B, C)` of each window and channel, kept in float64 (float32 on a machine whose device has no other).
+        mean: `(B, C)`, kept in float64 (float32 on MPS).
         scale: `(B, C)`.
-        past_covariate_scale: `(B, P)` of the past covariates, whose mean none needs; None where it is not known.
-        future_covariate_scale: `(B, F)` of the future covariates.
-        target: `(B, T, C)` the targets as they were given, in original units, NaN where missing; None unless asked for.
-        seasons: the last seasons before the horizon by their lengths, those that were asked for.
+        past_covariate_scale: `(B, P)`, or None.
+        future_covariate_scale: `(B, F)`, or None.
+        target: `(B, T, C)` targets as given, in original units, NaN where missing; None unless asked for.
+        seasons: last seasons before the horizon, by length.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class WindowUnits:
         self.target = None if target is None else target.to(EXACT)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> WindowUnits:
-        """With a function applied to each tensor."""
+        """Apply a function to each tensor."""
         others = (self.past_covariate_scale, self.future_covariate_scale, self.target)
         past, future, target = (None if part is None else function(part) for part in others)
         seasons = {
@@ -104,7 +101,7 @@ class WindowUnits:
         return WindowUnits(function(self.mean), function(self.scale), past, future, target, seasons)
 
     def moved_on(self, values: Tensor) -> WindowUnits:
-        """The units of windows whose context goes on with values `(B, T, C)` on the scale of the batch."""
+        """Return units of windows whose contexts continue with values `(B, T, C)` on the scale of the batch."""
         seasons = {
             length: LastSeason(torch.cat([season.scaled, values.to(season.scaled.dtype)], 1)[:, -length:], None)
             for length, season in self.seasons.items()
@@ -113,11 +110,11 @@ class WindowUnits:
         return WindowUnits(self.mean, self.scale, *covariates, None, seasons)
 
     def restore(self, scaled: Tensor) -> Tensor:
-        """Values `(B, T, C)` of the scale of a batch in original units, in the precision of the units."""
+        """Convert `(B, T, C)` from the scale of a batch to original units, in the precision of the units."""
         return scaled.to(self.mean.dtype) * self.scale[:, None] + self.mean[:, None]
 
     def normalise(self, original: Tensor) -> Tensor:
-        """Quantiles `(B, T, C, Q)` in original units on the scale of a batch, in the precision of the units."""
+        """Convert quantiles `(B, T, C, Q)` from original units, in the precision of the units."""
         mean, scale = (part[:, None, :, None] for part in (self.mean, self.scale))
         return (original.to(mean.dtype) - mean) / scale
 
@@ -126,24 +123,22 @@ class WindowUnits:
 class Batch:
     """Batch of windows; fields that a data set lacks are None.
 
+    Masks are bool, False where a value is missing; None if nothing is missing. Missing inputs are imputed.
+
     Attributes:
-        past: `(B, L, C)` scaled values of the context, gaps imputed.
-        target: `(B, T, C)` scaled values to forecast, or None beyond the end of the data.
-        past_observed: `(B, L, C)` bool, False where `past` was imputed; None if nothing is missing.
-        target_observed: `(B, T, C)` bool, False where `target` is unknown and must not be scored; None if
-            nothing is missing.
-        target_weight: `(B, T, C)` how much each target counts in a training, where the mean is about 1; 0 is as not
-            observed. No metric is weighted. None: all alike.
+        past: `(B, L, C)` scaled values of the context.
+        target: `(B, T, C)` scaled values to forecast; None beyond the end of the data.
+        past_observed: `(B, L, C)` mask of `past`.
+        target_observed: `(B, T, C)` mask of `target`; a missing target is not scored.
+        target_weight: `(B, T, C)` weights in training, with a mean of about 1; metrics have no weights. None: all 1.
         time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
-        past_covariates: `(B, L, P)` scaled covariates known for the context only, gaps imputed; categories as numbers,
-            see `Task.covariate_categories`, as in what follows.
-        future_covariates: `(B, L + T, F)` scaled covariates known for context and horizon, gaps imputed.
-        past_covariates_observed: `(B, L, P)` bool, False where `past_covariates` was imputed; None if none is missing.
-        future_covariates_observed: `(B, L + T, F)` bool, False where `future_covariates` was imputed; None if none is
-            missing.
-        static: `(B, K)` int64 numbers of the categories of the series, see `Task.categories`; -1 for one not there.
-        series_id: `(B,)` int64 number of the series that a window was cut from.
-        units: of `past` and `target`; None where they are in original units.
+        past_covariates: `(B, L, P)` scaled; categories as numbers, see `Task.covariate_categories`.
+        future_covariates: `(B, L + T, F)` scaled; categories likewise.
+        past_covariates_observed: `(B, L, P)` mask.
+        future_covariates_observed: `(B, L + T, F)` mask.
+        static: `(B, K)` int64 numbers of categories, see `Task.categories`; -1 for an unknown one.
+        series_id: `(B,)` int64 number of the series.
+        units: units of `past` and `target`; None in original units.
     """
 
     past: Tensor
@@ -165,28 +160,28 @@ class Batch:
 
     @property
     def known_target(self) -> Tensor:
-        """The target of windows that have one; a ValueError of those beyond the end of the data."""
+        """Target; a ValueError beyond the end of the data."""
         if self.target is None:
             raise ValueError("a window beyond the end of the data has no target")
         return self.target
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
-        """The same batch on another device; itself, if it is there."""
+        """Move to a device; return self if it is there."""
         if self.past.device == torch.device(device):
             return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def rows(self, first: int, end: int) -> Batch:
-        """The windows from `first` to before `end`."""
+        """Return the windows from `first` to before `end`."""
         return self._map(lambda tensor: tensor[first:end])
 
     def repeated(self, times: int) -> Batch:
-        """Each window so many times, one copy after the other."""
+        """Repeat each window, its copies next to each other."""
         return self._map(lambda tensor: tensor.repeat_interleave(times, 0))
 
     def pin_memory(self) -> Batch:
-        """The same batch in page-locked memory (called by the DataLoader)."""
-        # without gaps: only then a device copies them while the host goes on
+        """Copy to page-locked memory (called by the DataLoader)."""
+        # contiguous: only then a device copies while the host continues
         return self._map(lambda tensor: tensor.contiguous().pin_memory())
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:

@@ -15,27 +15,19 @@ from tsattn.errors import UserError, one_of, shown, whole_number
 from tsattn.task import check_quantiles, rounded_level
 
 __all__ = ["ACCELERATORS", "calibration_share", "check_accelerator", "folder_path", "has_accelerator", "levels"]
-__all__ += ["positive_number", "share", "whole_number"]
+__all__ += ["positive_number", "whole_number"]
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
 def positive_number(name: str, value: Any) -> float:
-    """A finite number above 0."""
+    """Check that a number is finite and above 0."""
     if not 0 < _number(value) < math.inf:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
     return _number(value)
 
 
-def share(name: str, value: Any) -> float:
-    """A number from 0 to 1."""
-    if not 0 <= _number(value) <= 1:
-        raise UserError(f"{name} must be a number from 0 to 1, not {shown(repr(value))}")
-    return _number(value)
-
-
 def _number(value: Any) -> float:
-    """NaN for what is no number; infinite for a whole number beyond the largest float."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return math.nan
     try:
@@ -45,22 +37,17 @@ def _number(value: Any) -> float:
 
 
 def calibration_share(value: Any) -> float | None:
-    """The share of the rows for validation, the last of them, that calibrate alone, by the option ``calibrate``.
-
-    It is None where nothing is calibrated, and 1 where all rows are used, to choose weights, too.
-    """
+    """Return the share of validation rows that calibrate alone; None for none, 1 if all rows also choose weights."""
     if isinstance(value, bool):
         return 1.0 if value else None
     if not 0 < _number(value) < 1:
-        raise UserError(
-            "calibrate must be true, false, or the share of the rows for validation that calibrate alone, between 0 "
-            f"and 1, not {shown(repr(value))}"
-        )
+        what = "true, false, or the share of the rows for validation that calibrate alone, between 0 and 1"
+        raise UserError(f"calibrate must be {what}, not {shown(repr(value))}")
     return _number(value)
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:
-    """Quantile levels, rounded as `rounded_level` does; none for None."""
+    """Return quantile levels, rounded by `rounded_level`; none for None."""
     given = () if quantiles is None else quantiles
     some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
     if not all(isinstance(level, Real) and not isinstance(level, bool) for level in some):
@@ -85,7 +72,7 @@ def has_accelerator(name: Any) -> bool:
 
 
 def folder_path(folder: Any, name: str = "folder") -> Path:
-    """A path, ``~`` being the user's home; the name says of what, ``folder`` or ``file``."""
+    """Return a path with ``~`` expanded; `name` says in messages what it is."""
     if not isinstance(folder, str | os.PathLike):
         raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")
     try:

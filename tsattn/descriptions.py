@@ -1,10 +1,8 @@
 """Plain data: descriptions that name a kind and its arguments, records that are saved, and YAML.
 
-A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. Being plain data, it can stand in
-YAML, on the command line, in a notebook and in a checkpoint that is loaded without unpickling code.
-
-A table of kinds gives the import path of each class as text, ``tsattn.attention.kinds.MLRAttention``: it is imported
-when a description first asks for it, so that kinds are listed at no cost, and a lower room can name what lies above.
+A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. It fits into YAML, the command line, a
+notebook, and a checkpoint that is loaded without unpickling. A table of kinds has the import path of each class, which
+is imported when a description first asks for it; so a lower room can name what lies above.
 """
 
 from __future__ import annotations
@@ -32,8 +30,7 @@ Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 DEFAULT_BACKBONE: dict[str, Any] = {
     **{"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2},
 }
-"""What forecasts where nobody says what, on the command line and in Python: the ridge, and a small network that learns
-what this misses."""
+"""Default predictor: a ridge, and a small network that learns what it misses."""
 
 
 def parse(
@@ -44,14 +41,14 @@ def parse(
     base: Bases,
     arguments: Callable[[type[Any]], list[str]],
 ) -> tuple[str, type[Any], dict[str, Any]]:
-    """Name, class and arguments that a description means.
+    """Return kind, class and arguments of a description.
 
     Args:
-        description: what somebody wrote.
+        description: a kind's name, or a mapping.
         what: the word for it in messages, e.g. ``attention``.
-        table: the import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
-        base: the class that such a class must derive from, or several of which one will do.
-        arguments: the arguments that a description of a class may name.
+        table: import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
+        base: base class of such a class, or several of which one will do.
+        arguments: gives the arguments that a description of a class may name.
     """
     kind, chosen = named(description, what=what, table=table)
     cls = class_of(kind, what=what, table=table, base=base)
@@ -60,7 +57,7 @@ def parse(
 
 
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """The kind that a description names, and the arguments beside it, unchecked; see `parse`."""
+    """Return kind and arguments of a description, unchecked; see `parse`."""
     if isinstance(description, str):
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
@@ -72,7 +69,7 @@ def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[
 
 
 def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> type[Any]:
-    """The class that a kind of a table names, or an import path of somebody's own; see `parse`."""
+    """Return the class of a kind, or of an import path; see `parse`."""
     if kind in table:
         return imported(table[kind])  # type: ignore[no-any-return]
     found = class_at(kind, what)
@@ -88,7 +85,7 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
 
 
 def class_at(path: str, what: str) -> type[Any] | None:
-    """The class that an import path names; None where there is no such module, or no class of that name in it."""
+    """Import the class at a path; None if there is no such module, or no class of that name in it."""
     module, _, name = path.rpartition(".")
     if not module or not all(map(str.isidentifier, path.split("."))):
         return None
@@ -103,10 +100,7 @@ def class_at(path: str, what: str) -> type[Any] | None:
 
 
 def refuse_imports(description: object, source: str) -> None:
-    """Refuse a description that would import a module, as those in weight files must not.
-
-    A text with a dot counts as an import path, wherever it stands. A class that is imported already is no danger.
-    """
+    """Refuse a description in a weight file that would import a module; an imported class is no danger."""
     if isinstance(description, Mapping | list | tuple):
         for part in description.values() if isinstance(description, Mapping) else description:
             refuse_imports(part, source)
@@ -114,14 +108,12 @@ def refuse_imports(description: object, source: str) -> None:
         module, _, name = description.rpartition(".")
         # not getattr, which imports what a module loads lazily
         if not inspect.isclass(vars(sys.modules.get(module, object)).get(name)):
-            raise UserError(
-                f"{source} names {shown(description)}, and weights import nothing. If you trust that module, import it "
-                "first, then load again"
-            )
+            what = f"{source} names {shown(description)}, and weights import nothing"
+            raise UserError(f"{what}. If you trust that module, import it first, then load again")
 
 
 def imported(path: str) -> Any:
-    """What an import path names, ``package.module.Name``."""
+    """Import what a path names, ``package.module.Name``."""
     module, _, name = path.rpartition(".")
     if not module:
         raise ImportError(f"{path!r} is no import path, package.module.Name")
@@ -129,7 +121,7 @@ def imported(path: str) -> Any:
 
 
 def import_path(cls: type[Any]) -> str:
-    """What `imported` finds a class by."""
+    """Return the path by which `imported` finds a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -137,19 +129,17 @@ def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
     """Refuse a name of an argument that is not one of the valid ones."""
     for name in chosen:
         if name not in valid:
-            raise UserError(
-                f"{what} has no argument {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid) or 'none'}"
-            )
+            hint = did_you_mean(name, valid)
+            raise UserError(f"{what} has no argument {name!r}{hint}; valid: {one_of(valid) or 'none'}")
 
 
 def keyword_arguments(function: Callable[..., object]) -> list[str]:
-    """The names of the keyword-only parameters of a function or class."""
-    parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    """Return the names of the keyword-only parameters of a function or class."""
+    return [name for name, one in inspect.signature(function).parameters.items() if one.kind is one.KEYWORD_ONLY]
 
 
 def defaults(function: Callable[..., object]) -> dict[str, Any]:
-    """The default values of the keyword-only parameters that have one."""
+    """Return the default values of the keyword-only parameters that have one."""
     parameters = inspect.signature(function).parameters
     values = {name: parameters[name].default for name in keyword_arguments(function)}
     return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
@@ -198,7 +188,7 @@ def _readable(hint: Any) -> str:
 
 
 def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
-    """The first argument in which two descriptions differ, with both values."""
+    """Return the first argument in which two descriptions differ, with both values."""
     for key in [*saved, *asked]:
         one, other = saved.get(key), asked.get(key)
         if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
@@ -210,23 +200,20 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
 
 @dataclass(frozen=True)
 class PlainData:
-    """A record of numbers, texts and tuples of these, however deep; tuples are lists where it is saved.
-
-    A record within it is saved as its own plain data, which `from_dict` of the outer one has to read.
-    """
+    """Record of numbers, texts and nested tuples, saved as lists; `from_dict` must read an inner record itself."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data (str, int, float, list), as checkpoints and JSON store it."""
+        """Return plain data (str, int, float, list) for checkpoints and JSON."""
         return {field.name: _lists(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; see `typed`."""
+        """Invert `to_dict`; see `typed`."""
         return cls(**typed(data, get_type_hints(cls), cls.__name__))
 
 
 def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Plain data that was saved, by name, with tuples for lists; a TypeError for anything but these names."""
+    """Read saved plain data by name, with tuples for lists; a TypeError for other names or types."""
     if not isinstance(data, Mapping):
         raise TypeError(f"{what} must be a mapping, not {shown(repr(data))}")
     for name in {**types, **data}:
@@ -268,5 +255,5 @@ _Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint 
 
 
 def parsed(text: str) -> Any:
-    """The plain data in a text; a yaml.YAMLError for what is no YAML, or has a key twice in one mapping."""
+    """Read YAML; a yaml.YAMLError for anything else, or a key that is there twice."""
     return yaml.load(text, Loader=_Loader)

@@ -31,10 +31,7 @@ def one_of(names: Iterable[str]) -> str:
 
 
 def did_you_mean(name: object, names: Iterable[object]) -> str:
-    """`` (did you mean X?)`` for the name most like this one, or nothing.
-
-    Upper case and leading dashes do not count; the last part of a dotted name may be meant alone.
-    """
+    """Return `` (did you mean X?)`` for the most similar name, or nothing; the last part of a dotted name may match."""
     meant = str(name).lstrip("-").lower()
     plain = {str(one).lstrip("-").lower(): one for one in names}
     by_part = {one.rpartition(".")[2]: one for one in plain}
@@ -103,10 +100,9 @@ _SECRET = re.compile(r"[?&]((?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:
 
 
 def without_password(url: str) -> str:
-    """A URL, or a word that ends with one, without its password: ``postgresql://me:pw@host/db`` as ``...me@host/db``.
+    """Remove the password of a URL, or of a word that ends with one, even if the URL is malformed.
 
-    What may be a password is left out even where the URL is malformed: one that holds ``/``, ``?`` or ``@``, and what
-    stands in the place of a port but is no number. Anything else comes back as it is.
+    A password may hold ``/``, ``?`` or ``@``; what is in the place of a port but is no number counts as one.
     """
     return _taken_apart(url)[0]
 

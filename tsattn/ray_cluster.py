@@ -17,7 +17,7 @@ _LOCAL = "local"
 
 
 def import_ray(what: str) -> Any:
-    """Ray itself, which `what` needs, as the message says it."""
+    """Import Ray; `what` names in the message what needs it."""
     try:
         import ray
     except ImportError as error:
@@ -26,12 +26,16 @@ def import_ray(what: str) -> Any:
 
 
 def connect(address: str, processors: int | None = None) -> Any:
-    """Ray, connected to a cluster; ``shutdown()`` leaves it.
-
-    The address ``local`` starts one here that ends with this process, of so many processors or all of this machine.
-    """
+    """Connect to a Ray cluster, or start one by the address ``local``, which ends with this process."""
     ray = import_ray("--ray")
-    _check_address(address)
+    if address not in (_LOCAL, "auto"):  # Ray itself would try an address that nothing answers at for minutes
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, ValueError, OverflowError) as error:
+            raise UserError(
+                f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
+            ) from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what goes wrong is raised
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -46,17 +50,3 @@ def connect(address: str, processors: int | None = None) -> Any:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ends or signal.SIG_DFL)
     return ray
-
-
-def _check_address(address: str) -> None:
-    """Refuse an address that nothing answers at, which Ray itself would try for many minutes."""
-    if address in (_LOCAL, "auto"):
-        return
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout=10):
-            return
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(
-            f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
-        ) from error

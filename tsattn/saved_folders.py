@@ -21,10 +21,9 @@ __all__ += ["write_checksums", "write_text", "write_whole"]
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file beside its place, which is moved there when it is whole; its folder is made.
+    """Open a file next to `path`, which is moved there once whole; an OSError leaves the old file intact.
 
-    Where this process writes it `alone`, it replaces what one that was killed has left of it. An OSError leaves what
-    was there before intact.
+    A process that writes it `alone` replaces what a killed one left.
     """
     partial = path.with_name(f"{path.name}.partial" if alone else f"{path.name}.{os.getpid()}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +39,7 @@ def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file whole or not at all; see `atomic_write`."""
+    """Write a file, all or nothing."""
     try:
         with atomic_write(path) as file:
             write(file)
@@ -49,7 +48,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of text, whole or not at all; see `write_whole`."""
+    """Write a file of text, all or nothing."""
     write_whole(path, lambda file: file.write(text.encode()))
 
 
@@ -63,21 +62,16 @@ def _aside(folder: Path) -> Path:
 
 
 def restore_folder(folder: Path, record: str) -> None:
-    """Move an old folder back whose replacement was killed before the new one, known by its record, was there."""
+    """Move an old folder back if the process that replaced it was killed."""
     with contextlib.suppress(OSError):  # a reader may lack the right to move it: it then finds nothing
         if not folder.exists() and (_aside(folder) / record).exists():
             _aside(folder).rename(folder)
 
 
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
-    """Move a folder to its place on the same disk; an old one of its kind is removed once the new one is there.
+    """Move a folder to its place on the same disk; with `overwrite` it replaces a folder that has the file `record`.
 
-    Args:
-        new: the folder.
-        folder: its place.
-        record: the file by which a folder of this kind is known; another one stays, by the words of `refusal`.
-        refusal: says why another one stays.
-        overwrite: whether one of this kind may be replaced.
+    Another folder is refused by the sentence `refusal`.
     """
     restore_folder(folder, record)
     aside: Path | None = None
@@ -102,13 +96,9 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
 
 @contextlib.contextmanager
 def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> Iterator[Path]:
-    """A new folder beside its place, which is moved there once all is written into it.
+    """Yield a new folder, which is moved to its place once all is written; see `put_folder`.
 
-    Args:
-        folder: its place.
-        record: the file by which a folder of this kind is known: another one is never overwritten.
-        what: such a folder holds, in messages: ``a saved model``.
-        overwrite: whether one that is there may be replaced.
+    `what` names its content in messages: ``a saved model``.
     """
     refusal = f"{folder} is not the folder of {what}; it is not overwritten"
     restore_folder(folder, record)
@@ -137,23 +127,19 @@ CHECKSUMS = "SHA256SUMS"  # as `sha256sum --check` reads it, too
 
 
 def sha256(path: Path) -> str:
-    """The sha256 of a file, 64 hexadecimal digits."""
+    """Return the sha256 of a file, 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_checksums(folder: Path, files: Iterable[Path]) -> None:
-    """Write the sha256 of some files in a folder into its file of checksums, all or nothing."""
+    """Write the sha256 of files into the checksums of their folder, all or nothing."""
     lines = [f"{sha256(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
     write_text(folder / CHECKSUMS, "".join(lines))
 
 
 def check_checksums(folder: Path) -> list[str]:
-    """Compare the files of a folder with their checksums; a folder without any is taken as it is.
-
-    Returns:
-        the names of the files that have one.
-    """
+    """Compare files with the checksums of their folder, and return the names of those that have one."""
     sums = folder / CHECKSUMS
     if not sums.exists():
         return []

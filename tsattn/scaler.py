@@ -1,8 +1,7 @@
 """Scaling of series, and transforms of the target before: plain data, saved with the model.
 
-Each transform is of the Box-Cox family (Box & Cox 1964), ``(y ** lambda - 1) / lambda``: the logarithm at ``lambda`` 0.
-All rise with the value, so that a quantile that is taken back is the same quantile of the values. A mean that is taken
-back is none: it is a median, if the transformed values lie evenly around it.
+Transforms are of the Box-Cox family (Box & Cox 1964), ``(y ** lambda - 1) / lambda``: the logarithm at ``lambda`` 0.
+They rise with the value, so quantiles are restored exactly; a mean becomes about a median.
 
 Shape letters: B windows, T horizon, S series, C channels, Q quantiles, P past-only and F known-future covariates.
 """
@@ -35,14 +34,14 @@ LARGEST_LAMBDA = 2.0
 
 @dataclass(frozen=True)
 class TargetTransform(PlainData):
-    """A transform of the targets as it was fitted to the training rows, and the units of the values themselves."""
+    """Transform of targets, fitted to training rows, and the units of the values themselves."""
 
     kind: str  # one of `TRANSFORMS`
-    lambdas: tuple[float, ...]  # C of them, of all series; 0 for the two logarithms
-    mean: tuple[float, ...]  # C means of all series in original units, by which scores are standardised
+    lambdas: tuple[float, ...]  # C, of all series; 0 for the two logarithms
+    mean: tuple[float, ...]  # C, in original units, by which scores are standardised
     scale: tuple[float, ...]  # C standard deviations
-    series_lambdas: tuple[tuple[float, ...], ...] = ()  # S times C, where each series has its own
-    series_mean: tuple[tuple[float, ...], ...] = ()  # S times C, where each series has a scale of its own
+    series_lambdas: tuple[tuple[float, ...], ...] = ()  # S times C, if each series has its own
+    series_mean: tuple[tuple[float, ...], ...] = ()  # S times C, likewise
     series_scale: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -55,21 +54,20 @@ class TargetTransform(PlainData):
 
     @property
     def of_all(self) -> SeriesTransform:
-        """The transform of all series by one scale, `(1, C)`."""
+        """Transform of all series by one scale, `(1, C)`."""
         return SeriesTransform(self.kind, *(np.array([part], float) for part in (self.lambdas, self.mean, self.scale)))
 
     @property
     def of_each(self) -> SeriesTransform:
-        """The transform of the S series that were trained on, each by its own scale, `(S, C)`."""
+        """Transform of each series that was trained on by its own scale, `(S, C)`."""
         lambdas = self.series_lambdas or (self.lambdas,) * len(self.series_mean)
-        return SeriesTransform(
-            self.kind, *(np.array(part, float) for part in (lambdas, self.series_mean, self.series_scale))
-        )
+        parts = (np.array(part, float) for part in (lambdas, self.series_mean, self.series_scale))
+        return SeriesTransform(self.kind, *parts)
 
 
 @dataclass(frozen=True, eq=False)
 class SeriesTransform:
-    """The transform of some series, and the units of their values: `(S, C)` float64 each, in original units."""
+    """Transform of some series, and the units of their values: `(S, C)` float64, in original units."""
 
     kind: str
     lambdas: NDArray[np.float64]
@@ -78,7 +76,7 @@ class SeriesTransform:
 
 
 def check_transform(description: Description | None) -> dict[str, Any] | None:
-    """A transform as plain data: ``{kind: log}``, or ``{kind: box_cox, lambda: 0.5}`` with a given lambda."""
+    """Return a transform as plain data: ``{kind: log}``, or ``{kind: box_cox, lambda: 0.5}``."""
     if description is None:
         return None
     kind, chosen = descriptions.named(description, what="transform", table=TRANSFORMS)
@@ -88,17 +86,14 @@ def check_transform(description: Description | None) -> dict[str, Any] | None:
     given = chosen.get("lambda")
     if given is None:
         return {"kind": kind}
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    if not is_number or not 0 <= given <= LARGEST_LAMBDA:
-        raise UserError(
-            f"lambda of transform box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}: "
-            "with one below 0 there is a ceiling that no forecast can pass"
-        )
+    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given <= LARGEST_LAMBDA:
+        what = f"lambda of transform box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}"
+        raise UserError(f"{what}: with one below 0 there is a ceiling that no forecast can pass")
     return {"kind": kind, "lambda": float(given)}
 
 
 def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The transform of values in its domain, NaN where they are; lambdas broadcast to the values."""
+    """Transform values of its domain; NaN stays NaN, and lambdas broadcast."""
     from scipy import special  # a forecast needs none of it
 
     result: NDArray[np.float64] = special.boxcox1p(values, 0.0) if kind == "log1p" else special.boxcox(values, lambdas)
@@ -106,17 +101,16 @@ def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.floa
 
 
 def transformed_tensor(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
-    """What `transformed` gives, of tensors: for graphs that are exported."""
+    """Transform tensors as `transformed` does arrays: for graphs that are exported."""
     if kind == "log1p":
         return values.log1p()
-    logarithm = values.log()
-    is_log = lambdas == 0
+    logarithm, is_log = values.log(), lambdas == 0
     power = torch.where(is_log, 1.0, lambdas)
     return torch.where(is_log, logarithm, (power * logarithm).expm1() / power)
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
-    """The way back from transformed values; what lies below all that the transform gives comes back as 0."""
+    """Invert a transform; 0 for values below all that it gives."""
     if kind == "log":
         return values.exp()
     if kind == "log1p":
@@ -127,25 +121,23 @@ def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
 
 
 SeriesId: TypeAlias = str | int | float | bool | tuple[Any, ...] | None
-"""The id of a series as plain data."""
+"""Id of a series as plain data."""
 
 
 @dataclass(frozen=True)
 class Scaler(PlainData):
-    """Means and standard deviations of the training part: ``scaled = (original - mean) / scale``.
-
-    Where the targets are transformed, those of them are of the transformed values.
+    """Means and deviations of the training part: ``scaled = (original - mean) / scale``, of transformed targets.
 
     Raises:
-        UserError: for another scaling, or numbers of other series or channels than it has.
+        UserError: for another scaling, or numbers of other series or channels.
     """
 
     mean: tuple[float, ...]  # C means of all series
     scale: tuple[float, ...]  # C standard deviations of all series
-    scaling: str = "global"  # all series are scaled by these; "series": each by its own
-    ids: tuple[SeriesId, ...] = ()  # the S series that were trained on, where each has a scale of its own
-    series_mean: tuple[tuple[float, ...], ...] = ()  # S times C means, one row for each of `ids`
-    series_scale: tuple[tuple[float, ...], ...] = ()  # S times C standard deviations
+    scaling: str = "global"  # one for all series; "series": each by its own
+    ids: tuple[SeriesId, ...] = ()  # S series that were trained on, if each has its own scale
+    series_mean: tuple[tuple[float, ...], ...] = ()  # S times C, a row for each of `ids`
+    series_scale: tuple[tuple[float, ...], ...] = ()  # S times C
     covariate_mean: tuple[float, ...] = ()  # P + F means, past covariates first
     covariate_scale: tuple[float, ...] = ()  # P + F standard deviations
     transform: TargetTransform | None = None  # of the targets before they are scaled
@@ -171,7 +163,7 @@ class Scaler(PlainData):
         return super().from_dict(data)
 
     def units(self) -> Units:
-        """The units of the series of `ids`, in that order; `(1, C)` where all share one scale."""
+        """Return the units of the series of `ids`; `(1, C)` if all share one scale."""
         if self.scaling == "series":
             each = None if self.transform is None else self.transform.of_each
             return Units(self.series_mean, self.series_scale, each)
@@ -179,12 +171,12 @@ class Scaler(PlainData):
 
 
 class Units(ModuleWithConstants):
-    """Mean and scale of every series, kept precise when the model around them is cast to another precision.
+    """Mean and scale of every series, kept precise when a model is cast to another precision.
 
     Args:
-        mean: `(S, C)` of each series and channel; `(1, C)` serves all series.
+        mean: `(S, C)`; `(1, C)` serves all series.
         scale: `(S, C)`; ``original = scaled * scale + mean``.
-        transform: of the targets, whose transformed values these are then of; None where there is none.
+        transform: transform of the targets; mean and scale are of transformed values.
     """
 
     mean: Tensor
@@ -198,22 +190,21 @@ class Units(ModuleWithConstants):
         self.kind = None if transform is None else transform.kind
         tables = {"mean": mean, "scale": scale}
         if transform is not None:
-            tables |= {"lambdas": transform.lambdas}
-            tables |= {"original_mean": transform.mean, "original_scale": transform.scale}
+            own = {"lambdas": transform.lambdas, "original_mean": transform.mean, "original_scale": transform.scale}
+            tables |= own
         for name, table in tables.items():
             self.register_constant(name, table, EXACT, cast=False)
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and scale of the values of these series `(B,)`: two `(B, 1, C)`, or `(1, 1, C)` if all share one.
+        """Return mean and scale of untransformed values of series `(B,)`, by which errors are measured.
 
-        These standardise the values themselves, transformed or not: errors are measured by them.
+        Both are `(B, 1, C)`, or `(1, 1, C)` if all share one.
         """
-        if self.kind is None:
-            return self._rows(self.mean, series_id), self._rows(self.scale, series_id)
-        return self._rows(self.original_mean, series_id), self._rows(self.original_scale, series_id)
+        tables = (self.mean, self.scale) if self.kind is None else (self.original_mean, self.original_scale)
+        return self._rows(tables[0], series_id), self._rows(tables[1], series_id)
 
     def standardised(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Values or forecasts, `(B, T, C)` or `(B, T, C, Q)`, of the scale of the batch on that of `of`."""
+        """Convert `(B, T, C)` or `(B, T, C, Q)` from the scale of the batch to that of `of`."""
         if self.kind is None:
             return scaled
         original = self.restore(scaled, series_id)
@@ -221,7 +212,7 @@ class Units(ModuleWithConstants):
         return (original - mean) / scale
 
     def scaled(self, original: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Values `(B, L, C)` in original units on the scale of the batch, the way back of `restore` (float64)."""
+        """Convert `(B, L, C)` from original units to the scale of the batch (float64)."""
         self.fill_constants(original.device)
         values = original.to(EXACT)
         if self.kind is not None:
@@ -230,7 +221,7 @@ class Units(ModuleWithConstants):
         return (values - mean) / scale
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
-        """Values or forecasts `(B, T, C)` or `(B, T, C, Q)` of the scale of the batch, in original units (float64)."""
+        """Convert `(B, T, C)` or `(B, T, C, Q)` from the scale of the batch to original units (float64)."""
         self.fill_constants(scaled.device)
         mean, scale = (_beside(self._rows(part, series_id), scaled) for part in (self.mean, self.scale))
         values = torch.addcmul(mean, scaled.to(EXACT), scale)
@@ -239,7 +230,7 @@ class Units(ModuleWithConstants):
         return restored(self.kind, values, _beside(self._rows(self.lambdas, series_id), scaled))
 
     def _rows(self, table: Tensor, series_id: Tensor | None) -> Tensor:
-        """Of a table `(S, C)` the rows of the windows, `(B, 1, C)`."""
+        """Return the rows of a table `(S, C)` for windows, `(B, 1, C)`."""
         if len(table) == 1:
             return table[:, None]
         if series_id is None:
@@ -248,6 +239,6 @@ class Units(ModuleWithConstants):
 
 
 def _beside(rows: Tensor, values: Tensor) -> Tensor:
-    """Rows `(B, 1, C)` as they broadcast to `values`, `(B, T, C)` or `(B, T, C, Q)`, on their device."""
+    """Let rows `(B, 1, C)` broadcast to `(B, T, C)` or `(B, T, C, Q)`, on their device."""
     rows = rows.to(values.device)
     return rows[..., None] if values.dim() == 4 else rows

@@ -14,7 +14,7 @@ __all__ = ["DISTRIBUTIONS", "MEDIAN", "UNKNOWN_ZONE", "Output", "Task", "check_q
 MEDIAN = 0.5
 UNKNOWN_ZONE = "unknown"
 DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
-"""What a network may forecast in the place of a point or of quantiles of its own."""
+"""Distributions that a network may forecast."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,10 @@ class Task(PlainData):
         past_covariates: names of the P covariates known for the past only.
         future_covariates: names of the F covariates known for the future too.
         static: names of the K static columns of categories.
-        categories: the categories of each of them; a category is a number in `Batch.static`, by its place here.
-        covariate_categories: of each covariate, past ones first, the categories if it has some, else none; empty where
-            all are numbers. A category is a number from 1 on in a batch, 0 one that is not here.
-        time_zone: the name of that of the time stamps, into which others are converted; None of stamps without one, and
-            of steps; ``unknown`` of one whose name does not lead back to it.
+        categories: categories of each of them; `Batch.static` numbers them by their place here.
+        covariate_categories: categories of each covariate, past ones first; none for numbers, empty if all are numbers.
+            A batch numbers categories from 1; 0 is a category that is not here.
+        time_zone: name of the time zone; None without one, and for steps; ``unknown`` if it has no name.
 
     Raises:
         UserError: for sizes below 1, or categories of other columns.
@@ -62,20 +61,20 @@ class Task(PlainData):
             raise UserError("the categories of a task must be those of its columns")
 
     def agrees_with(self, other: Task) -> bool:
-        """Whether it is the same, as far as both time zones are known."""
+        """Return whether two tasks are equal, as far as both time zones are known."""
         zones = self.time_zone, other.time_zone
         return self == (replace(other, time_zone=self.time_zone) if UNKNOWN_ZONE in zones else other)
 
     @property
     def categories_by_covariate(self) -> dict[str, tuple[str, ...]]:
-        """The categories of those covariates that have some, by name."""
+        """Categories by the names of covariates that have some."""
         names = (*self.past_covariates, *self.future_covariates)
         found = dict(zip(names, self.covariate_categories, strict=True)) if self.covariate_categories else {}
         return {name: categories for name, categories in found.items() if categories}
 
     @property
     def counts_steps(self) -> bool:
-        """Whether time is steps, not time stamps: then the frequency is a whole number."""
+        """Whether time counts steps: the frequency is then a whole number."""
         return self.frequency.isdecimal()
 
     @property
@@ -89,11 +88,11 @@ class Output(PlainData):
     """Form of a forecast: points or quantiles, directly or from a distribution.
 
     Attributes:
-        quantiles: Q levels to forecast, rising, the median among them; none for a point forecast.
-        distribution: one of `DISTRIBUTIONS`, whose quantiles or mean these are; None for a forecast of their own.
+        quantiles: Q rising levels with the median; none for a point forecast.
+        distribution: one of `DISTRIBUTIONS`, which gives quantiles or the mean; None forecasts them directly.
 
     Raises:
-        UserError: for quantiles that are not such levels, or an unknown distribution.
+        UserError: for other quantiles, or an unknown distribution.
     """
 
     quantiles: tuple[float, ...] = ()
@@ -105,7 +104,7 @@ class Output(PlainData):
             raise UserError(f"unknown distribution {shown(self.distribution)}; valid: {one_of(DISTRIBUTIONS)}")
 
     def difference(self, other: Output) -> str:
-        """The first in which another one differs from this, with both values, as a sentence ends."""
+        """Return the end of a sentence that names the first difference, with both values."""
         if self.quantiles != other.quantiles:
             one, two = (list(output.quantiles) or "none" for output in (self, other))
             return f"its quantiles are {one}, but {two} are asked for"
@@ -118,17 +117,17 @@ class Output(PlainData):
 
     @property
     def median(self) -> int | None:
-        """The place of the median, the point forecast, among the quantiles; None without quantiles."""
+        """Place of the median among the quantiles; None without quantiles."""
         return self.quantiles.index(MEDIAN) if self.quantiles else None
 
 
 def rounded_level(level: float) -> float:
-    """A quantile level without what arithmetic on it is off by: 3 * 0.1 is 0.3."""
+    """Round away errors of arithmetic: 3 * 0.1 is 0.3."""
     return round(float(level), 9)  # more digits than anybody asks for, and fewer than a float64 is exact to
 
 
 def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
-    """The quantile levels as they were given, with the median, the point forecast, among them; or none."""
+    """Check that quantile levels rise and include the median; none are valid."""
     checked = tuple(map(float, levels))
     written = ", ".join(map(str, checked))
     if not all(0 < level < 1 for level in checked):

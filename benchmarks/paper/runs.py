@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from tsattn.errors import UserError, number_of
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import get_at
+from tsattn.experiments.configs import get_at
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.records import LABELS, Records
 from tsattn.leaderboard.suite import read_suite

@@ -9,7 +9,7 @@ from typing import Any
 from docs.site.markdown_parts import Entry, code_block, definitions, prose, type_words, yaml_value
 from tsattn.cli import _COMMANDS, _MODULES, _OF_EXPERIMENTS
 from tsattn.cli.command_options import GROUPS, USAGES, Option
-from tsattn.experiments.schema import experiment_parser
+from tsattn.experiments.experiment import experiment_parser
 
 __all__ = ["command_pages", "parser_entries"]
 

@@ -15,7 +15,7 @@ from docs.site.markdown_parts import Entry, code_block, definitions, table, type
 from tsattn.data import DATA_MODULES
 from tsattn.descriptions import imported
 from tsattn.experiments.configs import config_names, find_config
-from tsattn.experiments.schema import ExperimentParser, add_experiment
+from tsattn.experiments.experiment import ExperimentParser, add_experiment
 from tsattn.leaderboard import suite
 from tsattn.tuning import search as searches
 

@@ -25,7 +25,6 @@ _MODULES = {
     "tsattn.batch": ["Batch"],
     "tsattn.data.matching": ["appended", "with_future"],
     "tsattn.errors": ["UserError"],
-    "tsattn.forecaster.fev_tasks": [],
     "tsattn.leaderboard.analysis": ["Analysis", "Answer", "Pair"],
     "tsattn.leaderboard.compare": ["Comparison", "compare"],
     "tsattn.leaderboard.figure": ["Mark", "forest"],

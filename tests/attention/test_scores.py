@@ -61,20 +61,6 @@ def test_rotated_scores_of_any_prefix_depend_on_the_distance_alone(frequencies: 
         assert score(10, 2, prefix) != pytest.approx(near, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "frequencies"), [*zip(("standard", "global_swa", "mlr"), RotaryEmbedding.FREQUENCIES, strict=True)]
-)
-def test_decoding_rotates_as_the_full_pass_does(kind: str, frequencies: str) -> None:
-    torch.manual_seed(0)
-    description = {"kind": kind, "rope_frequencies": frequencies, **({"align": "start"} if kind == "mlr" else {})}
-    sizes = {"d_model": 32, "num_heads": 2, "max_length": T, "causal": True, "rope": True}
-    attention = build_attention(description, **sizes).double().eval()
-    x = torch.randn(2, T, 32, dtype=torch.float64)
-    cache = attention.new_cache(2)
-    steps = torch.cat([attention(part, cache=cache) for part in x.split([5, *[1] * (T - 5)], 1)], 1)
-    torch.testing.assert_close(steps, attention(x), rtol=0, atol=1e-12)
-
-
 def test_both_sides_of_bilinear_mlr_start_at_the_fan_in_of_a_piece() -> None:
     torch.manual_seed(0)
     projection = BilinearMLRAttention(512, 8, ranks=[32, 16, 16], blocks=[1, 4, 8], num_kv_heads=4).projection

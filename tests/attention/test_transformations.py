@@ -175,23 +175,6 @@ def test_a_key_that_comes_from_the_query_counts_once(impl: str) -> None:
         torch.testing.assert_close(*seconds, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("case", "length"), [("standard-grouped", 24), ("swa", 300), ("mlr-deep", 24), ("mlr-deep", 300)]
-)
-def test_jacobians_of_torch_func(case: str, length: int) -> None:
-    attention = build(case, length=length)
-    x = tokens(1, length)
-    for _ in each_impl(attention):
-        out, pull_back = torch.func.vjp(attention, x)
-        leaf = x.clone().requires_grad_()
-        (expected,) = torch.autograd.grad(attention(leaf), leaf, out)
-        torch.testing.assert_close(pull_back(out)[0], expected, rtol=1e-9, atol=1e-9)
-        jacobian = torch.func.jacrev(lambda x: attention(x)[0, 0, :2])(x)
-        leaf = x.clone().requires_grad_()
-        (row,) = torch.autograd.grad(attention(leaf)[0, 0, 1], leaf)
-        torch.testing.assert_close(jacobian[1], row, rtol=1e-9, atol=1e-9)
-
-
 def test_first_gradients_make_no_graph_of_their_own() -> None:
     """The second derivative costs the first one nothing: no matrix of all pairs is formed for it."""
     attention = build("mlr", length=2048, dtype=torch.float32)

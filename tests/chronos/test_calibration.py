@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pretraining_data import seasonal_series
 
 from tests.chronos.tiny_models import series, tiny_pipeline, weights_of
 from tsattn import Forecaster
 from tsattn.chronos import AdaptedChronos, adapt, open_pipeline
 from tsattn.chronos.adapted import ContextWindows
 from tsattn.chronos.families import family_of
-from tsattn.data.pretraining import seasonal_series
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {

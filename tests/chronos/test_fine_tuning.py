@@ -405,11 +405,12 @@ def test_a_checkpoint_goes_on_without_the_first_weights(
     toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
 ) -> None:
     steady: dict[str, Any] = {"schedule": "constant", "warmup_steps": 0, "trainer": {"val_check_interval": 2}}
-    steady |= {"description": described("bolt", "mlr", "lora")}
-    whole = forecaster(**steady, max_steps=4, checkpoints=tmp_path / "whole").fit(toy_frame)
-    forecaster(**steady, max_steps=2, checkpoints=tmp_path / "part").fit(toy_frame)
+    description = described("bolt", "mlr", "lora")
+    whole = forecaster(description, max_steps=4, training={**steady, "checkpoints": tmp_path / "whole"}).fit(toy_frame)
+    part = {**steady, "checkpoints": tmp_path / "part"}
+    forecaster(description, max_steps=2, training=part).fit(toy_frame)
     gone()
-    made = forecaster(**steady, max_steps=4, checkpoints=tmp_path / "part")
+    made = forecaster(description, max_steps=4, training=part)
     made.fit(toy_frame, checkpoint=tmp_path / "part" / "last.ckpt")
     assert made.result is not None
     assert whole.result is not None

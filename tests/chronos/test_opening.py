@@ -24,6 +24,7 @@ from tsattn.chronos.adapted import open_weights
 from tsattn.chronos.bolt.bolt_file import load_bolt
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.chronos.opening import NamedWeights
+from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
@@ -209,3 +210,53 @@ def test_a_folder_is_opened_as_its_own_package_does(family: str) -> None:
     half = open_pipeline(weights_of(family), dtype="bfloat16").inner_model
     assert {weight.dtype for weight in half.parameters()} == {torch.bfloat16}
     assert tiny_pipeline(family).inner_model.state_dict().keys() == ours.inner_model.state_dict().keys()
+
+
+# Who asks for a Chronos model: the command line, a study, a suite of the leaderboard.
+
+
+SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--data.batch_size=64", "--trainer.accelerator=cpu"]
+SHORT = ["--trainer.max_steps=2", "--trainer.val_check_interval=1"]
+SWAP = "{kind: chronos, weights: WEIGHTS, attention: {kind: mlr, ranks: [4, 2, 2]}, convert: rotate, trained: HOW}"
+
+
+@pytest.fixture
+def short_csv(tmp_path: Path, toy_frame: pd.DataFrame) -> Path:
+    """The first 240 hours of the toy frame as a file."""
+    path = tmp_path / "toy.csv"
+    toy_frame.iloc[:240].to_csv(path)
+    return path
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.parametrize(("family", "trained"), [("t5", "lora"), ("bolt", "all"), ("chronos2", "attention")])
+def test_the_command_line_trains_tests_predicts_and_goes_on(
+    family: str, trained: str, short_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backbone = SWAP.replace("WEIGHTS", weights_of(family)).replace("HOW", trained)
+    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES, "--data.val_windows=16"]
+    run = tmp_path / "run"
+    words = [*data, *SHORT, f"--model.backbone={backbone}", "--model.quantiles=[0.1, 0.5, 0.9]"]
+    assert main(["fit", *words, "--run", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert f"tiny-{family}_mlr: " in out
+    assert "MASE" in out
+    scores = json.loads((run / "metrics.json").read_text())["test"][f"tiny-{family}_mlr"]
+    assert {"mase", "wql", "mse_scaled", "mae_scaled"} <= scores.keys()
+    assert main(["test", "--run", str(run)]) == 0
+    assert main(["predict", "--run", str(run), "--horizon", "9", "--output", str(tmp_path / "out.csv")]) == 0
+    assert pd.read_csv(tmp_path / "out.csv").notna().all(axis=None)
+    assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
+    assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 3
+
+
+@pytest.mark.usefixtures("undrawn", "short_ridge")
+def test_one_attention_is_one_flag(short_csv: Path, tmp_path: Path) -> None:
+    data = ["--data", "CSVDataModule", f"--data.path={short_csv}", *SIZES]
+    plain = f"--model.backbone={{kind: chronos, weights: {weights_of('bolt')}}}"
+    found = {}
+    for name, words in {"plain": [], "swa": ["--attention", "swa", "--attention.window_size", "2"]}.items():
+        assert main(["fit", *data, plain, *words, "--run", str(tmp_path / name)]) == 0
+        metrics = json.loads((tmp_path / name / "metrics.json").read_text())
+        found[name] = metrics["test"]["tiny-bolt" if name == "plain" else "tiny-bolt_swa"]
+    assert found["plain"] != found["swa"]

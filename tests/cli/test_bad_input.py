@@ -43,11 +43,11 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ),
         (
             ["fit"],
-            "fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, chronos_tiny_pretrain.yaml",
+            "fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, co2_mlr.yaml",
         ),
         (
             ["fit", "--config", "none.yaml"],
-            "no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, chronos_tiny_pretrain.yaml",
+            "no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, co2_mlr.yaml",
         ),
         (["test"], "test needs a trained model: --run DIR"),
         (["test", "--run", "no/such"], "the run folder no/such is not there"),

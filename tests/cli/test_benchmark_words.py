@@ -51,7 +51,7 @@ def test_data_that_cannot_be_fetched_are_asked_for_once(
 ) -> None:
     asked = []
 
-    def fail(url: str, **_: object) -> None:
+    def fail(url: str, *_: object, **__: object) -> None:
         asked.append(url)
         raise requests.exceptions.ConnectionError
 

@@ -16,7 +16,7 @@ from tsattn.cli import main
 from tsattn.cli.command_options import GROUPS, USAGES, Option, own_options, short_help
 from tsattn.cli.tune import _parser as tune_parser
 from tsattn.data import CSVDataModule, DataOptions, FrameDataModule
-from tsattn.experiments.schema import experiment_parser
+from tsattn.experiments.experiment import experiment_parser
 from tsattn.predictors import predictor_kinds
 
 LISTED = [(command, option) for command in USAGES for group in GROUPS.values() for option in group]

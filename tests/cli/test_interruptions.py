@@ -75,7 +75,7 @@ def test_a_command_that_still_imports_says_how_to_resume(
     [
         ("predict", "tsattn.cli.predict", "forecast_batches"),
         ("predict", "tsattn.cli.predict", "draw"),
-        ("test", "tsattn.cli.score_part", "measure_again"),
+        ("test", "tsattn.cli.score_part", "tables_beside_baselines"),
         ("attention", "tsattn.cli.attention_figure", "write_figure"),
         ("report", "tsattn.leaderboard.page", "write_report"),
         ("datasets", "tsattn.forecaster.forecast_files", "write_frame"),

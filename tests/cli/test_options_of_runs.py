@@ -57,9 +57,6 @@ def test_the_refusal_names_what_works_and_that_works(
     assert main(["test", "--run", str(run), *words, "--trainer.accelerator", "cpu"]) == 0
 
 
-# a horizon
-
-
 # a figure
 
 

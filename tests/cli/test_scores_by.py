@@ -72,6 +72,6 @@ def test_residuals_are_drawn_and_nothing_is_replaced_unasked(
 def test_wrong_words_are_refused_before_anything_is_read(
     run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tsattn.experiments.reopened.reopened", lambda *given, **named: pytest.fail("it was opened"))
+    monkeypatch.setattr("tsattn.cli.score_part.reopened", lambda *given, **named: pytest.fail("it was opened"))
     assert message in refusal(["test", "--run", str(run), *words], capsys)
     assert issubclass(UserError, Exception)

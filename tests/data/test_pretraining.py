@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from scipy.linalg import toeplitz
-
-from tsattn.batch import Batch, WindowUnits
-from tsattn.data import CO2DataModule, Panel, PretrainingDataModule
-from tsattn.data.pretraining import (
+from pretraining_data import (
+    PretrainingDataModule,
     composed_covariance,
     kernel_covariances,
     mixed_series,
@@ -24,6 +21,10 @@ from tsattn.data.pretraining import (
     shortened,
     synthetic_series,
 )
+from scipy.linalg import toeplitz
+
+from tsattn.batch import Batch, WindowUnits
+from tsattn.data import CO2DataModule, Panel
 from tsattn.data.public.public_data import CardSource
 from tsattn.errors import UserError
 from tsattn.experiments import resume, run
@@ -68,7 +69,7 @@ def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypat
         return load(self)
 
     monkeypatch.setattr(CardSource, "wide", wide)
-    path = Path(__file__).parents[2] / "configs" / "chronos_tiny_pretrain.yaml"
+    path = Path(__file__).parents[2] / "benchmarks" / "chronos_tiny.yaml"
     arguments = yaml.safe_load(path.read_text())["data"]["init_args"]
     data = PretrainingDataModule(**{**arguments, "synthetic": 3, "seasonal": 1, "mixed": 30})
     data.setup("fit")
@@ -135,7 +136,7 @@ def test_training_windows_alone_are_changed(tmp_path: Path, monkeypatch: pytest.
     counts = {"synthetic": 6, "seasonal": 6, "mixed": 0}
     experiment = {
         "seed_everything": 1,
-        "data": {"class_path": "PretrainingDataModule", "init_args": {**SIZES, **counts}},
+        "data": {"class_path": "pretraining_data.PretrainingDataModule", "init_args": {**SIZES, **counts}},
         "model": {"backbone": {"kind": "chronos_bolt", "patch_len": 4, "d_model": 16}, "quantiles": [0.1, 0.5, 0.9]},
         "trainer": {"max_steps": 3, "accelerator": "cpu"},
     }

@@ -15,10 +15,19 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from jsonargparse import ArgumentParser
 
 from tsattn import Forecaster, diagnose
-from tsattn.cli.table_words import OPTIONS
-from tsattn.data import DataOptions, TableReader, panel_from_frame
+from tsattn.cli.datasets import OPTIONS
+from tsattn.data import (
+    CSVDataModule,
+    DataOptions,
+    FrameDataModule,
+    MappedDataModule,
+    PublicDataModule,
+    TableReader,
+    panel_from_frame,
+)
 from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
 from tsattn.data.tables import as_frame, opened, read_table, rows_of
 from tsattn.errors import UserError
@@ -160,7 +169,7 @@ def test_what_is_no_frame_is_refused() -> None:
 
 
 fuzz = settings(
-    max_examples=50, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -368,3 +377,15 @@ def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
     }
     with pytest.raises(UserError, match="max_filled must be from 0 to 1"):
         TableOptions(max_filled=True)
+
+
+@pytest.mark.parametrize("kind", [CSVDataModule, MappedDataModule, FrameDataModule, PublicDataModule])
+def test_the_command_line_knows_every_type(kind: type[Any]) -> None:
+    parser = ArgumentParser()
+    parser.add_class_arguments(kind, "data")
+    assert not [one.dest for one in parser._actions if "Unvalidated" in str(getattr(one, "_typehint", ""))]
+
+
+def test_no_name_is_no_column_of_ids() -> None:
+    with pytest.raises(UserError, match=r"id_column must name a column, not \[\]"):
+        Columns(id_column=[])

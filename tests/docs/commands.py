@@ -20,8 +20,7 @@ from tsattn.cli.kernels import _parser as kernels_parser
 from tsattn.cli.tune import _parser as tune_parser
 from tsattn.cli.words import parse_command
 from tsattn.experiments import Experiment
-from tsattn.experiments.configs import find_config
-from tsattn.experiments.dotted import full_path, get_at
+from tsattn.experiments.configs import find_config, full_path, get_at
 from tsattn.leaderboard.suite import read_suite
 from tsattn.predictors import build_predictor
 from tsattn.tuning import read_search

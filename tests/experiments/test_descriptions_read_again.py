@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from tsattn import CO2DataModule
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.schema import instantiated, parsed, plain
+from tsattn.experiments.experiment import instantiated, parsed, plain
 
 
 def described(**trainer: Any) -> dict[str, Any]:

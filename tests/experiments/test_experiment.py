@@ -213,7 +213,7 @@ class TestKey:
 
     def test_so_is_what_a_data_set_does_to_each_batch(self) -> None:
         sizes = {"synthetic": 2, "seasonal": 0, "mixed": 0, "length": 64, "context_length": 32, "prediction_length": 8}
-        before = Experiment.of({"data": {"class_path": "PretrainingDataModule", "init_args": sizes}})
+        before = Experiment.of({"data": {"class_path": "pretraining_data.PretrainingDataModule", "init_args": sizes}})
         for name, value in (("shortened", 0.25), ("shortest", 4)):
             other = before.with_values({f"data.{name}": value})
             assert other.key != before.key

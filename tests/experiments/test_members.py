@@ -10,7 +10,7 @@ import torch
 
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, Hooks, RunFolder, run
-from tsattn.experiments.members import member_experiments
+from tsattn.experiments.running import member_experiments
 from tsattn.predictors.network import NetworkPredictor
 
 NETWORK: dict[str, Any] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsattn.errors import UserError
-from tsattn.experiments.schema import user_errors
+from tsattn.experiments.experiment import user_errors
 
 
 def wrapped(cause: Exception) -> None:

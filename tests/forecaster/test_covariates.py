@@ -1,9 +1,10 @@
-"""Covariates and categories: known ahead or not, in the frame or beside it."""
+"""Covariates, categories and scenarios: known ahead or not, in the frame or beside it."""
 
 from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 import tsattn
-from tests.forecaster.toys import L, T, promotions
+from tests.forecaster.toys import SMALL, L, T, entries, promotions
+from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -116,3 +118,146 @@ def test_an_unseen_category_of_a_saved_or_exported_model_is_the_mean_too(shops: 
     assert given.keys() == facts["inputs"].keys()
     made = torch.export.load(tmp_path / "model.pt2").module()(**given)
     np.testing.assert_allclose(made[0, :, 0], expected[["0.1", "0.5", "0.9"]], rtol=1e-4)
+
+
+# Covariates of categories in a Forecaster: learnt, saved, and what was not seen.
+
+
+SIZES: dict[str, Any] = {"d_model": 16, "num_layers": 1, "num_heads": 2}
+OPTIONS: dict[str, Any] = {
+    **{"context_length": 24, "prediction_length": T, "quantiles": None, "accelerator": "cpu"},
+    "future_covariates": ["event"],
+}
+EFFECT = {"none": 0.0, "fair": 6.0, "storm": -6.0}
+
+
+def sales(rows: int = 300, seed: int = 0) -> pd.DataFrame:
+    """Sales of two shops that an event of the day, which is known ahead, moves up or down."""
+    rng = np.random.default_rng(seed)
+    stamps = pd.date_range("2023-01-01", periods=rows, freq="D")
+    event = rng.choice([*EFFECT], rows, p=[0.6, 0.2, 0.2])
+    moved = np.array([EFFECT[name] for name in event])
+    noise = rng.standard_normal((2, rows))
+    return pd.DataFrame({"ds": stamps, "north": 20 + moved + noise[0], "south": 50 + moved + noise[1], "event": event})
+
+
+def test_what_an_event_does_is_learnt(tmp_path: Path) -> None:
+    frame = sales()
+    options = {**OPTIONS, "max_steps": 40, "learning_rate": 0.01}
+    forecaster = Forecaster({"kind": "patchtst", **SIZES}, **options).fit(frame[:-T])
+    assert forecaster.task.covariate_categories == (("fair", "none", "storm"),)
+    future = frame[-T:][["ds", "event"]]
+
+    def mean(event: str) -> float:
+        return float(forecaster.predict(frame[:-T], future=future.assign(event=event))["predictions"].mean())
+
+    assert mean("fair") > mean("none") + 2
+    assert mean("storm") < mean("none") - 2
+    # one that was never seen lies between those that were
+    assert mean("storm") < mean("comet") < mean("fair")
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    expected = forecaster.predict(future=future)
+    pd.testing.assert_frame_equal(again.predict(future=future), expected)
+    pd.testing.assert_frame_equal(again.predict(frame[:-T].sample(frac=1, random_state=1), future=future), expected)
+    as_categories = future.astype({"event": "category"})
+    pd.testing.assert_frame_equal(again.predict(future=as_categories), expected)
+
+
+def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frame = sales(120)
+    options = {**OPTIONS, "future_covariates": (), "past_covariates": ["event"], "max_steps": 2}
+    forecaster = Forecaster({"kind": "patchtst", **SIZES}, **options).fit(frame)
+    forecaster.predict(frame.assign(event="comet"))
+    assert (
+        "covariate event: comet not seen in training: the mean of all that were takes the place" in caplog.messages[-1]
+    )
+    with pytest.raises(UserError, match="event"):
+        forecaster.predict(frame.drop(columns="event"))
+    forecaster.fine_tune(frame.assign(event=np.where(frame["event"] == "fair", "comet", frame["event"])), max_steps=1)
+    assert forecaster.task.covariate_categories == (("fair", "none", "storm"),)
+    scores = forecaster.cross_validate(frame, windows=1)
+    assert scores["predictions"].notna().all()
+
+
+# `predict(future=[...])` and `predict --future A --future B`: each scenario as if it had been given alone.
+
+
+COLUMNS: dict[str, Any] = {"future_covariates": ["promotion"], "static": ["region"]}
+
+
+def futures(frame: pd.DataFrame, days: int = T) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A promotion on every day after the end, and on none."""
+    parts = []
+    for name, part in frame.groupby("unique_id"):
+        stamps = pd.date_range(part["ds"].max() + pd.Timedelta(days=1), periods=days, freq="D")
+        parts.append(pd.DataFrame({"unique_id": name, "ds": stamps, "promotion": 1.0}))
+    always = pd.concat(parts, ignore_index=True)
+    return always, always.assign(promotion=0.0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Forecaster]:
+    folder = tmp_path_factory.mktemp("scenarios") / "run"
+    return folder, Forecaster(**{**SMALL, "max_steps": 5}, **COLUMNS).fit(promotions(150), folder=folder)
+
+
+def test_each_is_as_if_it_were_alone(run: tuple[Path, Forecaster]) -> None:
+    _, fitted = run
+    always, never = futures(promotions(150))
+    alone = [fitted.predict(future=one) for one in (always, never)]
+    assert (alone[0]["predictions"] != alone[1]["predictions"]).all()
+    for given, names in (([always, never], [0, 1]), ({"all": always, "none": never.sample(frac=1)}, ["all", "none"])):
+        found = fitted.predict(future=given)
+        assert list(found.columns[:4]) == ["unique_id", "ds", "scenario", "predictions"]
+        assert found["scenario"].unique().tolist() == names
+        for name, one in zip(names, alone, strict=True):
+            part = found[found["scenario"] == name].drop(columns="scenario").reset_index(drop=True)
+            pd.testing.assert_frame_equal(part, one)
+    other = promotions(160, seed=1)
+    history = other[other["ds"] < other["ds"].max() - pd.Timedelta(days=T - 1)]
+    plans = {"as it came": other.drop(columns=["y", "region"]).merge(history["ds"], how="left", indicator=True)}
+    plans = {name: one[one["_merge"] == "left_only"].drop(columns="_merge") for name, one in plans.items()}
+    found = fitted.predict(history, future=plans)
+    pd.testing.assert_frame_equal(found.drop(columns="scenario"), fitted.predict(history, future=plans["as it came"]))
+    batches = pd.concat([*fitted.predict_batches(future=[always, never])], ignore_index=True)
+    pd.testing.assert_frame_equal(batches, fitted.predict(future=[always, never]))
+    figure = fitted.plot(fitted.predict(future={"all": always, "none": never}))
+    assert entries(figure) == ["observed", "all", "none"]
+
+
+def test_what_is_no_scenario_is_refused(run: tuple[Path, Forecaster]) -> None:
+    _, fitted = run
+    always, never = futures(promotions(150))
+    with pytest.raises(UserError, match="future has no scenario"):
+        fitted.predict(future=[])
+    with pytest.raises(UserError, match=r"a scenario is named by a text or a number, not by \('a', 1\)"):
+        fitted.predict(future={("a", 1): always})
+    with pytest.raises(UserError, match=r"stops early: series north has no value at .*, step 12 of the 12 to forecast"):
+        fitted.predict(future=[always, never[: T - 1]])
+    renamed = Forecaster(**{**SMALL, "max_steps": 1}, **COLUMNS, id_column="scenario")
+    renamed.fit(promotions(150).rename(columns={"unique_id": "scenario"}))
+    with pytest.raises(UserError, match="column scenario of the series would be that of scenarios, too: rename it"):
+        renamed.predict(future=[one.rename(columns={"unique_id": "scenario"}) for one in (always, never)])
+
+
+def test_the_command_line_writes_the_same(
+    run: tuple[Path, Forecaster], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, fitted = run
+    promotions(150).to_csv(tmp_path / "history.csv", index=False)
+    always, never = futures(promotions(150))
+    always.to_csv(tmp_path / "a.csv", index=False)
+    never.to_csv(tmp_path / "b.csv", index=False)
+    words = ["predict", f"--run={folder}", f"--input={tmp_path / 'history.csv'}", f"--output={tmp_path / 'out.csv'}"]
+    both = ["--future", str(tmp_path / "a.csv"), f"--future={tmp_path / 'b.csv'}"]
+    assert main([*words, *both]) == 0
+    assert "2 scenarios, in original units" in capsys.readouterr().out
+    written = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+    pd.testing.assert_frame_equal(written, fitted.predict(future=[always, never]), rtol=1e-5, check_dtype=False)
+    assert (tmp_path / "out_plot.png").exists()
+    assert main([*words, *both[:2], "--overwrite", "--figure=false"]) == 0
+    written = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
+    pd.testing.assert_frame_equal(written, fitted.predict(future=always), rtol=1e-5, check_dtype=False)
+    assert main([*words, "--overwrite", "--future=nowhere.csv"]) == 2
+    assert "nowhere.csv" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Forecasters of distributions: trained, scored, saved, on counts of real files, with every attention."""
+"""Forecasters of distributions, and sample paths: their marginals are the quantiles, and their steps hang together."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import special, stats
 
 import tsattn
-from tests.forecaster.toys import SMALL
+from tests.forecaster.toys import SMALL, T, frame_of
 from tsattn.backbones import BACKBONES, build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
+from tsattn.forecaster.sample_paths import StepCopula
 from tsattn.task import DISTRIBUTIONS, Output, Task
 
 SIZES: dict[str, Any] = {**SMALL, "context_length": 28, "prediction_length": 7, "max_steps": 5}
@@ -147,3 +149,184 @@ def test_what_has_no_such_distribution_is_refused(options: dict[str, Any], chang
     frame.loc[3, "y"] = change
     with pytest.raises(UserError, match=message):
         Forecaster(**{**SIZES, "distribution": "negative_binomial", **options}).fit(frame)
+
+
+# Sample paths of a Forecaster: their marginals are its quantiles, and their steps hang together.
+
+
+LEVELS = [0.05, 0.25, 0.5, 0.75, 0.95]
+SHORT: dict[str, Any] = {"context_length": 14, "prediction_length": 7, "accelerator": "cpu"}
+
+
+def wandering(rows: int = 900) -> pd.DataFrame:
+    """Two series that keep most of what they were a step before."""
+    parts = []
+    for number in range(2):
+        noise = np.random.default_rng(number).standard_normal(rows)
+        y = [0.0]
+        for shock in noise[1:]:
+            y.append(0.9 * y[-1] + shock)
+        stamps = pd.date_range("2020", periods=rows)
+        parts.append(pd.DataFrame({"unique_id": f"s{number}", "ds": stamps, "y": np.array(y) * 10**number}))
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def walker() -> Forecaster:
+    options = {"train_fraction": 0.6, "val_fraction": 0.2}
+    forecaster = Forecaster("nlinear", **SHORT, data=options, quantiles=LEVELS, max_steps=150, learning_rate=0.01)
+    return forecaster.fit(wandering())
+
+
+def table(frame: pd.DataFrame, name: str = "s0") -> pd.DataFrame:
+    """Paths in rows, steps in columns."""
+    return frame[frame["unique_id"] == name].pivot_table(index="sample", columns="ds", values="y")
+
+
+def test_a_row_a_series_path_and_step(walker: Forecaster) -> None:
+    frame = walker.sample(num_samples=5)
+    assert list(frame.columns) == ["unique_id", "ds", "sample", "y"]
+    assert frame["sample"].tolist() == 2 * [number for number in range(5) for _ in range(7)]
+    forecast = walker.predict()
+    assert frame["ds"].tolist() == [stamp for name in range(2) for _ in range(5) for stamp in forecast["ds"][:7]]
+    assert frame["unique_id"].tolist() == ["s0"] * 35 + ["s1"] * 35
+    pd.testing.assert_frame_equal(walker.sample(num_samples=5), frame)
+    pd.testing.assert_frame_equal(walker.sample(wandering().sample(frac=1, random_state=0), num_samples=5), frame)
+    assert (walker.sample(num_samples=5, seed=1)["y"] != frame["y"]).all()
+    # the first steps of a longer horizon, and each series by itself
+    short = walker.sample(num_samples=5, horizon=3)
+    np.testing.assert_allclose(table(short), table(frame).iloc[:, :3], rtol=1e-6)
+    for name in ("s0", "s1"):
+        alone = walker.sample(wandering().query("unique_id == @name"), num_samples=5)
+        np.testing.assert_allclose(table(alone, name), table(frame, name), rtol=1e-5)
+
+
+def test_steps_hang_together_as_what_came_did(walker: Forecaster) -> None:
+    """Totals over the horizon vary as much as totals of an autoregression do, which independent steps' do not."""
+    paths = table(walker.sample(num_samples=1000)).to_numpy()
+    correlation = np.corrcoef(paths.T)
+    # of errors of an autoregression: sum of shocks that both steps have seen
+    powers = 0.9 ** np.arange(7)
+    covariance = [[powers[abs(i - j)] * np.square(powers[: min(i, j) + 1]).sum() for j in range(7)] for i in range(7)]
+    deviation = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(correlation, covariance / np.outer(deviation, deviation), atol=0.25)
+    rng = np.random.default_rng(0)
+    alone = np.stack([rng.permutation(step) for step in paths.T], 1)  # the same marginals
+    assert paths.sum(1).std() > 1.5 * alone.sum(1).std()
+    assert paths.sum(1).std() == pytest.approx(np.sqrt(np.sum(covariance)), rel=0.25)
+
+
+def test_beyond_the_horizon_each_path_goes_on_from_itself(walker: Forecaster) -> None:
+    paths = table(walker.sample(num_samples=300, horizon=17)).to_numpy()
+    assert paths.shape == (300, 17)
+    np.testing.assert_allclose(paths[:, :7], table(walker.sample(num_samples=300)), rtol=1e-3, atol=1e-5)
+    assert np.corrcoef(paths[:, 6], paths[:, 7])[0, 1] > 0.4  # the border of two stretches
+    assert paths[:, 14].std() > paths[:, 2].std()
+
+
+def test_a_saved_model_draws_the_same(walker: Forecaster, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    walker.copula = None  # as it is before the first path is drawn
+    walker.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    drawn = walker.sample(num_samples=4)
+    caplog.clear()
+    pd.testing.assert_frame_equal(loaded.sample(num_samples=4), drawn)
+    assert "hang together" not in caplog.text  # the validation windows of the fit are enough
+    walker.save(tmp_path / "again")
+    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "again").sample(num_samples=4), drawn)
+    loaded.copula = None  # that of a run has none
+    caplog.clear()
+    again = loaded.sample(wandering(), num_samples=4)
+    assert "how steps hang together is found in the rows given" in caplog.text
+    assert len(again) == len(drawn)
+
+
+@pytest.mark.parametrize("name", ["student_t", "negative_binomial"])
+def test_paths_of_distributions(name: str) -> None:
+    forecaster = Forecaster("dlinear", **SHORT, distribution=name, quantiles=[0.1, 0.5, 0.9], max_steps=20)
+    frame = forecaster.fit(counts(300)).sample(num_samples=400, horizon=9)
+    found = table(frame, "many").quantile([0.1, 0.5, 0.9]).to_numpy()[:, :7]
+    wanted = forecaster.predict().query("unique_id == 'many'")[["0.1", "0.5", "0.9"]].to_numpy().T
+    np.testing.assert_allclose(found, wanted, rtol=0.05, atol=1)
+    if name == "negative_binomial":
+        assert (frame["y"] == frame["y"].round()).all()
+        assert not np.signbit(frame["y"]).any()  # no minus zero
+
+
+def test_what_no_path_can_be_drawn_of_is_refused(walker: Forecaster) -> None:
+    points = Forecaster("ridge", **SHORT).fit(wandering(200))
+    with pytest.raises(UserError, match="ridge was built for a point forecast, of which no path can be drawn"):
+        points.sample()
+    with pytest.raises(UserError, match="num_samples must be"):
+        walker.sample(num_samples=0)
+    with pytest.raises(UserError, match="not fitted yet"):
+        Forecaster(**SMALL).sample()
+    lone = tsattn.Forecaster("nlinear", **SHORT, quantiles=LEVELS)
+    lone.fitted = walker.fitted
+    with pytest.raises(UserError, match="no series has 8 rows"):
+        lone.sample(wandering(6))
+
+
+def test_paths_have_the_calibrated_quantiles() -> None:
+    frame = frame_of({"a": 300, "b": 300})
+    made = {**SMALL, "max_steps": 3, "calibrate": True, "val_rows": 60, "test_rows": T}
+    forecaster = Forecaster(**made).fit(frame)
+    paths, forecast = forecaster.sample(num_samples=2000, seed=1), forecaster.predict()
+    for level in (0.1, 0.9):
+        drawn = paths.groupby(["unique_id", "ds"])["y"].quantile(level).to_numpy()
+        width = (forecast["0.9"] - forecast["0.1"]).to_numpy()
+        assert (abs(drawn - forecast[str(level)]) < 0.15 * width).all()
+    # and each goes on from itself beyond the horizon
+    longer = forecaster.sample(horizon=T + 3, num_samples=3, seed=1)
+    assert longer.groupby(["unique_id", "sample"]).size().eq(T + 3).all()
+
+
+def test_a_column_of_the_name_of_paths_is_refused() -> None:
+    frame = frame_of({"a": 200}).rename(columns={"unique_id": "sample"})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 1}, id_column="sample").fit(frame)
+    with pytest.raises(UserError, match="column sample of the series would be that of the paths, too: rename it"):
+        forecaster.sample(num_samples=2)
+
+
+STEPS = 5
+WANTED = 0.8 ** np.abs(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)))
+
+
+def copula(windows: int = 2000) -> StepCopula:
+    return StepCopula.of(np.random.default_rng(0).multivariate_normal(np.zeros(STEPS), WANTED, windows))
+
+
+def generators(count: int, first: int = 0) -> list[np.random.Generator]:
+    return [np.random.default_rng([7, first + number]) for number in range(count)]
+
+
+def test_the_copula_is_that_of_the_ranks_whatever_scale_they_come_on() -> None:
+    scores = np.random.default_rng(0).multivariate_normal(np.zeros(STEPS), WANTED, 300)
+    bent = np.exp(scores) * np.arange(1, STEPS + 1) + 3  # forecasts that are off by as much
+    np.testing.assert_array_equal(StepCopula.of(bent).ranks, StepCopula.of(scores).ranks)
+    scores[::9, 2] = np.nan
+    scores[0] = np.nan
+    assert (np.sort(StepCopula.of(scores).ranks, 0) == np.arange(300)[:, None]).all()
+
+
+@pytest.mark.parametrize("paths", [1, 2, 99, 100])
+def test_few_paths_depend_on_each_other_as_many_do(paths: int) -> None:
+    levels = copula().levels(generators(8000 // paths), STEPS, 1, paths)[:, :, 0]
+    normal = special.ndtri(levels.transpose(1, 2).flatten(0, 1).numpy())  # paths of all windows
+    np.testing.assert_allclose(np.corrcoef(normal.T), WANTED, atol=0.05)
+    assert normal.sum(1).std() == pytest.approx(np.sqrt(WANTED.sum()), rel=0.05)
+    assert stats.kstest(normal[:, 2], "norm").pvalue > 0.001
+
+
+def test_each_of_many_paths_has_a_share_of_its_own_of_every_step() -> None:
+    levels = copula().levels(generators(3), STEPS, 2, 100)
+    assert levels.shape == (3, STEPS, 2, 100)
+    places = (levels.sort(-1).values * 100).floor()
+    assert bool((places == places.new_tensor(range(100))).all())  # one in each 100th: exact quantiles
+
+
+def test_draws_of_a_window_do_not_depend_on_the_others() -> None:
+    both = copula().levels(generators(2), STEPS, 1, 9)
+    assert bool((copula().levels(generators(1, first=1), STEPS, 1, 9)[0] == both[1]).all())
+    assert bool((copula().levels(generators(2), 3, 1, 9) == both[:, :3]).all())
+    assert copula(4).levels(generators(2), 2 * STEPS + 1, 1, 9).shape == (2, 2 * STEPS + 1, 1, 9)

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from docs.examples.fev_tasks import fev_forecaster, forecast_fev_task
 from tsattn import Forecaster
 from tsattn.errors import UserError
-from tsattn.forecaster.fev_tasks import fev_forecaster, forecast_fev_task
 
 fev: Any = pytest.importorskip("fev", reason="fev is not installed, so its tasks are not forecast")
 

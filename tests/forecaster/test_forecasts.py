@@ -1,15 +1,20 @@
-"""Forecasts of a fitted Forecaster: their rows, units, horizons and seeds."""
+"""Forecasts of a fitted Forecaster: their rows, units, horizons, seeds and figures."""
 
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import special
 
-from tests.forecaster.toys import LENGTHS, SMALL, L, T, frame_of
+import tsattn
+from tests.forecaster.toys import LENGTHS, SMALL, L, T, entries, frame_of
+from tsattn.data import FutureWindows, panel_from_frame, scaled_series
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
@@ -107,3 +112,114 @@ def test_a_forecaster_shows_itself_in_a_line(fitted: Forecaster) -> None:
     assert repr(plain) == "Forecaster(transformer, attention standard, 8 -> 4 steps, point forecast, not fitted)"
     wide = Forecaster({**SMALL["backbone"], "num_layers": 2}, ["swa", "mlr"], context_length=L, prediction_length=T)
     assert "attention swa/mlr, " in repr(wide)
+
+
+# Figures of a Forecaster show what was observed, the forecasts and their intervals.
+
+
+def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
+    figure = fitted.plot(fitted.predict(), ids=["short", "small"])
+    assert [ax.get_ylabel() for ax in figure.axes] == ["short", "small"]
+    for ax in figure.axes:
+        history, forecast = ax.lines[:2]
+        assert len(forecast.get_xdata()) == 1 + T
+        assert history.get_xdata()[-1] == forecast.get_xdata()[0], "it begins at the last observed step"
+        assert history.get_ydata()[-1] == forecast.get_ydata()[0]
+        assert len(ax.collections) == 1, "one band for 0.1 to 0.9"
+    with pytest.raises(UserError, match="no forecast of nobody; valid are large, late, short, small"):
+        fitted.plot(fitted.predict(), ids=["nobody"])
+
+
+def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> None:
+    forecast = fitted.predict()
+    whole = pd.concat([frame_of(), frame_of(more=T)])
+    figure = fitted.plot(forecast, ids="small", history=whole.sort_values(["unique_id", "ds"]))
+    observed = figure.axes[0].lines[0]
+    came = frame_of(more=T)
+    np.testing.assert_allclose(observed.get_ydata()[-T:], came.loc[came["unique_id"] == "small", "y"])
+    stranger = fitted.predict(frame_of({"stranger": 100}))
+    with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
+        fitted.plot(stranger)
+    assert fitted.plot(stranger, history=frame_of({"stranger": 100})).axes
+
+
+def test_figures_of_a_cross_validation_show_each_origin() -> None:
+    frame = frame_of({"a": 200})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
+    figure = forecaster.plot(forecaster.cross_validate(frame, windows=3))
+    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1 + T]
+    assert len(lines) == 3
+    assert len(figure.axes[0].collections) == 3
+    assert entries(figure) == ["observed", "forecast", "80 % interval"]
+
+
+# Forecasters of transformed targets: positive forecasts, saved and loaded, on real files.
+
+
+QUICK: dict[str, Any] = {**SMALL, "max_steps": 4}
+
+
+def test_quantiles_are_those_of_the_transformed_targets_taken_back(tmp_path: Path) -> None:
+    frame = frame_of()
+    forecaster = Forecaster(**QUICK, transform="box_cox", quantiles=[0.01, 0.5, 0.99]).fit(frame)
+    forecast = forecaster.predict()
+    scaler, fitted = forecaster.scaler, forecaster.fitted
+    panel = panel_from_frame(frame)
+    windows = FutureWindows(panel, scaled_series(panel, scaler), forecaster.task, scaler)
+    with torch.no_grad():
+        scaled = fitted.predictor(windows.__getitems__(range(4))).double().numpy()[:, :, 0]
+    rates, means, scales = (
+        np.asarray(part)[:, None] for part in (scaler.transform.series_lambdas, scaler.series_mean, scaler.series_scale)
+    )
+    expected = special.inv_boxcox(np.maximum(scaled * scales + means, -1 / rates), rates).reshape(-1, 3)
+    np.testing.assert_allclose(forecast[["0.01", "0.5", "0.99"]], expected, rtol=1e-5, atol=1e-6)
+    forecaster.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.predict(), forecast)
+    assert loaded.scaler == scaler
+    assert loaded.arguments["transform"] == {"kind": "box_cox"}
+
+
+@pytest.mark.parametrize(
+    "backbone", ["ridge", "seasonal_naive", {"kind": "ensemble", "members": ["ridge", "persistence"]}]
+)
+def test_predictors_without_a_network_see_transformed_targets(backbone: Any) -> None:
+    frame = frame_of({"one": 300})
+    forecaster = Forecaster(backbone, context_length=48, prediction_length=12, transform="log", accelerator="cpu")
+    plain = Forecaster("seasonal_naive", context_length=48, prediction_length=12, accelerator="cpu")
+    forecast = (forecaster.fit(frame) if backbone != "seasonal_naive" else forecaster).predict(frame)
+    assert (forecast["predictions"] > 0).all()
+    if backbone == "seasonal_naive":
+        np.testing.assert_allclose(forecast["predictions"], plain.predict(frame)["predictions"], rtol=1e-5)
+
+
+def test_rolled_horizons_cross_validation_and_scores_in_units(tmp_path: Path) -> None:
+    frame = frame_of()
+    forecaster = Forecaster(**QUICK, transform="log").fit(frame, folder=tmp_path / "run")
+    with pytest.warns(UserWarning, match="fed back"):
+        assert (forecaster.predict(horizon=30)["0.1"] > 0).all()
+    scores = forecaster.evaluate(pd.concat([frame, frame_of(more=60)]))
+    plain = Forecaster(**QUICK).fit(frame).evaluate(pd.concat([frame, frame_of(more=60)]))
+    for name in ("persistence", "seasonal naive (24 steps)"):
+        pd.testing.assert_series_equal(scores.loc[name], plain.loc[name], rtol=1e-4)
+    of_run = tsattn.load(tmp_path / "run")
+    pd.testing.assert_frame_equal(of_run.predict(frame), forecaster.predict())
+    assert of_run.arguments["transform"] == {"kind": "log"}
+
+
+@pytest.mark.parametrize("transform", ["log", "box_cox"])
+def test_further_training_keeps_the_scale_of_transformed_targets_unless_it_is_rescaled(transform: str) -> None:
+    frame = frame_of({"a": 200, "b": 160})
+    more = frame_of({"a": 200, "c": 200}, seed=5).assign(y=lambda one: 3 * one["y"])
+    forecaster = Forecaster(**QUICK, transform=transform).fit(frame)
+    before = forecaster.scaler
+    kept = forecaster.fine_tune(more, max_steps=1).scaler
+    assert (kept.ids, kept.series_mean[:2], kept.series_scale[:2]) == (("a", "b", "c"), *before_of(before))
+    assert (forecaster.predict()["0.1"] > 0).all()
+    rescaled = forecaster.fine_tune(more, max_steps=1, rescale=True).scaler
+    assert rescaled.ids == ("a", "c")
+    assert rescaled == Forecaster(**QUICK, transform=transform).fit(more).scaler
+
+
+def before_of(scaler: Any) -> tuple[Any, Any]:
+    return scaler.series_mean, scaler.series_scale

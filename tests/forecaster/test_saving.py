@@ -59,11 +59,6 @@ def test_a_saved_model_of_one_series_forecasts_the_same_bit_for_bit(tmp_path: Pa
     pd.testing.assert_frame_equal(loaded.predict(), forecaster.predict(), check_exact=True)
 
 
-def test_covariates_and_categories_are_saved(shops: Forecaster, tmp_path: Path) -> None:
-    shops.save(tmp_path / "model")
-    pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(), shops.predict())
-
-
 def test_a_folder_is_not_overwritten_unasked(fitted: Forecaster, saved: Path) -> None:
     with pytest.raises(UserError, match="exists already"):
         fitted.save(saved)

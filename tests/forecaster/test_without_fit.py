@@ -1,4 +1,4 @@
-"""Predictors that need no fit answer straight after construction; all others say that they must be fitted."""
+"""Predictors without a training: they answer without a fit or go the whole way that a network goes."""
 
 from __future__ import annotations
 
@@ -225,12 +225,62 @@ def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
             Forecaster("persistence", frequency=offset)
 
 
-@pytest.mark.parametrize("holes", HOLES)
-def test_an_ensemble_is_the_mean_of_what_its_members_repeat(holes: str) -> None:
-    members = ["persistence", "seasonal_naive", {"kind": "seasonal_naive", "season_length": 14}]
-    forecaster = Forecaster({"kind": "ensemble", "members": members}, context_length=21, prediction_length=5)
-    forecast = forecaster.predict(weeks(HOLES[holes]))
-    last = np.delete(np.tile(WEEK, 20), HOLES[holes])[-1]
-    expected = [(last + 2 * value) / 3 for value in WEEK[:5]]
-    # the scale of all series is that of the large one
-    np.testing.assert_allclose(forecast.loc[forecast["unique_id"] == "a", "predictions"], expected, atol=0.1)
+# Closed forms and ensembles go the whole way that a network goes.
+
+
+SURE_NETWORK = {**SMALL["backbone"], "dropout": 0.0}
+MEMBERS = ["ridge", SURE_NETWORK]
+ENSEMBLE = {"kind": "ensemble", "members": MEMBERS, "weights": [0.25, 0.75]}
+SIZES = {name: SMALL[name] for name in ("context_length", "prediction_length", "accelerator")}
+
+
+def five_steps(backbone: Any, **more: Any) -> Forecaster:
+    return Forecaster(backbone, **{**SIZES, "max_steps": 5, **more})
+
+
+SEVERAL = {"kind": "ridge", "alpha": [1, 1000], "context_length": [24, L]}
+
+
+@pytest.mark.parametrize("backbone", ["ridge", ENSEMBLE, SEVERAL], ids=["ridge", "ensemble", "several ridges"])
+def test_the_whole_way(backbone: Any, tmp_path: Path) -> None:
+    frame, name = frame_of(), "ensemble" if backbone is ENSEMBLE else "ridge"
+    fitted = five_steps(backbone).fit(frame)
+    forecast = fitted.predict()
+    assert forecast.columns.tolist() == ["unique_id", "ds", "predictions"]
+    assert np.isfinite(forecast["predictions"]).all()
+    assert fitted.evaluate(frame_of(more=20)).index[0] == name
+    assert len(fitted.cross_validate(frame_of({"a": 200}), windows=2, refit=True)) == 2 * T
+    assert fitted.plot(forecast, ids="large").axes
+    fitted.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(loaded.predict(), forecast, rtol=1e-12)
+    pd.testing.assert_frame_equal(loaded.evaluate(frame_of(more=20)), fitted.evaluate(frame_of(more=20)))
+    pd.testing.assert_frame_equal(five_steps(backbone).fit(frame).predict(), forecast)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "quantiles"),
+    [
+        (SURE_NETWORK, (0.1, 0.5, 0.9)),
+        ("ridge", ()),
+        ("seasonal_naive", ()),
+        (ENSEMBLE, ()),
+        ({"kind": "ensemble", "members": [SURE_NETWORK, "transformer"]}, (0.1, 0.5, 0.9)),
+    ],
+)
+def test_quantiles_are_forecast_where_the_predictor_can(backbone: Any, quantiles: tuple[float, ...]) -> None:
+    assert five_steps(backbone).arguments["quantiles"] == quantiles
+    assert five_steps(backbone, quantiles=None).arguments["quantiles"] == ()
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        ("ridge", "predictor ridge forecasts points only: it takes no quantiles"),
+        ("persistence", "predictor persistence forecasts points only: it takes no quantiles"),
+        (ENSEMBLE, "member ridge of the ensemble forecasts points only: it takes no quantiles"),
+    ],
+)
+def test_quantiles_of_points_are_refused_before_any_data(backbone: Any, message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}$"):
+        five_steps(backbone, quantiles=[0.1, 0.5, 0.9])

@@ -13,7 +13,7 @@ from tests.leaderboard.cases import SMOKE
 from tests.leaderboard.test_suite import suite
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.members import member_experiments
+from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.plan import Entry, Planner
 
 

@@ -21,7 +21,6 @@ from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
         (33, True, True),
         (33, False, False),
         (64, False, False),
-        (65, True, True),
     ],
 )
 def test_equals_the_reference_at_every_length(
@@ -168,6 +167,10 @@ def test_regular_blocks_are_found_from_their_numbers_and_kept(causal: bool, monk
         results.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
     for known, *others in zip(*results, strict=True):
         assert all(torch.equal(known, other) for other in others)
+    mask = torch.arange(43, device=DEVICE)[None] > 7
+    masked = multilevel_attention_triton(*wide, **shared, key_mask=mask)
+    assert torch.equal(multilevel_attention_triton(*wide, **shared, key_mask=mask, regular=regular), masked)
+    assert not torch.equal(masked, results[0][0])
 
 
 @needs_triton

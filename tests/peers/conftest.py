@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tsattn.peers.peer_process import VARIABLE
+from tsattn.peers.predictors import VARIABLE
 
 LIBRARIES = Path(__file__).parent / "fake_libraries"
 

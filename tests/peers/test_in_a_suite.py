@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.leaderboard.cases import bench
-from tsattn.peers.peer_process import VARIABLE
+from tsattn.peers.predictors import VARIABLE
 
 PREDICTORS = {
     "ridge": "ridge",

@@ -18,8 +18,8 @@ from tests.peers.toys import toy_data, training
 from tests.processes import wait_for
 from tests.toy_windows import toy_task
 from tsattn.errors import UserError
-from tsattn.peers import peer_process as module
-from tsattn.peers.peer_process import PeerProcess, peer_process
+from tsattn.peers import predictors as module
+from tsattn.peers.predictors import PeerProcess, peer_process
 from tsattn.predictors import build_predictor
 
 ASKED: dict[str, Any] = {
@@ -156,7 +156,7 @@ def test_the_process_ends_with_the_one_that_started_it(fake_python: Path) -> Non
     code = f"""
 import os, signal, sys
 from pathlib import Path
-from tsattn.peers.peer_process import PeerProcess
+from tsattn.peers.predictors import PeerProcess
 process = PeerProcess(Path({str(fake_python)!r}))
 process.ask({ASKED!r})
 print(process._process.pid, flush=True)

@@ -16,7 +16,7 @@ import torch
 from tests.peers.there import needs_peers
 from tests.peers.toys import L, T, toy_data, toy_frame, training
 from tsattn.errors import UserError
-from tsattn.peers.peer_process import peers_python
+from tsattn.peers.predictors import peers_python
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import Predictor
 from tsattn.task import Output

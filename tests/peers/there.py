@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsattn.errors import UserError
-from tsattn.peers.peer_process import peers_python
+from tsattn.peers.predictors import peers_python
 
 __all__ = ["needs_peers"]
 

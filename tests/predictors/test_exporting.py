@@ -14,8 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.forecaster import toys
 from tsattn.batch import Batch
 from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
 from tsattn.predictors import build_predictor
 from tsattn.predictors.calibrated import intervals_of
 from tsattn.predictors.exporting import FACTS, RawForecast, _imputed, exported, format_of
@@ -241,3 +243,26 @@ def test_an_onnx_runtime_gives_what_the_predictor_gives(caplog: pytest.LogCaptur
     context[0, 3:5] = torch.nan
     (found,) = session.run(None, {"context": context.numpy()})
     torch.testing.assert_close(torch.from_numpy(found), RawForecast(one)(context), rtol=1e-5, atol=1e-5 * 30)
+
+
+# What is exported of a model of transformed targets takes and gives values in original units, as it does itself.
+
+
+@pytest.mark.parametrize("transform", ["log1p", "box_cox"])
+def test_a_transform_is_part_of_what_is_exported(transform: str) -> None:
+    frame = toys.frame_of({"a": 150, "b": 150})
+    forecaster = Forecaster(**{**toys.SMALL, "max_steps": 2}, transform=transform).fit(frame)
+    raw = RawForecast(forecaster.fitted)
+    values = frame["y"].to_numpy(copy=True).reshape(2, 150, 1)[:, -raw.length :]
+    arguments: dict[str, Any] = {"context": torch.from_numpy(values), "series": torch.arange(2)}
+    wanted = forecaster.predict()[["0.1", "0.5", "0.9"]].to_numpy()
+    with torch.no_grad():
+        np.testing.assert_allclose(raw(**arguments).reshape(-1, 3), wanted, rtol=1e-4)
+        exported = torch.export.export(raw, (), arguments).module()
+        np.testing.assert_allclose(exported(**arguments).reshape(-1, 3), wanted, rtol=1e-4)
+
+
+def test_a_distribution_is_not_exported() -> None:
+    forecaster = Forecaster(**{**toys.SMALL, "max_steps": 2}, distribution="student_t").fit(toys.frame_of({"a": 150}))
+    with pytest.raises(UserError, match="the quantiles of its distribution student_t are found outside of PyTorch"):
+        RawForecast(forecaster.fitted)

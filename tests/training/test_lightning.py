@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +11,21 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins import MixedPrecision, Precision
+from torch import Tensor
 
 from tests.training.toys import trainer, windows_of
 from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
-from tsattn.training import Execution, ForecastingModule, TrainerOptions
-from tsattn.training.callbacks import BestCheckpoint, ExactResume, FiniteLoss, SaveProgress, StopEarly, stop_at
+from tsattn.training import Execution, ForecastingModule, TrainerOptions, callbacks
+from tsattn.training.callbacks import (
+    BestCheckpoint,
+    ExactResume,
+    FiniteLoss,
+    SaveProgress,
+    StopEarly,
+    Throughput,
+    stop_at,
+)
 from tsattn.training.length import train_as_one_epoch
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
@@ -202,14 +212,6 @@ def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monke
     assert made.should_stop
 
 
-def test_a_step_stops_a_training_whatever_its_plan(toy_csv: Path, tmp_path: Path) -> None:
-    windows = data(toy_csv)
-    made = trainer(tmp_path, stop_at(5), max_steps=40)
-    _, windows = train_as_one_epoch(made, windows)
-    made.fit(module(), windows)
-    assert made.global_step == 5
-
-
 def options(**given: Any) -> TrainerOptions:
     import inspect
 
@@ -246,3 +248,76 @@ def test_a_forecast_is_computed_in_the_precision_of_the_plugin(given: Any, kind:
     assert seen == [dtype]
     assert forecast.device.type == "cpu"
     assert not forecast.requires_grad
+
+
+# A training that goes on on another device comes to the same weights, and back.
+
+
+STEPS = 9
+
+
+class Keep(Callback):
+    """Saves a checkpoint after some steps."""
+
+    def __init__(self, folder: Path, *steps: int) -> None:
+        self.folder, self.steps = folder, steps
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: object) -> None:
+        if trainer.global_step in self.steps:
+            trainer.save_checkpoint(self.folder / f"{trainer.global_step}.ckpt")
+
+
+def train(device: str, csv: Path, folder: Path, keep: tuple[int, ...], start: Path | None = None) -> Tensor:
+    """The weights after all steps on a device, from the start or from a checkpoint."""
+    torch.manual_seed(0)
+    backbone = {"kind": "transformer", "attention": "mlr", "d_model": 16, "num_heads": 2, "dropout": 0.0}
+    made = trainer(folder, Keep(folder, *keep), ExactResume(), accelerator=device, max_steps=STEPS)
+    model = ForecastingModule(backbone, learning_rate=1e-2)
+    made.fit(model, windows_of(csv), ckpt_path=start, weights_only=False if start else None)
+    assert made.global_step == STEPS
+    return torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()])
+
+
+@pytest.mark.parametrize("other", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_training_goes_to_another_device_and_back(toy_csv: Path, tmp_path: Path, other: str) -> None:
+    whole = train("cpu", toy_csv, tmp_path, (3,))
+    there = train(other, toy_csv, tmp_path, (6,), tmp_path / "3.ckpt")
+    back = train("cpu", toy_csv, tmp_path, (), tmp_path / "6.ckpt")
+    # Adam makes much of small gradients, in whose last digits devices differ
+    tolerance = 1e-6 if other == "cpu" else 1e-2
+    for weights in (there, back):
+        assert (weights - whole).norm() <= tolerance * whole.norm()
+
+
+# Windows in a second: of training alone, with the median over stretches.
+
+
+class Clock(Callback):
+    """A step takes half a second, each of the first four a minute; a validation, and what follows it, an hour."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.now += 60.0 if batch_idx < 4 else 0.5
+
+    def on_validation_batch_start(self, *_: Any) -> None:
+        self.now += 3600.0
+
+    def on_validation_end(self, *_: Any) -> None:
+        self.now += 3600.0
+
+
+def test_neither_validation_nor_checkpoints_nor_warming_up_count(
+    toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, measured = Clock(), Throughput()
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    made = trainer(tmp_path, clock, measured, max_steps=18, val_check_interval=4, num_sanity_val_steps=2)
+    torch.manual_seed(0)
+    made.fit(ForecastingModule({"kind": "transformer", "d_model": 8, "num_heads": 2}), windows_of(toy_csv, 16))
+    assert clock.now > 8 * 3600
+    assert measured.windows_per_second == 16 / 0.5
+    assert measured.peak_memory_bytes is None

@@ -16,8 +16,7 @@ from tsattn.cli import main
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import with_values
-from tsattn.training import trainer_options
+from tsattn.experiments.configs import with_values
 
 NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
 
@@ -78,7 +77,7 @@ def test_the_kind_of_the_predictor_with_arguments_of_its_own(tmp_path: Path) -> 
 
 
 def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer_options, "Trainer", lambda **_: pytest.fail("a Trainer was made"))
+    monkeypatch.setattr("lightning.pytorch.Trainer", lambda **_: pytest.fail("a Trainer was made"))
     alpha = {"type": "float", "low": 0.01, "high": 1e3, "log": True}
     parameters = {"model.backbone.alpha": alpha, "model.backbone.context_length": [12, 48]}
     made = toy(tmp_path, {"objectives": ["error", "parameters", "seconds", "memory"], "parameters": parameters})

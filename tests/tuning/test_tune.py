@@ -122,9 +122,9 @@ def test_one_of_several_workers_tests_the_best(
 def test_no_trial_asks_for_test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     windows = CSVDataModule.windows
 
-    def guarded(self: CSVDataModule, part: str, *more: Any) -> Any:
+    def guarded(self: CSVDataModule, part: str, *more: Any, **options: Any) -> Any:
         assert part != "test"
-        return windows(self, part, *more)
+        return windows(self, part, *more, **options)
 
     monkeypatch.setattr(CSVDataModule, "windows", guarded)
     for cv in ([], ["--cv", "2"]):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.patterns import PatternCall, Tokens
@@ -134,6 +133,8 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
     Raises:
         UserError: if `tokens` is below 1 or more than the attention was built for.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # which imports Triton
+
     max_length = _checked_length(attention, tokens)
     with FlopCounterMode(display=False) as projecting:
         q, k = _queries_and_keys(attention, tokens)
@@ -147,8 +148,7 @@ def measured(attention: Attention, tokens: int) -> MeasuredCost:
         known = Tokens(positions, positions, max_length=max_length, counted=True)
         return PatternCall(known, attention.projection.scale, attention.causal, impl=impl)
 
-    # values without components: what is left to count are the scores
-    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)
+    v = q.new_empty(1, attention.num_kv_heads, tokens, 0)  # no components: the scores are left to count
     with torch.no_grad(), FlopCounterMode(display=False) as scoring:
         on_meta(q, k, v, call("meta", "reference"))
     heads_and_widths = (*((t.shape[1], t.shape[3]) for t in (q, k)), (attention.num_kv_heads, attention.head_dim))

@@ -340,6 +340,9 @@ class _Adapted:
 
     token_layout: TokenLayout  # shared with the swapped attentions
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _unfilled, (type(self).__mro__[2],), self.__dict__  # pickle does not find a class that is made here
+
     def get_input_embeddings(self) -> Any:
         return self.shared  # type: ignore[attr-defined]  # of special tokens; peft asks for them
 
@@ -361,6 +364,11 @@ def _adapted_class(plain: Any) -> type[Any]:
     return type(f"Adapted{plain.__name__}", (_Adapted, plain), {})
 
 
+def _unfilled(plain: Any) -> Any:
+    cls: Any = _adapted_class(plain)
+    return cls.__new__(cls)
+
+
 def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None:
     """Make a model of a family one of a class that is `_Adapted`; its weights stay.
 
@@ -374,7 +382,8 @@ def mark_adapted(model: Any, family: ChronosFamily, layout: TokenLayout) -> None
             f"a model of class {type(model).__name__} cannot be adapted; those of Chronos-T5, Chronos-Bolt and "
             "Chronos-2 can"
         )
-    model.__class__ = _adapted_class(type(model))  # type: ignore[arg-type]
+    plain: Any = type(model)
+    model.__class__ = _adapted_class(plain)
     model.token_layout = layout
 
 

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NoReturn
 
-from tsattn.cli.output import drop_output
+from tsattn.cli.command_options import short_help
+from tsattn.cli.words import Words, drop_output
 from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
+from tsattn.experiments.configs import config_names
 
 __all__ = ["main"]
 
@@ -98,12 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(number, handler or signal.SIG_DFL)  # None for one of C
 
 
+# once a plain KeyboardInterrupt has left an `exec`, `python -m` ends by SIGINT, not by its exit code
 class _Interrupted(KeyboardInterrupt):
-    """Comes of a signal.
-
-    Once a plain KeyboardInterrupt has left an `exec`, as libraries use it, `python -m` ends by SIGINT, not by its exit
-    code.
-    """
+    """Comes of a signal."""
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
@@ -127,8 +126,11 @@ def _guarded(words: list[str]) -> int:
             drop_output()
             return 141
         is_memory = isinstance(error, RuntimeError) and re.search("allocate memory|out of memory", str(error))
-        if isinstance(error, UserError | OSError):
-            said = _sentence(error)
+        if isinstance(error, UserError):
+            said = str(error)
+        elif isinstance(error, OSError):  # such as a full disk
+            reason = error.strerror or str(error) or type(error).__name__
+            said = f"{error.filename}: {reason}" if error.filename else f"the system refuses to go on: {reason}"
         elif not debug and (is_memory or isinstance(error, MemoryError)):
             batch = "--data.eval_batch_size" if words[0] in _WITH_OUTPUT else "--data.batch_size"
             said = f"out of memory; reduce {'--tokens' if words[0] == 'cost' else batch}"
@@ -160,22 +162,12 @@ def _how_to_resume(words: list[str]) -> str:
     return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output is there'}"
 
 
-def _sentence(error: UserError | OSError) -> str:
-    """What is wrong; of the system's errors, such as a full disk, with the file if it names one."""
-    if isinstance(error, UserError):
-        return str(error)
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename else f"the system refuses to go on: {reason}"
-
-
 def _run(words: list[str]) -> int:
     for before, word in pairwise(["", *words]):  # an empty variable of a shell, which would count as not given
         if not word or (word.startswith("-") and word.endswith("=")):
             name = word.removesuffix("=") or (before if before.startswith("-") else "a word")
             raise UserError(f"{name} is empty; give a value, or leave it out")
     if not words or words[0] in ("-h", "--help", "help"):
-        from tsattn.experiments.configs import config_names
-
         commands = "\n".join(f"  {name:10} {what}" for name, what in _COMMANDS.items())
         print(_HELP.format(commands=commands, configs=one_of(config_names())))
         return 0
@@ -189,16 +181,12 @@ def _run(words: list[str]) -> int:
     if command not in _OF_EXPERIMENTS:
         return int(importlib.import_module(module).run(rest))
     if {"-h", "--help", "--help-all"} & {*rest}:
-        from tsattn.cli.command_options import short_help
-
         print(short_help(command))
         if "--help-all" in rest:
-            from tsattn.experiments.schema import experiment_parser
+            from tsattn.experiments.experiment import experiment_parser
 
             print()
             experiment_parser().print_help()
         return 0
-    from tsattn.cli.words import Words
-
     taken = Words(command, rest)  # a plain mistake does not wait for torch
     return int(importlib.import_module(module).run(taken))

@@ -6,10 +6,8 @@ import argparse
 import shlex
 from pathlib import Path
 
-from tsattn.cli.output import say
-from tsattn.cli.own_words import SentenceParser, count, names
 from tsattn.cli.slurm import ray_script
-from tsattn.cli.words import session
+from tsattn.cli.words import SentenceParser, count, names, say, session, without_options
 from tsattn.errors import UserError, one_of
 from tsattn.experiments.configs import config_names, find_config
 
@@ -53,23 +51,20 @@ def run(words: list[str]) -> int:
         import_ray("--ray")  # before the data are read
     with session():
         suite, planner = read_suite(file), Planner()
-        part = suite.narrowed(
-            data=options.data,
-            predictors=options.predictor,
-            attentions=options.attention,
-            horizons=options.horizon,
-            seeds=options.seeds,
-        )
+        chosen = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
+        part = suite.narrowed(**chosen, horizons=options.horizon, seeds=options.seeds)
         output = Path(options.output or _RESULTS / suite.name)
         folder = WorkingFolder(options.folder or Path("runs", "leaderboard", suite.name))
-        how = Options(options.jobs, options.threads, options.retry_failed, _command(_without_places(words)))
+        # where files lie says nothing on another machine
+        shown = shlex.join(["tsattn", "benchmark", *without_options(_PLACES, words)])
+        how = Options(options.jobs, options.threads, options.retry_failed, shown)
         whole = planner.plan(suite)
         entries = whole if part == suite else planner.plan(part)
         runner = Runner(suite.name, suite.text, whole, entries, folder, output, how, say)
         runner.say_plan(lists=options.dry_run)
         if options.dry_run:
             return 0
-        runner.run_all(options.ray, _command(words))
+        runner.run_all(options.ray, shlex.join(["tsattn", "benchmark", *words]))
     say(f"records: {output}")
     if not options.no_report:
         from tsattn.cli import board_report
@@ -79,11 +74,7 @@ def run(words: list[str]) -> int:
 
 
 def find_suite(name: str) -> Path:
-    """The file of a suite, by its path or the name of an included one.
-
-    Raises:
-        UserError: listing the included ones.
-    """
+    """The file of a suite, by its path or the name of an included one."""
     path = Path(name)
     if path.is_file():
         return path
@@ -104,21 +95,6 @@ def add_running_options(parser: argparse.ArgumentParser, jobs: int | None = 1) -
     how.add_argument("--retry-failed", action="store_true", help="run failed ones again")
 
 
-def _command(words: list[str]) -> str:
-    return shlex.join(["tsattn", "benchmark", *words])
-
-
-def _without_places(words: list[str]) -> list[str]:
-    """Words without where files lie, which says nothing on another machine."""
-    found, is_place = [], False
-    for word in words:
-        name, is_whole, _ = word.partition("=")
-        if not is_place and name not in _PLACES:
-            found.append(word)
-        is_place = name in _PLACES and not is_whole and not is_place
-    return found
-
-
 def _parser() -> argparse.ArgumentParser:
     usage = "tsattn benchmark --suite NAME [--dry-run] [--jobs N] [options]"
     parser = SentenceParser(prog="tsattn benchmark", usage=usage, description=_DESCRIPTION, epilog=_ENDING)
@@ -127,7 +103,9 @@ def _parser() -> argparse.ArgumentParser:
     parts.add_argument("--data", type=names, metavar="NAMES", help="data sets: ETTh1,ETTh2")
     parts.add_argument("--predictor", type=names, metavar="NAMES", help="predictors; members of a mix are included")
     parts.add_argument("--attention", type=names, metavar="NAMES", help="attentions: standard,mlr")
-    parts.add_argument("--horizon", type=_counts, metavar="STEPS", help="horizons: 96,336")
+    parts.add_argument(
+        "--horizon", type=lambda text: [*map(count, names(text))], metavar="STEPS", help="horizons: 96,336"
+    )
     parts.add_argument("--seeds", type=count, metavar="N", help="at most so many seeds")
     add_running_options(parser)
     parser.add_argument("--slurm", type=count, metavar="N", help="print a SLURM script for a Ray cluster of N nodes")
@@ -136,7 +114,3 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument("--folder", metavar="DIR", help="working folder (default: runs/leaderboard/SUITE)")
     where.add_argument("--output", metavar="DIR", help=f"folder of the records (default: {_RESULTS}/SUITE)")
     return parser
-
-
-def _counts(text: str) -> list[int]:
-    return [count(part) for part in names(text)]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tsattn.cli.output import say
-from tsattn.cli.own_words import SentenceParser
+from tsattn.cli.words import SentenceParser, say
 from tsattn.errors import UserError, number_of
 
 __all__ = ["run"]
@@ -29,10 +28,10 @@ def run(words: list[str]) -> int:
     for source in map(Path, options.records):
         if (source / "config.yaml").is_file():
             raise UserError(f"{source} is a run: see its forecast.png, or `tsattn compare {source} OTHER_RUN`")
-    first = Path(options.records[0])
-    output = options.output or (first if first.is_dir() else first.parent)
     if options.output is None and len(options.records) > 1:
         raise UserError("several records make one page: name its folder with --output DIR")
+    first = Path(options.records[0])
+    output = options.output or (first if first.is_dir() else first.parent)
     if output.suffix in (".html", ".md"):
         raise UserError(f"--output is a folder, not {output.name}: pass --output {output.parent}")
 
@@ -54,16 +53,9 @@ def run(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(prog="tsattn report", description=_DESCRIPTION, epilog=_ENDING)
-    parser.add_argument("records", nargs="*", metavar="RECORDS", help="folders with records.parquet, or such files")
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="folder of the report (default: that of the records)"
-    )
-    parser.add_argument(
-        "--readme",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="put answer, figure and table between two comments of this file, too; may be repeated",
-    )
+    add = parser.add_argument
+    add("records", nargs="*", metavar="RECORDS", help="folders with records.parquet, or such files")
+    add("--output", type=Path, metavar="DIR", help="folder of the report (default: that of the records)")
+    into = "put answer, figure and table between two comments of this file, too; may be repeated"
+    add("--readme", type=Path, action="append", default=[], metavar="FILE", help=into)
     return parser

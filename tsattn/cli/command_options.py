@@ -22,7 +22,8 @@ run
   f      --run DIR          folder of the new run (default: runs/DATA/MODEL/TIME)
    vtpa  --run DIR          folder of a finished run, which has all that is needed
    vtpa  --config NAME      configuration, instead of a run; needs --ckpt_path
-  fvtpa  --ckpt_path FILE   checkpoint to use instead of the best one of the run
+   vtpa  --ckpt_path FILE   checkpoint to use instead of the best one of the run
+  f      --ckpt_path FILE   resume from this checkpoint
   f      --start DIR        start from the weights of this run
   f      --resume DIR       resume this run
   f      --refit            refit on all rows at the end; predict uses that model
@@ -118,27 +119,16 @@ USAGES: dict[str, tuple[str, ...]] = {
         "fit --start DIR [--data.path FILE] [options]",
         "fit --resume DIR [--trainer.max_steps N] [--refit] [--detail]",
     ),
-    "validate": ("validate --run DIR [options]", "validate --config NAME --ckpt_path FILE [options]"),
-    "test": ("test --run DIR [options]", "test --config NAME --ckpt_path FILE [options]"),
-    "predict": (
-        "predict --run DIR [options]",
-        "predict --config NAME --ckpt_path FILE [options]",
-    ),
-    "attention": ("attention --run DIR [options]", "attention --config NAME --ckpt_path FILE [options]"),
+    **{
+        name: (f"{name} --run DIR [options]", f"{name} --config NAME --ckpt_path FILE [options]")
+        for name in ("validate", "test", "predict", "attention")
+    },
 }
 _OF_EXPERIMENT = ("--config", "--data", "--attention", "--seed_everything", "--print_config", "--debug", "--help-all")
 
 
 class Option(NamedTuple):
-    """An option.
-
-    Attributes:
-        name: as it is typed.
-        value: a word for its value; empty for one that takes none.
-        what: says what it does, in a few words.
-        default: as YAML has it; empty if there is none, or `what` tells it.
-        commands: that have it.
-    """
+    """An option: its name, a word for its value if it takes one, what it does, its default as YAML, its commands."""
 
     name: str
     value: str
@@ -156,11 +146,7 @@ class Option(NamedTuple):
         return cls(name, *(value, after.strip()) if value.isupper() else ("", what), default, commands)
 
     def parsed(self, text: str | None) -> Any:
-        """The value that was typed.
-
-        Raises:
-            UserError: for none, or one of another kind.
-        """
+        """The value that was typed; a `UserError` for none, or one of another kind."""
         if not self.value:
             return True
         if text is None:
@@ -170,7 +156,10 @@ class Option(NamedTuple):
                 raise UserError(f"{self.name} must be a whole number, not {text}")
             return int(text)
         if self.value == "PERCENT":
-            level = yaml.safe_load(text)
+            try:
+                level = yaml.safe_load(text)
+            except yaml.YAMLError:
+                level = None
             levels = level if isinstance(level, list) else [level]
             if any(isinstance(one, bool) or not isinstance(one, int | float) for one in levels):
                 raise UserError(f'{self.name} must be a number, or a list, such as "[80, 95]", not {text}')
@@ -178,12 +167,7 @@ class Option(NamedTuple):
         return {"true": True, "false": False}.get(text.lower(), text) if self.default == "true" else text
 
 
-def _groups() -> dict[str, tuple[Option, ...]]:
-    blocks = [block.splitlines() for block in _TABLE.strip().split("\n\n")]
-    return {title: tuple(map(Option.of, lines)) for title, *lines in blocks}
-
-
-GROUPS = _groups()
+GROUPS = {title: tuple(map(Option.of, lines)) for title, *lines in map(str.splitlines, _TABLE.strip().split("\n\n"))}
 """Options by the purpose that they share."""
 
 
@@ -197,14 +181,10 @@ def short_help(command: str) -> str:
     """What `COMMAND --help` prints: the options that people use, in groups, with their defaults."""
     lines = ["usage:", *(f"  tsattn {usage}" for usage in USAGES[command])]
     for title, options in GROUPS.items():
-        listed = [_line(option) for option in options if command in option.commands]
-        if listed:
-            lines += ["", f"{title}:", *listed]
+        listed = [option for option in options if command in option.commands]
+        lines += ["", f"{title}:"] if listed else []
+        for name, value, what, default, _ in listed:
+            lines.append(f"  {f'{name} {value}':37} {what}{f' (default: {default})' if default else ''}")
     if command == "fit":
         lines += ["", f"kinds of model: {one_of(predictor_kinds())}", f"kinds of attention: {one_of(KINDS)}"]
     return "\n".join(lines)
-
-
-def _line(option: Option) -> str:
-    default = f" (default: {option.default})" if option.default else ""
-    return f"  {f'{option.name} {option.value}':37} {option.what}{default}"

@@ -10,9 +10,7 @@ from typing import Any
 import yaml
 
 from tsattn.cli.benchmark import add_running_options
-from tsattn.cli.output import say
-from tsattn.cli.own_words import SentenceParser, count, share
-from tsattn.cli.words import as_pairs, session
+from tsattn.cli.words import SentenceParser, as_pairs, count, say, session, share
 from tsattn.descriptions import parsed
 from tsattn.errors import UserError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tsattn.cli.own_words import SentenceParser, count
-from tsattn.cli.words import as_pairs, take_descriptions
+from tsattn.cli.words import SentenceParser, as_pairs, count, take_descriptions
 from tsattn.errors import UserError, one_of
 
 __all__ = ["run"]
@@ -34,7 +33,7 @@ def run(words: list[str]) -> int:
     if missing:
         raise UserError(f"cost needs {' and '.join(missing)}")
 
-    from tsattn.experiments.dotted import with_values
+    from tsattn.experiments.configs import with_values
 
     whole = with_values({"model": {"backbone": {"attention": "standard"}}}, described)
     print(_report(whole["model"]["backbone"]["attention"], options))
@@ -43,15 +42,14 @@ def run(words: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(prog="tsattn cost", description=_DESCRIPTION)
-    parser.add_argument("--attention", metavar="DESCRIPTION", default=argparse.SUPPRESS, help=_ATTENTION)
-    parser.add_argument("--d_model", type=count, metavar="D", help="width of the tokens")
-    parser.add_argument("--num_heads", type=count, metavar="H", help="number of query heads")
-    parser.add_argument("--tokens", type=count, metavar="T", help="number of tokens")
-    parser.add_argument("--max_length", type=count, metavar="T", help="length that blocks divide (default: --tokens)")
-    parser.add_argument(
-        "--dtype", type=_dtype, default="float32", help=f"number format of the key cache: {one_of(_DTYPES)}"
-    )
-    parser.add_argument("--causal", action="store_true", help="hide later tokens")
+    add = parser.add_argument
+    add("--attention", metavar="DESCRIPTION", default=argparse.SUPPRESS, help=_ATTENTION)
+    add("--d_model", type=count, metavar="D", help="width of the tokens")
+    add("--num_heads", type=count, metavar="H", help="number of query heads")
+    add("--tokens", type=count, metavar="T", help="number of tokens")
+    add("--max_length", type=count, metavar="T", help="length that blocks divide (default: --tokens)")
+    add("--dtype", type=_dtype, default="float32", help=f"number format of the key cache: {one_of(_DTYPES)}")
+    add("--causal", action="store_true", help="hide later tokens")
     return parser
 
 
@@ -67,17 +65,12 @@ def _report(description: Any, options: argparse.Namespace) -> str:
     from tsattn.attention import build_attention
     from tsattn.attention.cost import closed_form, measured, measured_key_bytes
 
-    attention = build_attention(
-        description,
-        d_model=options.d_model,
-        num_heads=options.num_heads,
-        max_length=options.max_length or options.tokens,
-        causal=options.causal,
-    )
-    form = closed_form(attention, options.tokens)
-    count = measured(attention, options.tokens)
+    length = options.max_length or options.tokens
+    sizes = {"d_model": options.d_model, "num_heads": options.num_heads, "max_length": length}
+    attention = build_attention(description, **sizes, causal=options.causal)
+    form, found = closed_form(attention, options.tokens), measured(attention, options.tokens)
     dtype = getattr(torch, options.dtype)
-    notes = [_NOTE] if count.score_flops > form.score_flops else []
+    notes = [_NOTE] if found.score_flops > form.score_flops else []
     held: int | None = None
     try:
         held = measured_key_bytes(attention, options.tokens, dtype)
@@ -85,11 +78,11 @@ def _report(description: Any, options: argparse.Namespace) -> str:
         notes.append(f"The cache is not measured: {reason}.")
     rows: list[tuple[str, int | None, int | None]] = [
         ("score parameters, a head", form.score_params_per_head, None),
-        ("score parameters, all heads", form.score_params, count.score_params),
-        ("flops to make queries and keys", form.projection_flops, count.projection_flops),
-        ("flops to form scores, a head", form.score_flops_per_head, count.score_flops // options.num_heads),
-        ("flops to form scores, all heads", form.score_flops, count.score_flops),
-        ("flops executed on a CPU, with values", None, count.executed_flops),
+        ("score parameters, all heads", form.score_params, found.score_params),
+        ("flops to make queries and keys", form.projection_flops, found.projection_flops),
+        ("flops to form scores, a head", form.score_flops_per_head, found.score_flops // options.num_heads),
+        ("flops to form scores, all heads", form.score_flops, found.score_flops),
+        ("flops executed on a CPU, with values", None, found.executed_flops),
         ("cached key numbers, a key head", form.cached_keys_per_head, None),
         ("cached key numbers, all key heads", form.cached_keys, None),
         (f"cached key bytes, {options.dtype}", form.cached_key_bytes(dtype), held),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tsattn.cli.own_words import SentenceParser
-from tsattn.cli.words import session
+from tsattn.cli.words import SentenceParser, session
 from tsattn.errors import UserError
 from tsattn.experiments.run_folder import RunFolder
 
@@ -42,17 +41,17 @@ def run(words: list[str]) -> int:
         print(f"  {'gives' if name in facts['outputs'] else 'takes'} {name} ({shape}) {one['dtype']}")
     written_out = [kind for kind, impl in facts["attention"].items() if impl == "reference"]
     if written_out:
-        print(
-            f"  attention {', '.join(written_out)} is written out, as the kernels of this package are not in the file"
-        )
+        kinds = ", ".join(written_out)
+        print(f"  attention {kinds} is written out, as the kernels of this package are not in the file")
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(prog="tsattn export", description=_DESCRIPTION)
-    parser.add_argument("--run", metavar="DIR", help="folder of a finished run (its refit, if there is one)")
-    parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint, instead of that of the run")
-    parser.add_argument("--output", metavar="FILE", help=".pt2 or .onnx file (default: model.pt2 in the run folder)")
-    parser.add_argument("--format", metavar="NAME", help="torch or onnx (default: by the ending)")
-    parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    add = parser.add_argument
+    add("--run", metavar="DIR", help="folder of a finished run (its refit, if there is one)")
+    add("--ckpt_path", metavar="FILE", help="checkpoint, instead of that of the run")
+    add("--output", metavar="FILE", help=".pt2 or .onnx file (default: model.pt2 in the run folder)")
+    add("--format", metavar="NAME", help="torch or onnx (default: by the ending)")
+    add("--overwrite", action="store_true", help="replace existing files")
     return parser

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tsattn import experiments
-from tsattn.cli.output import say
-from tsattn.cli.words import Words, session
+from tsattn.cli.words import Words, say, session
 from tsattn.errors import UserError
-from tsattn.experiments import Experiment, Hooks, Result, RunFolder, resume
+from tsattn.experiments import Hooks, Result, RunFolder, resume
 from tsattn.experiments.measuring import labelled, score_table, title, verdict
-from tsattn.experiments.warm_start import WarmStart
+from tsattn.experiments.running import WarmStart
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import load_predictor
 from tsattn.training.callbacks import Progress
@@ -51,19 +49,17 @@ def _result(words: Words) -> Result:
     if not predictor.is_trained:
         words.check_trained(predictor.name)
     checkpoint = None if options.ckpt_path is None else Path(options.ckpt_path)
-    start = None if options.start is None else _start(experiment, options)
+    start: WarmStart | None = None
+    if options.start is not None:
+        for name in ("refit", "ckpt_path"):
+            if getattr(options, name):
+                why = "a refit starts from nothing, a checkpoint has weights"
+                raise UserError(f"of --start and --{name} give one: {why}")
+        weights = RunFolder(options.start).forecasting_checkpoint()
+        start = WarmStart(load_predictor(weights, experiment.model["backbone"], experiment.output))
     hooks = Hooks(bar=bar, say=_say, command=command, checkpoint=checkpoint, start=start)
     folder = options.run or (lambda data, predictor: RunFolder.dated("runs", data.name, predictor.name))
     return experiments.run(experiment, folder, refit=options.refit, hooks=hooks)
-
-
-def _start(experiment: Experiment, options: Namespace) -> WarmStart:
-    """The model of the run that ``--start`` names."""
-    for name in ("refit", "ckpt_path"):
-        if getattr(options, name):
-            raise UserError(f"of --start and --{name} give one: a refit starts from nothing, a checkpoint has weights")
-    checkpoint = RunFolder(options.start).forecasting_checkpoint()
-    return WarmStart(load_predictor(checkpoint, experiment.model["backbone"], experiment.output))
 
 
 def _say_result(result: Result, *, detail: bool) -> None:
@@ -84,7 +80,6 @@ def _say_result(result: Result, *, detail: bool) -> None:
 
 
 def _trained(fit: Mapping[str, Any]) -> str:
-    """What a training, of the whole or of a member, came to."""
     training = fit["training"]
     speed = training["windows_per_second"]
     rate = "" if speed is None else f", {speed:,.0f} windows a second"

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from tsattn.cli.own_words import SentenceParser
+from tsattn.cli.words import SentenceParser
 from tsattn.errors import UserError, one_of
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def run(words: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = SentenceParser(prog="tsattn kernels", description=_DESCRIPTION)
     parser.add_argument("--build", action="store_true", help="compile the kernels again on this machine")
-    parser.add_argument(
-        "--tune", action="store_true", help="measure the fastest chunk sizes on this machine, and keep them"
-    )
+    what = "measure the fastest chunk sizes on this machine, and keep them"
+    parser.add_argument("--tune", action="store_true", help=what)
     return parser
 
 
 def _report(found: KernelLibrary) -> str:
     """A line a fact."""
+    from tsattn.ops.native.chunking import chunk_sizes, tuned_file
     from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 
     facts = [("instruction sets", one_of(one.name for one in sets_of_this_cpu()))]
@@ -62,17 +62,10 @@ def _report(found: KernelLibrary) -> str:
     if found.compiler:
         facts.append(("compiler", f"{' '.join(found.compiler.command)}: {found.compiler.version}"))
     if found.library is not None:
-        facts.append(("sizes", _sizes()))
+        sizes, path = chunk_sizes(), tuned_file()
+        origin = f"measured: {path}" if path is not None and path.is_file() else "by the sizes of the caches"
+        long = f"{sizes.shared_blocks_long} where keys pass the second cache"
+        cut = f"{sizes.chunk_keys} keys by {sizes.shared_blocks} blocks of queries ({long})"
+        facts.append(("sizes", f"{cut}, {origin}"))
     facts += [("went wrong", str(one)) for one in found.complaints if str(one) != found.why_none]
     return "\n".join(f"{name:20}{what}" for name, what in facts)
-
-
-def _sizes() -> str:
-    """How the work is cut."""
-    from tsattn.ops.native.chunking import chunk_sizes, tuned_file
-
-    sizes = chunk_sizes()
-    path = tuned_file()
-    origin = f"measured: {path}" if path is not None and path.is_file() else "by the sizes of the caches"
-    blocks = f"{sizes.shared_blocks} blocks of queries ({sizes.shared_blocks_long} where keys pass the second cache)"
-    return f"{sizes.chunk_keys} keys by {blocks}, {origin}"

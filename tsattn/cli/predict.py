@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from tsattn.checks import whole_number
-from tsattn.cli.output import say
-from tsattn.cli.words import Words, session
+from tsattn.cli.words import Words, say, session
 from tsattn.data import ForecastDataModule, Panel
 from tsattn.data.quiet import quiet
 from tsattn.errors import number_of
@@ -62,8 +61,7 @@ def _forecast(
     experiment: Experiment, options: Namespace, future: str | None, asked: int | None
 ) -> tuple[pd.DataFrame, ForecastDataModule, Predictor]:
     """The forecast of one future, the data that it goes on from, and what forecast it."""
-    given = {"input": options.input, "future": future}
-    fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", **given)
+    fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input, future=future)
     assert data.panel is not None
     predictor = with_levels(fitted, data.panel.ids, options.level).predictor
     horizon = asked or predictor.task.prediction_length

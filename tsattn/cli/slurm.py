@@ -6,20 +6,14 @@ import re
 import shlex
 from pathlib import Path
 
-from tsattn.cli.words import as_pairs
+from tsattn.cli.words import without_options
 
 __all__ = ["ray_script", "slurm_script"]
 
 
 def slurm_script(words: list[str], folder: Path, workers: int) -> str:
-    """A script for `sbatch`, every task of which runs the same command and shares the study.
-
-    Args:
-        words: those after ``tune``, without passwords; ``--slurm`` is left out.
-        folder: of the study.
-        workers: number of tasks.
-    """
-    command = shlex.join(["tsattn", "tune", *_without(("--slurm",), words)])
+    """A script for `sbatch`, whose tasks run `tune` with these words, without passwords, and share the study."""
+    command = shlex.join(["tsattn", "tune", *without_options(("--slurm",), words)])
     name = _job_name(folder.name)
     return f"""\
 #!/bin/bash
@@ -37,15 +31,8 @@ srun {command}
 
 
 def ray_script(words: list[str], name: str, nodes: int) -> str:
-    """A script for `sbatch` that starts a Ray cluster on its nodes, and runs a suite there.
-
-    Args:
-        words: those after ``benchmark``; ``--slurm`` and ``--ray`` are left out.
-        name: of the job.
-        nodes: how many.
-    """
-    kept = _without(("--ray", "--slurm"), words)
-    command = shlex.join(["tsattn", "benchmark", *kept])
+    """A script for `sbatch` that starts a Ray cluster on its nodes, and runs `benchmark` with these words there."""
+    command = shlex.join(["tsattn", "benchmark", *without_options(("--ray", "--slurm"), words)])
     name = _job_name(name)
     return f"""\
 #!/bin/bash
@@ -86,9 +73,3 @@ exit "$code"
 def _job_name(name: str) -> str:
     """A name without characters that end a word of a header."""
     return re.sub(r"[^\w.-]+", "_", name)
-
-
-def _without(options: tuple[str, ...], words: list[str]) -> list[str]:
-    """Words without some options and their values."""
-    left = [(name, value) for name, value in as_pairs(words) if name not in options]
-    return [word for pair in left for word in pair if word is not None]

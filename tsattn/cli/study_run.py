@@ -12,7 +12,7 @@ from typing import Any
 from optuna import Study
 from optuna.trial import FrozenTrial, Trial
 
-from tsattn.cli.output import say
+from tsattn.cli.words import say
 from tsattn.errors import UserError
 from tsattn.experiments import RESULTS_VERSION, Experiment
 from tsattn.experiments.experiment import fingerprint
@@ -44,19 +44,7 @@ _FACTS = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", 
 
 @storage_errors()
 def tune(experiment: Experiment, search: Search, folder: Path, options: argparse.Namespace, words: list[str]) -> None:
-    """Check everything, run the trials, and write down what they found.
-
-    Args:
-        experiment: what is searched around.
-        search: the space.
-        folder: of the study.
-        options: those of the command.
-        words: that were typed, without passwords.
-
-    Raises:
-        UserError: for a space that does not fit, another study in the folder, or no trial that was completed.
-        KeyboardInterrupt: if it was interrupted.
-    """
+    """Check everything, run the trials, and write down what they found; the words are those without passwords."""
     base = comparable(experiment)
     check_one_trial(base)
     held = HeldData()
@@ -74,21 +62,14 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         **{"config": base.to_dict(), "search": dict(search.content), "cv": options.cv},
         **{"fingerprint": fingerprint(held.of(base)), "results": RESULTS_VERSION},
     }
-    study = open_study(
-        storage,
-        folder.resolve().name,
-        search,
-        identity=json.loads(json.dumps(identity)),
-        first=first,
-        seed=base.seed or 0,
-    )
+    identity, name = json.loads(json.dumps(identity)), folder.resolve().name
+    study = open_study(storage, name, search, identity=identity, first=first, seed=base.seed or 0)
     trials = options.trials or (None if options.timeout else 40)
     if search.sampler == "grid":
         trials = min(trials or len(first), len(first))
     done = counted(study.get_trials(deepcopy=False))
     say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
-    command = ["tsattn", "tune", *words]
-    write = partial(_write, base, held, study, search, folder, options.cv, as_it_is, command)
+    write = partial(_write, base, held, study, search, folder, options.cv, as_it_is, ["tsattn", "tune", *words])
 
     def objective(trial: Trial) -> list[float]:
         return run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=options.cv)
@@ -99,10 +80,6 @@ def tune(experiment: Experiment, search: Search, folder: Path, options: argparse
         write()
         raise
     write()
-    _say_result(study, folder)
-
-
-def _say_result(study: Study, folder: Path) -> None:
     best = best_trial(study)
     if best is None:
         reasons = [reason(trial) for trial in study.get_trials(deepcopy=False) if reason(trial)]

@@ -9,10 +9,10 @@ import shlex
 import sys
 from pathlib import Path
 
-from tsattn.cli.output import say
-from tsattn.cli.own_words import SentenceParser, at_least, count
+from filelock import FileLock, Timeout
+
 from tsattn.cli.slurm import slurm_script
-from tsattn.cli.words import Words, as_pairs, session
+from tsattn.cli.words import SentenceParser, Words, as_pairs, at_least, count, say, session
 from tsattn.errors import UserError, one_of, without_password
 from tsattn.experiments.configs import config_names, find_config
 
@@ -52,7 +52,9 @@ def run(words: list[str]) -> int:
         raise UserError("--study is a folder; the URL of a database is for --storage")
     taken = Words("fit", rest)
     file = find_config(options.search, "search space", _SEARCHES)
-    folder = Path(options.study) if options.study else _default_folder(rest, file)
+    configs = [value for name, value in as_pairs(rest) if name in ("-c", "--config") and value is not None]
+    # the same for the same command, which resumes its study
+    folder = Path(options.study or Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(file)])))
     shown = [without_password(word) for word in words]
     hint = ""
     if shown != words:
@@ -80,8 +82,6 @@ def run(words: list[str]) -> int:
 
 def _test_best(folder: Path) -> int:
     """Train and test the best, which the first of several workers does; the exit code."""
-    from filelock import FileLock, Timeout
-
     from tsattn.cli import fit
 
     run = folder / "test"
@@ -126,9 +126,3 @@ def _seconds(text: str) -> float:
     if total == 0:
         raise argparse.ArgumentTypeError(f"must be a time like 90s, 30m, 2h or 1h30m, not {text}")
     return float(total)
-
-
-def _default_folder(rest: list[str], search: Path) -> Path:
-    """The same for the same command, which resumes its study."""
-    configs = [value for name, value in as_pairs(rest) if name in ("-c", "--config") and value is not None]
-    return Path("runs", "tune", "-".join(Path(name).stem for name in [*configs, str(search)]))

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
+    from tsattn.data.data_options import DataOptions, WindowOptions
     from tsattn.data.datamodule import (
         CSVDataModule,
-        DataOptions,
         ForecastDataModule,
         FrameDataModule,
         FrameSource,
         MappedDataModule,
         PanelDataModule,
         Source,
-        WindowOptions,
     )
     from tsattn.data.frequency import future_index, season_length
     from tsattn.data.panel import Panel
-    from tsattn.data.pretraining import PretrainingDataModule
     from tsattn.data.public.cards import CARDS, Card
     from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
     from tsattn.data.reader import TableReader, panel_from_frame
@@ -40,16 +38,13 @@ DATA_MODULES = {
     "CO2DataModule": "tsattn.data.public.public_data.CO2DataModule",
     "CSVDataModule": "tsattn.data.datamodule.CSVDataModule",
     "MappedDataModule": "tsattn.data.datamodule.MappedDataModule",
-    "PretrainingDataModule": "tsattn.data.pretraining.PretrainingDataModule",
     "PublicDataModule": "tsattn.data.public.public_data.PublicDataModule",
 }
 """The import path of each data set that a configuration can name; its class is a name of this package too."""
 
 _HOMES = {
-    "datamodule": (
-        *("DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "PanelDataModule", "Source"),
-        "WindowOptions",
-    ),
+    "data_options": ("DataOptions", "WindowOptions"),
+    "datamodule": ("ForecastDataModule", "FrameDataModule", "FrameSource", "PanelDataModule", "Source"),
     "frequency": ("future_index", "season_length"),
     "panel": ("Panel",),
     "public.cards": ("CARDS", "Card"),
@@ -62,7 +57,7 @@ _HOMES = {
 
 __all__ = ["CARDS", "DATA_MODULES", "ByCount", "ByDate", "ByShare", "CO2DataModule", "CSVDataModule", "Card"]
 __all__ += ["DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "FutureWindows", "MappedDataModule"]
-__all__ += ["Panel", "PanelDataModule", "PretrainingDataModule", "PublicDataModule", "Series", "Source", "Split"]
+__all__ += ["Panel", "PanelDataModule", "PublicDataModule", "Series", "Source", "Split"]
 __all__ += ["SplitRule", "TableReader", "WindowDataset", "WindowOptions", "future_index"]
 __all__ += ["panel_from_frame", "read_table", "scaled_series", "season_length"]
 

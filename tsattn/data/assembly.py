@@ -66,7 +66,7 @@ def in_memory(name: str, shape: tuple[int, ...]) -> Array:
 class Assembly:
     """Puts the rows of a table together."""
 
-    parts: Callable[[], Iterable[Rows]]  # gives the rows, each time it is called; the last may be those of a future
+    parts: Callable[[], Iterable[Rows]]  # gives the rows at each call; the last part may be those of a future
     roles: Roles
     source: str  # names the table in messages
     where: Callable[[int], str]  # names a row, counted over all parts, in messages
@@ -75,7 +75,7 @@ class Assembly:
     every_target: bool = False  # leave out channels without any value
     is_strict: bool = False  # log no missing values
     times: Callable[[], Iterable[Rows]] | None = None  # as `parts`, for series and time alone
-    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes the array of a name and shape
+    room: Callable[[str, tuple[int, ...]], Array] = in_memory  # makes an array, of zeros for `source`
     final_ids: Callable[[list[Any]], list[Any]] = list  # turns the ids of the rows into those of the panel
 
     def panel(self) -> tuple[Panel, Array | None]:
@@ -259,7 +259,7 @@ class _Places:
     def panel(self) -> tuple[Panel, Array | None]:
         """Write all rows to their places, or leave them where they are."""
         roles, arrays = self.roles, self._as_they_are() or self._written()
-        complete = self._complete(arrays)
+        self._log_missing(arrays)
         static, categories = self._static()
         panel = Panel(
             ids=self.ids,
@@ -278,7 +278,6 @@ class _Places:
             static_names=roles.static,
             static_categories=categories,
             covariate_categories=self.survey.categories,
-            complete=frozenset() if self.table.room is in_memory else complete,
             is_wide=roles.is_wide,
             id_name=Panel.id_name if roles.id is None else roles.id,
             time_name=NO_NAME if is_nameless(roles.time) or roles.time.startswith("__index_level_") else roles.time,
@@ -444,26 +443,23 @@ class _Places:
             arrays["ahead"][ahead[~is_kept]] = np.nan
         return len(here)
 
-    def _complete(self, arrays: dict[str, Any]) -> frozenset[str]:
-        """The arrays in which no number is missing; log how many are missing in others."""
-        filled, complete, roles = arrays.get("filled", 0), set(), self.roles
+    def _log_missing(self, arrays: dict[str, Any]) -> None:
+        filled, roles = arrays.get("filled", 0), self.roles
+        if self.table.is_strict:
+            return
         blocks = [slice(first, first + _BLOCK) for first in range(0, int(self.starts[-1]), _BLOCK)]
         given = int(self.starts[-1]) - filled
         for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
             missing: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0)
-            if names and not missing.any():
-                complete.add(part)
             lacking = missing - filled
-            if self.table.is_strict or not names or not lacking.any():
-                continue
             if part == "values":
-                says = "%s: %d of %d values are missing; they are masked, never scored"
-                logger.warning(says, self.source, lacking.sum(), given * len(names))
+                if lacking.any():
+                    says = "%s: %d of %d values are missing; they are masked, never scored"
+                    logger.warning(says, self.source, lacking.sum(), given * len(names))
                 continue
             says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
             for k in np.flatnonzero(lacking).tolist():
                 logger.warning(says, self.source, shown(names[k]), lacking[k], given)
-        return frozenset(complete)
 
     def _static(self) -> tuple[Array, tuple[tuple[str, ...], ...]]:
         """`(S, K)` the category of each series in each static column, and the categories of each column."""

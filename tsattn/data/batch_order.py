@@ -17,9 +17,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from tsattn.batch import Batch
-from tsattn.data.windows import FutureWindows, Series, WindowDataset
+from tsattn.data.windows import WindowDataset
 
-__all__ = ["HOST", "RESIDENT_ON", "OrderedBatches", "ShuffledBatches", "TrainingLoader", "WindowLoaders", "spread"]
+__all__ = ["HOST", "RESIDENT_ON", "OrderedBatches", "ShuffledBatches", "TrainingLoader", "spread", "whole_batch"]
 
 HOST = torch.device("cpu")
 RESIDENT_ON = ("cuda",)  # the types of devices in whose memory series may lie
@@ -159,63 +159,6 @@ class TrainingLoader(DataLoader[Batch]):
         self._resumed = state["seen"]
 
 
-@dataclass(eq=False)
-class WindowLoaders:
-    """Makes the loaders of one DataModule, and holds its series in the memory of the device where they are cut.
-
-    With worker processes, or series of more than `resident_gb`, windows are cut on the host.
-    """
-
-    num_workers: int
-    resident_gb: float
-    _held: tuple[Series, Series] | None = field(default=None, init=False)  # on the host, on the device
-
-    def placed(self, series: Series, device: torch.device) -> Series:
-        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
-        if device.type not in RESIDENT_ON or self.num_workers or series.nbytes > self.resident_gb * 1e9:
-            return series
-        if self._held is None or self._held[0] is not series or self._held[1].device != device:
-            self._held = series, series.to(device)
-        return self._held[1]
-
-    def free(self) -> None:
-        """Free the memory of the device."""
-        self._held = None
-
-    def shuffled(
-        self, windows: WindowDataset, batch_size: int, device: torch.device, process: tuple[int, int], total: int | None
-    ) -> TrainingLoader:
-        """Load training windows, of series that are `placed`, in the order of torch's seed; see `ShuffledBatches`."""
-        memory, options = self._options(windows, device)
-        batches = ShuffledBatches(len(windows), batch_size, torch.initial_seed(), *process, total, memory)
-        return TrainingLoader(windows, batches, **options)
-
-    def in_order(
-        self, windows: WindowDataset, numbers: range | NDArray[Any], batch_size: int, device: torch.device = HOST
-    ) -> DataLoader[Batch]:
-        """Load the windows of these numbers, ``(n,)``, in their order."""
-        memory, options = self._options(windows, device)
-        batches: Any = OrderedBatches(numbers, batch_size, memory)
-        return DataLoader(windows, batch_sampler=batches, **options)
-
-    def beyond_the_end(self, windows: FutureWindows, batch_size: int) -> DataLoader[Batch]:
-        """Load the windows beyond the end of the data; Lightning replaces batch samplers of predictions."""
-        return DataLoader(windows, batch_size=batch_size, **self._options(windows, HOST)[1])
-
-    def _options(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
-        """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
-        is_held = self._held is not None and windows.series is self._held[1]
-        memory = windows.series.device if is_held else None
-        return memory, {
-            "num_workers": self.num_workers,
-            "collate_fn": _whole_batch,
-            # what is sent in the background must lie in page-locked memory
-            "pin_memory": device.type == "cuda" and memory is None,
-            "persistent_workers": self.num_workers > 0,
-            # or each loader would draw a number from torch's generator, which dropout draws from
-            "generator": torch.Generator(),
-        }
-
-
-def _whole_batch(batch: Any) -> Any:
+def whole_batch(batch: Any) -> Any:
+    """Collate what is a batch already."""
     return batch

@@ -25,8 +25,8 @@ from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
 __all__ = ["DECIMAL", "JOINS", "MOST", "UNSEEN", "Categories", "category_names"]
-__all__ += ["covariate_columns", "differs", "id_columns", "id_order", "in_categories", "match_ids", "number_columns"]
-__all__ += ["recoded", "series_numbers", "with_joined_ids"]
+__all__ += ["covariate_columns", "differs", "id_columns", "id_order", "in_categories", "is_lazy"]
+__all__ += ["listed", "match_ids", "number_columns", "recoded", "series_numbers", "with_joined_ids"]
 
 logger = logging.getLogger("tsattn")
 
@@ -55,12 +55,9 @@ def in_categories(
         if (name in have) != (name in wanted):
             kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
             raise UserError(f"{source} has {kinds[0]} in covariate {shown(name)}; the model was trained on {kinds[1]}")
-        unseen = [category for category in have.get(name, ()) if category not in wanted[name] and category != UNSEEN]
-        if unseen:
-            logger.warning(
-                "%s: covariate %s: %s not seen in training: the mean of all that were takes the place",
-                *(source, shown(name), one_of(map(shown, unseen[:12])) + (", ..." if len(unseen) > 12 else "")),
-            )
+        if unseen := [one for one in have.get(name, ()) if one not in wanted[name] and one != UNSEEN]:
+            says = "%s: covariate %s: %s not seen in training: the mean of all that were takes the place"
+            logger.warning(says, source, shown(name), listed(unseen, str))
     return None if part is None else recoded(part, have, names, wanted)
 
 
@@ -138,11 +135,9 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         numbers = pd.to_numeric(cells.where(may_be & small, np.nan), errors="coerce").to_numpy(dtype=np.float64)
     wrong = np.flatnonzero(np.isnan(numbers) & given)
     if wrong.size:
-        row = int(wrong[0])
-        has_marks = re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])) is not None
-        advice = (
-            f"remove marks of thousands{advice}" if has_marks else "name text columns as static, or list the targets"
-        )
+        row, advice = int(wrong[0]), f"remove marks of thousands{advice}"
+        if not re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])):
+            advice = "name text columns as static, or list the targets"
         raise UserError(
             f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
             f"numbers{', bools, or text without a number' if is_covariate else ''} ({advice})"
@@ -171,7 +166,7 @@ def covariate_columns(
         if not (name in categorical if categorical is not None else _is_category(column)):
             matrix[:, k] = number_columns(frame, (name,), where, role)[:, 0]
             continue
-        raw, uniques = _factorized(column, f"{'static column' if role == 'static' else 'covariate'}", "categories")
+        raw, uniques = _factorized(column, "static column" if role == "static" else "covariate", "categories")
         texts = [_category_text(value) for value in uniques.tolist()]
         categories[name] = tuple(sorted({*texts} - {UNSEEN}))
         number = {text: float(place) for place, text in enumerate(categories[name], 1)} | {UNSEEN: 0.0}
@@ -189,8 +184,6 @@ def _factorized(column: pd.Series, what: str, of: str) -> tuple[NDArray[np.intp]
 def _is_category(column: pd.Series) -> bool:
     if isinstance(column.dtype, pd.CategoricalDtype):
         return True
-    if not (pd.api.types.is_string_dtype(column.dtype) or column.dtype == object):
-        return False
     cells = column.dropna()
     is_text = len(cells) > 0 and pd.api.types.infer_dtype(cells) == "string"
     return is_text and bool(pd.to_numeric(cells.astype(object), errors="coerce").isna().all())
@@ -242,12 +235,12 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     names = [name.item() if isinstance(name, np.generic) else name for name in uniques.tolist()]
     if (codes < 0).any():
         raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
-    # ids are saved with a model, as plain data
-    strange = [number for number, name in enumerate(names) if not isinstance(name, str | int | float | tuple)]
-    if strange:
-        row, name = int(starts[(codes == strange[0]).argmax()]), names[strange[0]]
-        says = f"is a {type(name).__name__}, not an id; valid are texts and numbers"
-        raise UserError(f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}")
+    for number, name in enumerate(names):
+        if not isinstance(name, str | int | float | tuple):  # ids are saved with a model, as plain data
+            row, says = int(starts[(codes == number).argmax()]), f"is a {type(name).__name__}, not an id"
+            raise UserError(
+                f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}; valid are texts and numbers"
+            )
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
@@ -291,6 +284,11 @@ def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
 
 def is_lazy(table: Any) -> bool:
     """Whether this is a lazy frame of a library that narwhals knows."""
-    if isinstance(table, pd.DataFrame | pd.Series):  # narwhals refuses some that are refused by their own sentences
-        return False
-    return isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
+    # narwhals refuses some of pandas that are refused by their own sentences
+    is_pandas = isinstance(table, pd.DataFrame | pd.Series)
+    return not is_pandas and isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
+
+
+def listed(names: Sequence[Any], text: Callable[[Any], str] = repr) -> str:
+    """The first of some names, for messages."""
+    return (one_of(shown(text(name)) for name in names[:12]) or "none") + (", ..." if len(names) > 12 else "")

@@ -6,37 +6,36 @@ import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.checks import whole_number
-from tsattn.data.batch_order import HOST, WindowLoaders, spread
-from tsattn.data.frequency import season_length
+from tsattn.data import batch_order
+from tsattn.data.batch_order import HOST, OrderedBatches, ShuffledBatches, TrainingLoader, spread, whole_batch
+from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
 from tsattn.data.mapped import is_panel_folder
-from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future, with_training_categories
+from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
-from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins, asked_rule
-from tsattn.data.stamps import kept_zone
-from tsattn.data.table_options import TableOptions, TextFormat, check_choices
+from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler, check_transform
+from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = ["CSVDataModule", "DataOptions", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
-__all__ += ["PanelDataModule", "Source", "WindowOptions"]
+__all__ = ["CSVDataModule", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
+__all__ += ["PanelDataModule", "Source"]
 
 logger = logging.getLogger("tsattn")
 
@@ -62,7 +61,7 @@ class Source(ABC):
         return FrameSource(path)
 
 
-@dataclass
+@dataclass(eq=False)
 class FrameSource(Source):
     """A frame or file of one's own, or a folder that a table was converted to.
 
@@ -89,52 +88,6 @@ class FrameSource(Source):
     @override
     def at(self, path: Path) -> FrameSource:
         return FrameSource(path, self.reader.unweighted(), self.future)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowOptions:
-    """Windows, batches and scales of a data set.
-
-    Attributes:
-        context_length: past steps that a model sees, L.
-        prediction_length: steps that it forecasts, T.
-        batch_size: windows in a training batch.
-        eval_batch_size: windows in a validation or test batch.
-        num_workers: loader processes; 0 is fastest, as a batch is one gather from memory.
-        resident_gb: on a CUDA device scaled series of at most so many GB lie in its memory, and windows are cut there;
-            larger ones are cut on the host and sent in the background. With `num_workers` they always are.
-        scaling: ``global``, all series by one mean and standard deviation a channel; ``series``, each by its own, so
-            that small ones count as much as large ones.
-        val_windows: validation windows that are scored at each validation of a training: ``all``, a number of them, or
-            ``auto``, as many as take less than a quarter of the time of training: a third of the windows trained on
-            since the last one. Fewer than all are spread over all series and their time, the same ones each time.
-            Outside of a training, and for testing, all windows are scored.
-        transform: of the targets before they are scaled, so that no forecast is negative: ``log``, ``log1p`` or
-            ``box_cox``, whose lambda the training rows decide, or ``{kind: box_cox, lambda: 0.5}``; None for none.
-            Forecasts come back exactly, quantile by quantile, and scores stay those of the values themselves.
-
-    Raises:
-        UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.
-    """
-
-    context_length: int = 336
-    prediction_length: int = 96
-    batch_size: int = 32
-    eval_batch_size: int = 128
-    num_workers: int = 0
-    resident_gb: float = 8.0
-    scaling: str = "global"
-    val_windows: int | Literal["auto", "all"] = "auto"
-    transform: str | dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        for size in ("context_length", "prediction_length", "batch_size", "eval_batch_size"):
-            whole_number(size, getattr(self, size))
-        whole_number("num_workers", self.num_workers, least=0)
-        if not self.resident_gb >= 0:
-            raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
-        check_choices(self.scaling, self.val_windows)
-        object.__setattr__(self, "transform", check_transform(self.transform))
 
 
 class ForecastDataModule(LightningDataModule):
@@ -182,7 +135,7 @@ class ForecastDataModule(LightningDataModule):
         self._series: Series | None = None
         self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
         self._splits: list[Split] | None = None
-        self._loaders = WindowLoaders(self.num_workers, self.resident_gb)
+        self._held: tuple[Series, Series] | None = None  # on the host, in the memory of a device
 
     def prepare_data(self) -> None:
         """Fetch what the series are read from, if it is not here (called on one process only)."""
@@ -209,7 +162,10 @@ class ForecastDataModule(LightningDataModule):
             assert splits is not None, "a file is forecast from with the task of a trained model"
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
-            self.task, self.scaler = self._new_task(panel), fit_scaler(panel, splits, self.scaling, self.transform)
+            self.task, self.scaler = (
+                new_task(panel, self.name, self.context_length, self.prediction_length),
+                fit_scaler(panel, splits, self.scaling, self.transform),
+            )
         else:
             for size in ("context_length", "prediction_length"):
                 mine, trained = getattr(self, size), getattr(self.task, size)
@@ -258,14 +214,13 @@ class ForecastDataModule(LightningDataModule):
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, *sizes)
-        return WindowDataset(self._loaders.placed(series, device), origins, *sizes, seasons)
+        return WindowDataset(self._placed(series, device), origins, *sizes, seasons)
 
     def _copied(self, **changes: Any) -> Self:
         """A copy that shares series, splits and scaler, without what belongs to a training."""
         other = copy.copy(self)
-        loaders = WindowLoaders(self.num_workers, self.resident_gb)
         vars(other).update(
-            {"trainer": None, "training_batches": None, "scored_windows": None, **changes}, _loaders=loaders
+            {"trainer": None, "training_batches": None, "scored_windows": None, "_held": None, **changes}
         )
         return other
 
@@ -312,7 +267,9 @@ class ForecastDataModule(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Shuffled training windows in the order of torch's seed; where a Trainer runs on CUDA, they may lie there."""
         windows, device = self._at_the_trainer("train")
-        return self._loaders.shuffled(windows, self.batch_size, device, self._process, self.training_batches)
+        memory, options = self._loading(windows, device)
+        of = self.batch_size, torch.initial_seed(), *self._process, self.training_batches, memory
+        return TrainingLoader(windows, ShuffledBatches(len(windows), *of), **options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
@@ -320,24 +277,26 @@ class ForecastDataModule(LightningDataModule):
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
-        return self._loaders.in_order(windows, numbers[rank::world_size], self.eval_batch_size, device)
+        return self._in_order(windows, numbers[rank::world_size], device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Test windows in the order of series and time."""
         windows, device = self._at_the_trainer("test")
-        return self._loaders.in_order(windows, range(len(windows)), self.eval_batch_size, device)
+        return self._in_order(windows, range(len(windows)), device)
 
     def eval_dataloader(
         self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
     ) -> DataLoader[Batch]:
         """Each `every`-th window of a part in the order of series and time; on the host. See `windows`."""
         windows = self.windows(part, context_length, seasons)
-        return self._loaders.in_order(windows, range(0, len(windows), every), self.eval_batch_size)
+        return self._in_order(windows, range(0, len(windows), every))
 
     def predict_dataloader(self) -> DataLoader[Batch]:
         """The windows whose horizons lie beyond the end of the data, one a series."""
         panel, task, scaler = self._set_up("the series or windows")
-        return self._loaders.beyond_the_end(FutureWindows(panel, self.series, task, scaler), self.eval_batch_size)
+        windows = FutureWindows(panel, self.series, task, scaler)
+        # Lightning replaces batch samplers of predictions
+        return DataLoader(windows, batch_size=self.eval_batch_size, **self._loading(windows, HOST)[1])
 
     def num_scored(self, available: int) -> int:
         """How many of the validation windows each validation of a training scores."""
@@ -356,11 +315,11 @@ class ForecastDataModule(LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Free the memory of the device (called by the Trainer at its end)."""
-        self._loaders.free()
+        self._held = None
 
     def on_exception(self, exception: BaseException) -> None:
         """Free the memory of the device (called by the Trainer where it fails)."""
-        self._loaders.free()
+        self._held = None
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
         """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""
@@ -369,26 +328,38 @@ class ForecastDataModule(LightningDataModule):
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
         return self.windows(part, device=device), device
 
+    def _placed(self, series: Series, device: torch.device) -> Series:
+        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
+        is_large = series.nbytes > self.resident_gb * 1e9
+        if device.type not in batch_order.RESIDENT_ON or self.num_workers or is_large:
+            return series
+        if self._held is None or self._held[0] is not series or self._held[1].device != device:
+            self._held = series, series.to(device)
+        return self._held[1]
+
+    def _loading(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
+        """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
+        is_held = self._held is not None and windows.series is self._held[1]
+        return windows.series.device if is_held else None, {
+            "num_workers": self.num_workers,
+            "collate_fn": whole_batch,
+            # what is sent in the background must lie in page-locked memory
+            "pin_memory": device.type == "cuda" and not is_held,
+            "persistent_workers": self.num_workers > 0,
+            # or each loader would draw a number from torch's generator, which dropout draws from
+            "generator": torch.Generator(),
+        }
+
+    def _in_order(
+        self, windows: WindowDataset, numbers: range | NDArray[Any], device: torch.device = HOST
+    ) -> DataLoader[Batch]:
+        memory, options = self._loading(windows, device)
+        batches: Any = OrderedBatches(numbers, self.eval_batch_size, memory)
+        return DataLoader(windows, batch_sampler=batches, **options)
+
     @property
     def _process(self) -> tuple[int, int]:
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
-
-    def _new_task(self, panel: Panel) -> Task:
-        covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
-        return Task(
-            data=self.name,
-            context_length=self.context_length,
-            prediction_length=self.prediction_length,
-            channels=panel.channels,
-            frequency=panel.frequency,
-            season_length=season_length(panel.frequency),
-            past_covariates=panel.past_names,
-            future_covariates=panel.future_names,
-            static=panel.static_names,
-            categories=panel.static_categories,
-            covariate_categories=tuple(known.get(name, ()) for name in covariates) if known else (),
-            time_zone=kept_zone(panel.time),
-        )
 
     def _check_windows(self, splits: list[Split]) -> None:
         """Refuse lengths for which a part has no window, before anything is computed; log which series are short."""
@@ -405,61 +376,6 @@ class ForecastDataModule(LightningDataModule):
             rows = f"context_length {L} + prediction_length {T}"
             said = "%d of %d series have fewer training rows than %s; their contexts are padded"
             logger.warning(said, short, len(splits), rows)
-
-
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-
-
-@dataclass(frozen=True)
-class DataOptions(WindowOptions, TextFormat, TableOptions):
-    """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
-
-    What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
-
-    Attributes:
-        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and no cell may be
-            empty.
-        train_fraction: share of the rows of each series for training, the first ones; 0.7 unless another split is
-            given.
-        val_fraction: share of the rows for validation, the next ones; the rest is for testing. 0.1 by default.
-        val_rows: instead of shares: rows of each series for validation, those before the last `test_rows`. 0 alone
-            trains on all rows.
-        test_rows: rows of each series for testing, the last ones.
-        val_from: instead of shares: the first time stamp for validation, as 2020-01-01.
-        test_from: the first time stamp for testing.
-        weight_column: column of weights, numbers of at least 0: how much the targets of a row count in a training. 0
-            leaves them out, as if they were missing; they still count in contexts, scales and every score.
-        series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
-        row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
-            whole day. Weights that say something of the same row are multiplied, and only their ratios matter.
-        scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
-            large ones; ``global``, all by one a channel.
-
-    Raises:
-        UserError: for two ways to split, or half of one, and what text cannot be written in.
-    """
-
-    id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
-    target: str | list[str] | None = None
-    frequency: Any = None
-    text: TextFormat = field(default=TextFormat(), init=False, repr=False)  # its fields are options
-    strict: bool = False
-    train_fraction: float | None = None
-    val_fraction: float | None = None
-    val_rows: int | None = None
-    test_rows: int | None = None
-    val_from: str | None = None
-    test_from: str | None = None
-    series_weights: dict[str, float] | None = None
-    row_weights: list[list[Any]] | None = None
-    scaling: str = "series"
-    reader: TableReader = field(init=False, repr=False)
-    rule: SplitRule = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        WindowOptions.__post_init__(self)
-        object.__setattr__(self, "reader", TableReader.of(vars(self), strict=self.strict))
-        object.__setattr__(self, "rule", asked_rule(**{name: getattr(self, name) for name in _SPLIT}))
 
 
 class FrameDataModule(ForecastDataModule):
@@ -563,7 +479,7 @@ class PanelDataModule(FrameDataModule):
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
         self.source = FrameSource(_given, self.source.reader)
-        if all(options.get(name) is None for name in _SPLIT):
+        if all(options.get(name) is None for name in SPLIT):
             self.rule = LastTenth(self.context_length, self.prediction_length)
 
     def give(self, panel: Panel) -> None:
@@ -572,13 +488,6 @@ class PanelDataModule(FrameDataModule):
         if isinstance(self.rule, LastTenth):
             parts = [self.rule.split(range(rows)) for rows in panel.lengths.tolist()]
             self.parts = ("train", "val") if any(part.train_end < part.val_end for part in parts) else ("train",)
-
-    def describe(self) -> tuple[Task, Scaler]:
-        """The task of the panel, and the scale of all of its rows, for what is not trained; it may be short."""
-        panel = self.panel
-        assert panel is not None
-        whole = [Split(rows, rows, rows) for rows in panel.lengths.tolist()]
-        return self._new_task(panel), fit_scaler(panel, whole, self.scaling, self.transform)
 
 
 def _given() -> Any:

@@ -1,12 +1,10 @@
-"""Frequencies of time stamps: their names, the stamps that come next, their seasons, and the grid that they allow.
+"""Frequencies of time stamps, or of steps: their names, the stamps that come next, their seasons and their grids.
 
-Time may also be counted in steps: whole numbers take the place of time stamps, and the frequency is one too, such as
-``1``.
-
-On a grid a stamp has a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: series
-on the hour and on the half hour are both hourly, the 1st and the 15th of each month both monthly. The stamps of a
-regular series share one phase, and their coordinates rise by 1. Series end to end are `(rows,)` stamps or coordinates
-that rise within each, and `begin (S,)`, their first rows.
+The frequency of steps, whole numbers in the place of time stamps, is a number too, such as ``1``. On a grid a stamp has
+a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: series on the hour and on the
+half hour are both hourly, the 1st and the 15th of each month both monthly. The stamps of a regular series share one
+phase, and their coordinates rise by 1. Series end to end are `(rows,)` stamps or coordinates that rise within each, and
+`begin (S,)`, their first rows.
 """
 
 from __future__ import annotations
@@ -62,26 +60,21 @@ _OLD_NAMES = {
 
 
 def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset) -> str:
-    """Name a pandas frequency as all versions of pandas do.
+    """Name a frequency as all versions of pandas do: ``15min`` for ``15T``, ``h`` for ``60min``, ``1`` for steps.
 
-    For example ``15min`` for ``15T``, ``ME`` for ``M``, ``h`` for ``60min``, ``QS-JAN`` for ``QS-OCT``, and ``1`` for
-    time that counts steps. Lengths of time are also understood as text, such as ``1 days 12:00:00``. UserError for
-    anything that is no frequency, or an offset whose name does not say all of it.
+    Lengths of time are also understood as text, such as ``1 days 12:00:00``. UserError for anything that is no
+    frequency, or an offset whose name does not say all of it.
     """
-    given = frequency
-    if isinstance(frequency, pd.offsets.BaseOffset):
-        frequency = str(frequency.freqstr)
+    if isinstance(given := frequency, pd.offsets.BaseOffset):
         with contextlib.suppress(ValueError):
-            if to_offset(frequency) == given:
-                return normalise_frequency(frequency)
+            if to_offset(given.freqstr) == given:
+                return normalise_frequency(str(given.freqstr))
         says = "has no name that keeps its holidays, hours or parts; give a text such as B, bh or W-SUN"
         raise UserError(f"frequency {shown(repr(given))} {says}")
-    if isinstance(frequency, str) and re.search("day|:|^P", frequency):
-        with contextlib.suppress(ValueError):
-            frequency = pd.Timedelta(frequency)
-    if isinstance(frequency, timedelta):  # whole days are days of the calendar
-        days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
-        frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
+    if isinstance(frequency, timedelta) or (isinstance(frequency, str) and re.search("day|:|^P", frequency)):
+        with contextlib.suppress(ValueError):  # whole days are days of the calendar
+            days, rest = divmod(pd.Timedelta(frequency), pd.Timedelta(1, "D"))
+            frequency = str(to_offset(pd.Timedelta(frequency)).freqstr) if rest else f"{days}D"
     if isinstance(frequency, bool) or not isinstance(frequency, str | Integral):
         says = "must be a text such as h, D or MS, or for steps a whole number, not"
         raise UserError(f"frequency {says} {shown(repr(frequency))}")
@@ -110,9 +103,8 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
 
 def fixed_step(offset: pd.offsets.BaseOffset) -> int | None:
     """Nanoseconds in a step of hours, minutes or seconds; None for what the calendar decides, days included."""
-    if offset.rule_code == "D" or not isinstance(offset, pd.offsets.Tick):
-        return None
-    return int(pd.Timedelta(offset).as_unit("ns").value)
+    is_fixed = offset.rule_code != "D" and isinstance(offset, pd.offsets.Tick)
+    return int(pd.Timedelta(offset).as_unit("ns").value) if is_fixed else None
 
 
 def step_name(step: int) -> str:
@@ -146,11 +138,10 @@ def is_steps(frequency: str) -> bool:
 
 
 def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | None = None) -> Times:
-    """List the `length` time stamps, or steps, after `last`.
+    """List the `length` time stamps, or steps, after `last`; UserError for more than the calendar of pandas holds.
 
     Months, quarters and years that are written as a later day than their first keep that day. `wall` is what clocks
-    would show at `last` if no change of clocks had skipped that; by default what they show. UserError for more than the
-    calendar of time stamps holds.
+    would show at `last` if no change of clocks had skipped that; by default what they show.
     """
     if is_steps(frequency):
         return pd.Index(int(last) + int(frequency) * np.arange(1, length + 1))
@@ -173,8 +164,7 @@ def future_index(last: Any, frequency: str, length: int, wall: pd.Timestamp | No
 def season_length(frequency: str) -> int:
     """Count the steps in the season that a naive forecast repeats, such as 24 for ``h``, 7 for ``D``, 12 for ``MS``.
 
-    A day for steps shorter than one, else a week or a year; a second or less for steps below one; 1 for mere steps.
-    UserError for a frequency without a known season.
+    A day, week or year; a second or less for steps below one; 1 for mere steps. UserError without a known season.
     """
     if is_steps(frequency):
         return 1
@@ -187,9 +177,8 @@ def season_length(frequency: str) -> int:
     step = fixed_step(offset)
     if step is None:
         raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")
-    second = 1_000_000_000
     # the season of a nanosecond is a microsecond: a context of a second would not fit into memory
-    season = 86_400 * second if step >= second else second if step >= 10**6 else 10**6 if step >= 1000 else 1000
+    season = next(of for least, of in ((10**9, _DAY), (10**6, 10**9), (1000, 10**6), (1, 1000)) if step >= least)
     return max(1, round(season / step))
 
 
@@ -242,8 +231,7 @@ class Grid:
             time = counts(stamps)
             coordinates = time // self.step
             return coordinates, time - coordinates * self.step
-        assert isinstance(stamps, pd.DatetimeIndex)
-        wall = wall_times(stamps)
+        wall = wall_times(pd.DatetimeIndex(stamps))
         anchor, rest = wall // self._unit, wall % self._unit
         if not len(self._anchors):
             return np.zeros(len(stamps), np.int64), np.full(len(stamps), OFF_GRID)
@@ -275,8 +263,8 @@ class Grid:
 def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
     """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
 
-    The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it:
-    in Sao Paulo midnight was one o'clock on 2017-10-15. Where there is no other, it stands for the first one skipped.
+    The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it
+    (in Sao Paulo midnight was one o'clock on 2017-10-15); without others for the first one skipped.
     """
     wall = stamps.tz_localize(None).as_unit("ns").asi8
     if stamps.tz is None:
@@ -305,10 +293,8 @@ def usual_frequency(index: Times) -> str:
     """
     if not isinstance(index, pd.DatetimeIndex):
         return str(_mode(np.diff(index.to_numpy())))
-    return normalise_frequency(try_infer_frequency(index) or _frequency_with_gaps(index))
-
-
-def _frequency_with_gaps(index: pd.DatetimeIndex) -> str:
+    if (regular := try_infer_frequency(index)) is not None:
+        return normalise_frequency(regular)
     wall = index.tz_localize(None).as_unit("ns").asi8
     at_usual_time = wall % _DAY == _mode(wall % _DAY)
     if 4 * at_usual_time.sum() <= 3 * len(wall):
@@ -321,7 +307,7 @@ def _frequency_with_gaps(index: pd.DatetimeIndex) -> str:
         return months
     if usual == 1 and are_business_days(_index(days), np.array([0])):
         return "B"
-    return f"{usual // 7}W-{_WEEKDAYS[_mode(weekdays)]}" if usual % 7 == 0 else f"{usual}D"
+    return normalise_frequency(f"{usual // 7}W-{_WEEKDAYS[_mode(weekdays)]}" if usual % 7 == 0 else f"{usual}D")
 
 
 def _months(days: NDArray[np.int64]) -> str | None:
@@ -333,8 +319,10 @@ def _months(days: NDArray[np.int64]) -> str | None:
         weekdays.insert(0, f"LWOM-{weekday}")
     # the 29th to 31st are no days of all months
     grids = {"MS": (in_month == _mode(in_month)) & (_mode(in_month) <= 28)}
-    for alias in ("ME", "BMS", "BME", *weekdays):
-        grids[alias] = Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
+    grids |= {
+        alias: Grid(_index(days[[0, -1]]), alias).split(_index(days))[1] != OFF_GRID
+        for alias in ("ME", "BMS", "BME", *weekdays)
+    }
     best = max(grids, key=lambda alias: int(grids[alias].sum()))  # the first of those that fit as many
     chosen = grids[best]
     if chosen.sum() < 3 or (4 * chosen.sum() <= 3 * len(days) if best in weekdays else 2 * chosen.sum() <= len(days)):
@@ -411,8 +399,7 @@ def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64
 
 
 def _days(index: Times) -> NDArray[np.datetime64]:
-    assert isinstance(index, pd.DatetimeIndex)
-    return np.asarray(index.tz_localize(None)).astype("M8[D]")
+    return np.asarray(pd.DatetimeIndex(index).tz_localize(None)).astype("M8[D]")
 
 
 def _weeks(days: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

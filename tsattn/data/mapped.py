@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import shutil
 from bisect import bisect_right
@@ -41,10 +42,10 @@ __all__ = ["TableSource", "convert", "converted_folder", "is_panel_folder", "ope
 logger = logging.getLogger("tsattn")
 
 INDEX = "panel.json"
-FORMAT = 2  # of the folder; raised when it changes
+FORMAT = 3  # of the folder; raised when it changes
 _PLAIN = (
     *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
-    *("covariate_categories", "is_wide", "id_name", "time_name", "complete"),
+    *("covariate_categories", "is_wide", "id_name", "time_name"),
 )
 _ROWS = ("values", "past_covariates", "future_covariates", "ahead")
 _OF_SERIES = ("starts", "ahead_starts", "static")
@@ -222,7 +223,7 @@ def _write(source: TableSource, folder: Path) -> None:
         if isinstance(array, np.memmap):
             array.flush()
     files = sorted(folder.glob("*.npy"))
-    facts = {name: getattr(panel, name) for name in _PLAIN} | {"complete": sorted(panel.complete)}
+    facts = {name: getattr(panel, name) for name in _PLAIN}
     facts |= {"time_unit": time_unit(panel.time), "time_zone": time_zone(panel.time), "weight_name": roles.weight}
     facts["source"] = {"files": states, "sha256": sums, "options": asdict(options)}
     facts["arrays"] = {file.stem: {"size": file.stat().st_size, "sha256": sha256(file)} for file in files}
@@ -230,6 +231,10 @@ def _write(source: TableSource, folder: Path) -> None:
 
 
 def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
+    needed, free = math.prod(shape) * np.dtype(kind).itemsize, shutil.disk_usage(path.parent).free
+    if needed > free:
+        sizes = f"{needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free there"
+        raise UserError(f"{path.parent} needs {sizes}; name another folder")
     if 0 in shape:
         np.save(path, np.zeros(shape, kind))
         return np.zeros(shape, kind)
@@ -261,8 +266,7 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
         for name in (*_ROWS, *_OF_SERIES)
     }
     arrays["time"] = times_of(_opened(folder / "time.npy"), index["time_unit"], index["time_zone"])
-    fields: dict[str, Any] = {name: _immutable(index[name]) for name in _PLAIN}
-    return Panel(**{**fields, "complete": frozenset(fields["complete"])}, **arrays)
+    return Panel(**{name: _immutable(index[name]) for name in _PLAIN}, **arrays)
 
 
 def _immutable(plain: Any) -> Any:

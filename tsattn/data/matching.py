@@ -15,21 +15,40 @@ import pandas as pd
 
 from tsattn.data.assembly import Assembly
 from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, recoded
-from tsattn.data.frequency import Grid, counts
+from tsattn.data.frequency import Grid, counts, season_length
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
-from tsattn.data.stamps import in_zone_of, no_times_of, time_unit, time_zone, times_of
+from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_zone
 from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Roles, Rows, future_rows
 from tsattn.errors import UserError, one_of, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["appended", "in_static_categories", "match_task", "warn_of_unknown_zone"]
+__all__ = ["appended", "in_static_categories", "match_task", "new_task", "warn_of_unknown_zone"]
 __all__ += ["with_categories", "with_future", "with_training_categories"]
 
 logger = logging.getLogger("tsattn")
+
+
+def new_task(panel: Panel, name: str, context_length: int, prediction_length: int) -> Task:
+    """Return the task of forecasting the series of a panel, which has this name."""
+    covariates, known = (*panel.past_names, *panel.future_names), panel.covariate_categories
+    return Task(
+        data=name,
+        context_length=context_length,
+        prediction_length=prediction_length,
+        channels=panel.channels,
+        frequency=panel.frequency,
+        season_length=season_length(panel.frequency),
+        past_covariates=panel.past_names,
+        future_covariates=panel.future_names,
+        static=panel.static_names,
+        categories=panel.static_categories,
+        covariate_categories=tuple(known.get(name, ()) for name in covariates) if known else (),
+        time_zone=kept_zone(panel.time),
+    )
 
 
 def match_task(panel: Panel, task: Task, source: str) -> Panel:
@@ -198,7 +217,12 @@ def appended(panel: Panel, later: Panel) -> Panel:
     Missing time stamps in between are filled as missing. The future of a series is that of the panel in which it ends.
     UserError for other columns, another frequency, or time stamps on another grid.
     """
-    later = _alike(later, panel)
+    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
+        if getattr(panel, what) != getattr(later, what):
+            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
+            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
+    later = with_categories(later, panel.covariate_categories, _LATER)
+    later = replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))
     names, both = list(dict.fromkeys([*panel.ids, *later.ids])), (panel, later)
     ids = tuple(names[place] for place in id_order(names))
     S, place = len(ids), {name: number for number, name in enumerate(ids)}
@@ -235,13 +259,9 @@ def appended(panel: Panel, later: Panel) -> Panel:
         result[to] = joined[kept]
         return result
 
-    stamps, is_gap = np.empty(starts[-1], np.int64), np.ones(starts[-1], dtype=bool)
-    stamps[to], is_gap[to] = np.concatenate([counts(one.time) for one in both])[kept], False
-    if is_gap.any():
-        gap = np.flatnonzero(is_gap)
-        of = np.searchsorted(starts, gap, side="right") - 1
-        stamps[gap] = counts(grid.join((origin - starts[:-1])[of] + gap, phase[of]))
-    joined_time = times_of(stamps, None if time_unit(panel.time) is None else "ns", getattr(panel.time, "tz", None))
+    joined_time = grid.join(
+        np.arange(starts[-1]) - (starts[:-1] - origin).repeat(end - origin), phase.repeat(end - origin)
+    )
     if isinstance(panel.time, pd.DatetimeIndex) and isinstance(joined_time, pd.DatetimeIndex):
         joined_time = joined_time.as_unit(panel.time.unit)
     kinds = zip(panel.static_categories, later.static_categories, strict=True)
@@ -249,10 +269,10 @@ def appended(panel: Panel, later: Panel) -> Panel:
     static: Any = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
     for one, numbers in ((panel, first), (later, second)) if static is not None else ():
         static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
-    ahead_of = [numbers.repeat(np.diff(one.ahead_starts)) for numbers, one in ((first, panel), (second, later))]
-    is_last = np.concatenate([~np.isin(ahead_of[0], second), np.ones(len(ahead_of[1]), dtype=bool)])
-    order = np.flatnonzero(is_last)[np.argsort(np.concatenate(ahead_of)[is_last], kind="stable")]
-    steps = np.bincount(np.concatenate(ahead_of)[is_last], minlength=S)
+    ahead_of = np.concatenate([first.repeat(np.diff(panel.ahead_starts)), second.repeat(np.diff(later.ahead_starts))])
+    is_last = ~np.isin(ahead_of, second) | (np.arange(len(ahead_of)) >= panel.ahead_starts[-1])
+    order = np.flatnonzero(is_last)[np.argsort(ahead_of[is_last], kind="stable")]
+    steps = np.bincount(ahead_of[is_last], minlength=S)
     known = None if panel.ahead is None or later.ahead is None else np.concatenate([panel.ahead, later.ahead])[order]
     return replace(
         panel,
@@ -265,15 +285,4 @@ def appended(panel: Panel, later: Panel) -> Panel:
         static=static,
         static_categories=categories,
         weights=None,
-        complete=frozenset(),
     )
-
-
-def _alike(later: Panel, panel: Panel) -> Panel:
-    """The later panel with the categories and time zone of the other; refused where columns or frequency differ."""
-    for what in ("channels", "past_names", "future_names", "static_names", "frequency", "is_wide"):
-        if getattr(panel, what) != getattr(later, what):
-            before, after = (shown(repr(getattr(one, what))) for one in (panel, later))
-            raise UserError(f"the later rows have {what} {after}, those before {before}; both need the same")
-    later = with_categories(later, panel.covariate_categories, _LATER)
-    return replace(later, time=in_zone_of(panel.time, later.time, _LATER, "the table before"))

@@ -26,56 +26,32 @@ __all__ = ["Panel"]
 class Panel:
     """Series on regular time grids, laid end to end (`rows` is the sum of their lengths).
 
-    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped`.
+    The arrays of rows may be views of files (`numpy.memmap`, float32 where that loses nothing), see `data/mapped.py`.
 
-    Attributes:
-        ids: the id of each series as given, sorted; ``("series",)`` for a wide table.
-        channels: the target columns: one for most long tables, every value column of a wide one.
-        frequency: pandas frequency of all series; a whole number where time counts steps.
-        time: `(rows,)` time stamps, in the time zone given, or steps.
-        starts: `(S + 1,)` int64 first row of each series, and `rows`.
-        values: `(rows, C)` float64, NaN where missing or filled.
-        past_covariates: `(rows, P)` float64 covariates known for the past only, NaN where missing; None without.
-        past_names: their P columns.
-        future_covariates: `(rows, F)` float64 covariates known for the future too, NaN where missing; None without.
-        future_names: their F columns.
-        ahead: `(sum of steps ahead, F)` float64 future covariates after the last row of each series, end to end; None
-            without.
-        ahead_starts: `(S + 1,)` int64 first row of each series in `ahead`, and its length.
-        static: `(S, K)` int64 numbers of the categories of each series, -1 for one not seen in training; None without.
-        static_names: their K columns.
-        static_categories: the categories of each of these columns, sorted, as text.
-        is_wide: whether the table was wide: one series, a column a channel.
-        id_name: the column of ids.
-        time_name: the column of time stamps.
-        weights: `(rows, C)` float64 how much each target counts in a training; None: all equally.
-        covariate_categories: by name, the categories of the covariates that are such, see `columns`.
-        complete: the arrays of rows that are known to have no missing number.
-        fills_ahead: whether missing values in `ahead` are imputed, as in rows of the past; else they are refused.
+    Missing or filled numbers are NaN; arrays of what the table has not got are None.
     """
 
-    ids: tuple[Any, ...]
-    channels: tuple[str, ...]
-    frequency: str
-    time: Times
-    starts: NDArray[np.int64]
-    values: NDArray[np.float64]
-    past_covariates: NDArray[np.float64] | None = None
+    ids: tuple[Any, ...]  # of each series as given, sorted; ``("series",)`` for a wide table
+    channels: tuple[str, ...]  # target columns: one for most long tables, every value column of a wide one
+    frequency: str  # pandas frequency of all series; a whole number where time counts steps
+    time: Times  # (rows,) time stamps, in the time zone given, or steps
+    starts: NDArray[np.int64]  # (S + 1,) first row of each series, and `rows`
+    values: NDArray[np.float64]  # (rows, C)
+    past_covariates: NDArray[np.float64] | None = None  # (rows, P) known for the past only
     past_names: tuple[str, ...] = ()
-    future_covariates: NDArray[np.float64] | None = None
+    future_covariates: NDArray[np.float64] | None = None  # (rows, F) known for the future too
     future_names: tuple[str, ...] = ()
-    ahead: NDArray[np.float64] | None = None
-    ahead_starts: NDArray[np.int64]
-    static: NDArray[np.int64] | None = None
+    ahead: NDArray[np.float64] | None = None  # (steps ahead, F) future covariates after each series, end to end
+    ahead_starts: NDArray[np.int64]  # (S + 1,) first row of each series in `ahead`, and its length
+    static: NDArray[np.int64] | None = None  # (S, K) numbers of categories, -1 for one not seen in training
     static_names: tuple[str, ...] = ()
-    static_categories: tuple[tuple[str, ...], ...] = ()
-    is_wide: bool = False
+    static_categories: tuple[tuple[str, ...], ...] = ()  # of each of these columns, sorted, as text
+    is_wide: bool = False  # whether the table was wide: one series, a column a channel
     id_name: str = "unique_id"
     time_name: str = "ds"
-    weights: NDArray[np.float64] | None = None
-    covariate_categories: Categories = field(default_factory=dict)
-    complete: frozenset[str] = frozenset()
-    fills_ahead: bool = False
+    weights: NDArray[np.float64] | None = None  # (rows, C) how much each target counts in a training; None: equally
+    covariate_categories: Categories = field(default_factory=dict)  # by name, of the covariates that are such
+    fills_ahead: bool = False  # impute missing values in `ahead`, as in rows of the past; else they are refused
 
     def __len__(self) -> int:
         """The number of series."""
@@ -192,9 +168,7 @@ class Panel:
         if not self.is_wide:
             raise UserError("the table has series already; only the channels of a wide table become series")
         order = np.argsort(np.array(self.channels, dtype=object))
-        columns: dict[str, Any] = {"values": self.values}
-        if self.weights is not None:
-            columns["weights"] = self.weights
+        columns = {name: part for name in ("values", "weights") if (part := getattr(self, name)) is not None}
         first: Any = {name: part[:, :1] for name, part in columns.items()}
         stacked: Any = {name: np.ascontiguousarray(part.T[order]).reshape(-1, 1) for name, part in columns.items()}
         return replace(
@@ -245,7 +219,6 @@ class Panel:
         vars(self).update(fields, time=times_of(time[0].open(), *time[1:]) if isinstance(time, tuple) else time)
 
     def _part(self, numbers: NDArray[np.int64], first: NDArray[np.int64], end: NDArray[np.int64]) -> Panel:
-        """The rows of the series `numbers (n,)` from the row `first (n,)` of each on and before `end (n,)`."""
         begin, lengths = self.starts[:-1][numbers] + first, end - first
         time = runs_of(time_numbers(self.time), begin, lengths)
         names = "values", "weights", "past_covariates", "future_covariates"

@@ -17,7 +17,7 @@ from tsattn.data.matching import with_future
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import in_zone_of, no_times_of, time_numbers
 from tsattn.data.table_options import RowWeights, TableOptions, given_options
-from tsattn.data.table_rows import Roles, Rows, Table, assigned, collected, future_rows, read_rows
+from tsattn.data.table_rows import Roles, Rows, Table, assigned, computed, future_rows, read_rows
 from tsattn.data.tables import opened
 from tsattn.errors import UserError, shown
 from tsattn.task import Task
@@ -163,7 +163,7 @@ class TableReader(TableOptions):
         if folder is not None:
             panel = self.converted(folder)
             return replace(self.unweighted(), **panel.named_columns()).table(panel.to_frame(), str(folder))
-        table = collected(table, source, self.columns, self.weight_column)
+        table = computed(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
         frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
         row_of = own_row_of or row_of

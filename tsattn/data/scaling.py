@@ -22,7 +22,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
 from tsattn.data.splits import Split
-from tsattn.data.table_rows import listed
+from tsattn.data.columns import listed
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
@@ -155,7 +155,7 @@ def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Ta
     """The first `ends (S,)` rows of all series, of arrays `(rows, n)` side by side."""
     for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
-        if kept.any() or not is_mapped(panel.values):
+        if kept.any() or not panel.is_mapped:
             chosen = [part[rows][kept].astype(np.float64, copy=False) for part in parts]
             yield chosen[0] if len(chosen) == 1 else np.concatenate(chosen, axis=1)
 
@@ -372,8 +372,8 @@ def _scaled(
     Mean and scale are `(S, n)` of values, `(n,)` of covariates; messages speak of the panel as it was given.
     """
     part = getattr(panel, name)
-    scaled, observed = room_like(part, part.shape, np.float32), room_like(part, part.shape, np.bool_)
-    last_known, is_far, lacks_some = LastKnown(panel.starts), False, False
+    scaled, observed = room_like(part, part.shape, np.float32), None
+    last_known, is_far = LastKnown(panel.starts), False
 
     def words(place: tuple[int, ...]) -> str:
         return cell_words(given, name, (rows.start + place[0], place[1]))
@@ -394,16 +394,16 @@ def _scaled(
                     raise UserError(f"{words((row, channel))}, too far from the rest to compute with; {EMPTY_IT}")
             is_far = is_far or warn_of_far(block, scale, words)
             scaled[rows] = block
-        if name in panel.complete:
-            continue
-        lacks_some = lacks_some or bool(missing.any())
-        observed[rows] = ~missing
-        if lacks_some or is_mapped(part):
-            sources = last_known(observed[rows], rows)
+        sources = last_known(~missing, rows) if observed is not None or is_mapped(part) or missing.any() else None
+        if observed is None and missing.any():
+            observed = room_like(part, part.shape, np.bool_)
+            observed[: rows.start] = True
+        if observed is not None:
+            observed[rows] = ~missing
         if missing.any():
             imputed = scaled[sources, np.arange(part.shape[1])]
             scaled[rows] = np.where(np.isnan(imputed), np.float32(0), imputed)
-    return scaled, observed if lacks_some else None
+    return scaled, observed
 
 
 def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:

@@ -6,6 +6,7 @@ read cell by cell, and of dates that come again each is read once: columns of mi
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import re
@@ -50,13 +51,8 @@ _PERIOD = 1 << 16  # rows in which the first date must come again
 
 
 def time_stamps(column: pd.Series, where: Where, *, date_format: str | None = None) -> pd.DatetimeIndex:
-    """Read time stamps, dates, periods, text or whole numbers such as 20160701; none missing, in one time zone.
-
-    `where` names a row (from 0) in messages; without a `date_format` it is found.
-    """
-    stamps = read_times(column, where, time_form([(column, where)], date_format, "D"))
-    assert isinstance(stamps, pd.DatetimeIndex)
-    return stamps
+    """Read time stamps, dates, periods, text or whole numbers such as 20160701; none missing, in one time zone."""
+    return pd.DatetimeIndex(read_times(column, where, time_form([(column, where)], date_format, "D")))
 
 
 def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | None, frequency: str | None) -> str | None:
@@ -66,9 +62,8 @@ def time_form(columns: Iterable[tuple[pd.Series, Where]], date_format: str | Non
     parts = iter(columns)
     first = next(parts)
     if pd.api.types.is_numeric_dtype(first[0].dtype):
-        return (
-            _STEPS if frequency is not None and is_steps(frequency) else _number_form(chain([first], parts), frequency)
-        )
+        counts = frequency is not None and is_steps(frequency)
+        return _STEPS if counts else _number_form(chain([first], parts), frequency)
     if not _is_text(first[0]):
         return None
     texts = first[0].iloc[:1].dropna().tolist() or first[0].dropna().iloc[:1].tolist()
@@ -82,12 +77,11 @@ def _is_text(column: pd.Series) -> bool:
 
 
 def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
-    """The one format of the list that fits all texts; two of them that say other days are refused."""
-    fitting, doubts = list[str](), dict[str, str]()
+    fitting, doubts = list[str](), dict[str, UserError]()
     for part, where in parts:
         codes, texts = _unique_texts(part, where)
-        fitting = fitting or [form for form in _FORMATS if not _fitting(texts[:1], form).hasnans]
-        readings = {form: _fitting(texts, form) for form in fitting}
+        fitting = fitting or [form for form in _FORMATS if not _parsed(texts[:1], form).hasnans]
+        readings = {form: _parsed(texts, form) for form in fitting}
         kept = [form for form, stamps in readings.items() if not stamps.hasnans]
         if not kept:
             best = min(readings, key=lambda name: np.count_nonzero(readings[name].isna()), default=None)
@@ -98,14 +92,12 @@ def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
             if differing.size and other not in doubts:
                 row = int((codes == differing[0]).argmax())
                 ways = (f"{form} ({readings[form][differing[0]]:%Y-%m-%d})" for form in (kept[0], other))
-                doubts[other] = (
-                    f"{where(row)}: {shown(part.iloc[row])} in column {shown(part.name)} can be read as "
-                    f"{' or as '.join(ways)}, and all other rows in both ways; give the right one as date_format"
-                )
+                says = f"can be read as {' or as '.join(ways)}, and all other rows in both ways"
+                doubts[other] = _wrong(part, row, where, f"{says}; give the right one as date_format")
         fitting = kept
     for other in fitting[1:]:
         if other in doubts:
-            raise UserError(doubts[other])
+            raise doubts[other]
     return fitting[0]
 
 
@@ -132,9 +124,8 @@ def _whole_numbers(column: pd.Series) -> pd.Series | None:
     if pd.api.types.is_bool_dtype(column.dtype) or not pd.api.types.is_numeric_dtype(column.dtype):
         return None
     known = column.dropna()
-    if not len(known) or not (pd.api.types.is_integer_dtype(known.dtype) or (known % 1 == 0).all()):
-        return None
-    return known if known.abs().max() < 1 << 62 else None
+    are_whole = len(known) and (pd.api.types.is_integer_dtype(known.dtype) or (known % 1 == 0).all())
+    return known if are_whole and known.abs().max() < 1 << 62 else None
 
 
 def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = None) -> Times:
@@ -190,9 +181,7 @@ def _from_objects(cells: pd.Series, where: Where, form: str | None, zone: Any) -
 
 
 def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> pd.DatetimeIndex:
-    """The stamps of texts; of those that come again and again, once."""
-    form = form or time_form([(cells, where)], None, None)
-    assert form is not None
+    form = form or time_form([(cells, where)], None, None) or _ISO
     codes, texts = _unique_texts(cells, where)
     stamps = _parsed(texts, form)
     if stamps.hasnans:
@@ -212,8 +201,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
             raise _other_zone(cells, other, where, "without a zone")
         return pd.DatetimeIndex(stamps.take(codes))
     if not offsets[0]:
-        says = "ends in no offset such as +02:00; write time zones so, or leave them out"
-        raise UserError(f"{where(0)}: {shown(cells.iloc[0])} in column {shown(cells.name)} {says}")
+        raise _wrong(cells, 0, where, "ends in no offset such as +02:00; write time zones so, or leave them out")
     own = "UTC" if offsets[0] in ("+0000", "-0000") else pd.Timestamp(f"2020-01-01T00:00{offsets[0]}").tz
     return pd.DatetimeIndex(stamps.tz_convert(own).take(codes))
 
@@ -237,13 +225,10 @@ def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.
     return codes, pd.Index(uniques, dtype=object).str.strip()
 
 
-def _fitting(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
-    stamps, length = _parsed(texts, form), _LENGTHS.get(form)
-    return stamps if length is None else pd.DatetimeIndex(stamps.where(np.asarray(texts.str.len() == length)))
-
-
 def _parsed(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
     """The texts by a format, NaT for what does not fit it; of several zones, or with some, as UTC."""
+    if form in _LENGTHS:
+        texts = texts.where(np.asarray(texts.str.len() == _LENGTHS[form]), None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # pandas 2, on zones in some cells
         try:
@@ -258,34 +243,34 @@ def _parsed(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:
 def _offsets(texts: pd.Index[Any]) -> NDArray[Any]:
     """What each text says of its zone: ``+0100``, or nothing."""
     codes, ends = pd.factorize(texts.str[-6:])
-    plain = []
-    for end in ends:
-        match = re.search(r"(Z|[+-]\d\d(?::?\d\d)?)$", end)
-        kind = match[1].replace(":", "").replace("Z", "+0000") if match else ""
-        plain.append(kind + "00" if len(kind) == 3 else kind)
-    offsets = np.array(plain, dtype=object)[codes]
+    found = [re.search(r"(Z|[+-]\d\d(?::?\d\d)?)$", end) for end in ends]
+    kinds = [match[1].replace(":", "").replace("Z", "+0000") if match else "" for match in found]
+    offsets = np.array([kind + "00" if len(kind) == 3 else kind for kind in kinds], dtype=object)[codes]
     offsets[np.asarray(texts.str.len() <= _DATE_ALONE)] = ""  # whose day is no offset
     return offsets
+
+
+def _wrong(cells: pd.Series, row: int, where: Where, says: str) -> UserError:
+    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
 
 
 def _no_date(cells: pd.Series, row: int, where: Where, form: str | None = None) -> UserError:
     of = "" if form is None else f" of the format {form}{' that the others have' if row else ''}"
     says = f"is not a date{of}; write dates like 2016-07-01 00:00:00, or give their date_format"
-    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
+    return _wrong(cells, row, where, says)
 
 
 def _other_zone(cells: pd.Series, row: int, where: Where, mended: str) -> UserError:
-    says = f"has another time zone than the rows before; write all dates {mended}"
-    return UserError(f"{where(row)}: {shown(cells.iloc[row])} in column {shown(cells.name)} {says}")
+    return _wrong(cells, row, where, f"has another time zone than the rows before; write all dates {mended}")
 
 
 def in_zone_of(other: Times, time: Times, source: str, others: str) -> Times:
     """Convert the time stamps of `source` to the time zone of `others`, which has `other`; steps stay as they are."""
     if not isinstance(time, pd.DatetimeIndex) or not isinstance(other, pd.DatetimeIndex):
-        if isinstance(time, pd.DatetimeIndex) == isinstance(other, pd.DatetimeIndex):
-            return time
         mine, theirs = ("time stamps" if isinstance(x, pd.DatetimeIndex) else "steps" for x in (time, other))
-        raise UserError(f"{source} has {mine}, {others} {theirs}; both need the same")
+        if mine != theirs:
+            raise UserError(f"{source} has {mine}, {others} {theirs}; both need the same")
+        return time
     if (time.tz is None) != (other.tz is None):
         mine, theirs = ("no time zone" if tz is None else f"time zone {tz}" for tz in (time.tz, other.tz))
         raise UserError(f"{source} has {mine}, {others} {theirs}; time stamps need one in both or in neither")
@@ -320,12 +305,10 @@ def kept_zone(time: Times) -> str | None:
     zone = time_zone(time)
     if zone is None or not isinstance(time, pd.DatetimeIndex):
         return None
-    some = time[:1]
-    try:
-        is_same = some.tz_convert(zone).tz_localize(None).equals(some.tz_localize(None))
-    except (LookupError, ValueError, TypeError):
-        is_same = False
-    return zone if is_same else UNKNOWN_ZONE
+    with contextlib.suppress(LookupError, ValueError, TypeError):
+        if time[:1].tz_convert(zone).tz_localize(None).equals(time[:1].tz_localize(None)):
+            return zone
+    return UNKNOWN_ZONE
 
 
 def times_of(numbers: NDArray[np.int64], unit: str | None, zone: Any = None) -> Times:

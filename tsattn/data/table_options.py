@@ -10,7 +10,7 @@ import codecs
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, datetime
 from numbers import Integral, Real
 from pathlib import Path
@@ -48,8 +48,8 @@ class TextFormat:
         separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.
         decimal: the character before the decimals of a number in a CSV file.
         encoding: of a CSV file, by Python's name.
-        date_format: how dates are written, by the directives of ``strftime``, such as ``%d/%m/%y``, in a frame too;
-            None: ISO 8601, or the one format of a short list that fits every cell.
+        date_format: how dates are written, such as ``%d/%m/%y``, in a frame too; None: ISO 8601, or the one format of a
+            short list that fits every cell.
         format: ``csv`` or ``parquet``, of files whose names do not say it; None: by the suffix.
         comment: the character that begins the lines of a CSV file that are not read; empty for none.
         skip_rows: lines before the header of a CSV file.
@@ -85,12 +85,13 @@ class TextFormat:
         if self.date_format is None:
             return
         example = "write it with the directives of strftime, such as %d/%m/%Y or %Y%m%d %H:%M"
+        what = f"date_format {shown(repr(self.date_format))}"
         if not isinstance(self.date_format, str) or not re.search("%[YyGc]|%[xD]", self.date_format):
-            raise UserError(f"date_format {shown(repr(self.date_format))} names no year; {example}")
+            raise UserError(f"{what} names no year; {example}")
         try:
             pd.to_datetime(pd.Series(["-"], dtype=object), format=self.date_format, errors="coerce")
         except ValueError as error:
-            raise UserError(f"date_format {shown(repr(self.date_format))} is not understood; {example}") from error
+            raise UserError(f"{what} is not understood; {example}") from error
 
     def kind_of(self, path: Path) -> str | None:
         """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
@@ -135,8 +136,10 @@ class Columns:
 
     def __post_init__(self) -> None:
         ids = _names(self.id_column, "id_column")
+        if self.id_column is not None and not ids:
+            raise UserError(f"id_column must name a column, not {shown(repr(self.id_column))}")
         if len(ids) > 1 and any(JOINS in name for name in ids):
-            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(ids))}")
+            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(list(ids)))}")
         object.__setattr__(self, "id_column", JOINS.join(ids) or None)
         object.__setattr__(self, "time_column", next(iter(_names(self.time_column, "time_column", one=True)), None))
         for name in ("target", "past_covariates", "future_covariates", "static"):
@@ -146,11 +149,11 @@ class Columns:
     @property
     def columns(self) -> Columns:
         """These names alone."""
-        return Columns(**{name: getattr(self, name) for name in COLUMNS})
+        return Columns(**self.plain())
 
     def plain(self) -> dict[str, Any]:
         """The names alone, by argument."""
-        return asdict(self.columns)
+        return {name: getattr(self, name) for name in COLUMNS}
 
 
 COLUMNS = tuple(field.name for field in fields(Columns))
@@ -277,7 +280,7 @@ def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_choices(scaling: str, val_windows: object) -> None:
-    """Refuse a scaling that there is not, and validation windows that are no number, nor ``auto`` or ``all``."""
+    """Refuse a scaling or a number of validation windows that is none."""
     if scaling not in _SCALINGS:
         raise UserError(f"scaling must be one of {one_of(_SCALINGS)}, not {scaling!r}")
     is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1

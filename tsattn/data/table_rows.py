@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from tsattn.data.columns import (
     covariate_columns,
     id_columns,
     is_lazy,
+    listed,
     match_ids,
     number_columns,
     series_numbers,
@@ -38,7 +39,7 @@ from tsattn.data.table_options import Columns, TextFormat
 from tsattn.data.tables import opened
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
-__all__ = ["ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "Rows", "Table", "assigned", "check_roles", "collected"]
+__all__ = ["ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "Rows", "Table", "assigned", "check_roles", "computed"]
 __all__ += ["find_roles", "future_rows", "is_lazy", "is_nameless", "listed", "plain_frame", "read_rows"]
 
 logger = logging.getLogger("tsattn")
@@ -107,19 +108,17 @@ def plain_frame(
     levels = [name for name in index.names if name in known and name is not None and name not in columns]
     stamps = index.to_timestamp() if isinstance(index, pd.PeriodIndex) else index
     is_time = isinstance(stamps, pd.DatetimeIndex)
-    is_alone = False  # the column that is called like time stamps: values then, if the index has them
-    if isinstance(stamps, pd.DatetimeIndex) and time_column in columns:
-        levels = []  # the index is no column
-    elif isinstance(stamps, pd.DatetimeIndex) and time_column is id_column is None and not {*ID_COLUMNS} & {*columns}:
+    rival = None  # a column that is called like time stamps, which the index has
+    if is_time and time_column is id_column is None and not {*ID_COLUMNS} & {*columns}:
         # a long table has its time in a column, whatever its index
         rival = next((name for name in TIME_COLUMNS if name in columns), None)
-        if rival is not None and _are_times(frame[rival], stamps):
-            levels = []
-        elif rival is not None and len(columns) > 1:
-            says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
-            raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
-        else:
-            is_alone = rival is not None
+    are_same = rival is not None and _are_times(frame[rival], pd.DatetimeIndex(stamps))
+    if are_same or (is_time and time_column in columns):
+        levels = []  # the index is no column
+    elif rival is not None and len(columns) > 1:
+        says = f"has time stamps as its index and a column {shown(rival)} that differs from them; give time_column"
+        raise UserError(f"{source} {says} {shown(repr(rival))}, or rename that column if the index is the time")
+    is_alone = rival is not None and not are_same  # it holds values then
     has_time = bool(({*TIME_COLUMNS} if time_column is None else {time_column}) & {*columns})
     if levels and not is_alone:
         frame = frame.reset_index(level=levels)
@@ -136,10 +135,9 @@ def plain_frame(
 
 def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
     """Whether a column holds these time stamps, maybe as text."""
-    if isinstance(column.dtype, pd.PeriodDtype):
-        column = column.dt.to_timestamp()
-    elif not pd.api.types.is_datetime64_any_dtype(column.dtype):
-        column = column.astype(str)
+    is_period = isinstance(column.dtype, pd.PeriodDtype)
+    column = column.dt.to_timestamp() if is_period else column
+    column = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str)
     read = pd.DatetimeIndex(pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601"))
     return bool((read == (stamps.tz_localize("UTC") if stamps.tz is None else stamps)).all())
 
@@ -162,12 +160,12 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
     if time is None:
         mend = "Name it: --data.time_column NAME (Python: time_column=NAME)"
-        raise UserError(f"no time column found in {source} (columns: {_listed(frame)}). {mend}")
+        raise UserError(f"no time column found in {source} (columns: {listed(frame.columns, str)}). {mend}")
     if target is None and id_column is not None:
         target = next(((name,) for name in TARGETS if name in columns), None)
         if target is None:
             says = "is a long table without a column y or target; name the target; its columns are"
-            raise UserError(f"{source} {says} {_listed(frame)}")
+            raise UserError(f"{source} {says} {listed(frame.columns, str)}")
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
     return Roles(id_column, time, tuple(target or ()), *covariates)
 
@@ -183,7 +181,9 @@ def check_roles(
     for role, name in roles.named:
         if name not in columns:
             hint = did_you_mean(shown(name), map(shown, frame.columns))
-            raise UserError(f"{source} has no {role} column {shown(name)}{hint}; its columns are {_listed(frame)}")
+            raise UserError(
+                f"{source} has no {role} column {shown(name)}{hint}; its columns are {listed(frame.columns, str)}"
+            )
         if name in role_of:
             both = f"{role_of[name]} and as {role}"
             raise UserError(f"column {shown(name)} of {source} is named as {both}; a column has one role")
@@ -201,44 +201,29 @@ def check_roles(
             others = one_of(shown(name) for name in rest if name != usual)
             raise UserError(
                 f"{source} has {usual} beside {others}: give target {usual} (the others as past_covariates or "
-                f"id_column), or target [{_listed(frame[[*rest]])}] to forecast all"
+                f"id_column), or target [{listed(rest, str)}] to forecast all"
             )
         roles = replace(roles, target=rest)
     elif rest:
         what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
         logger.warning("%s: %s not used (covariates are used if they are named)", source, what)
     if needs_target and not roles.target:
-        raise UserError(f"{source} has no target column; its columns are {_listed(frame)}")
+        raise UserError(f"{source} has no target column; its columns are {listed(frame.columns, str)}")
     return roles
 
 
-def _listed(frame: pd.DataFrame) -> str:
-    names = one_of(map(shown, frame.columns[:12])) or "none"
-    return names + (", ..." if len(frame.columns) > 12 else "")
-
-
-def collected(
-    table: Any, source: str, columns: Columns, weight: str | None = None, *, needs_target: bool = True
-) -> Any:
-    """Compute a lazy frame, of the columns that have a role alone; any other table stays as it is.
-
-    A column that is lacking or holds no single values is refused before anything is computed.
-    """
+def computed(table: Any, source: str, columns: Columns, weight: str | None = None) -> Any:
+    """Compute a lazy frame, where targets are named of the columns with a role alone; other tables stay as they are."""
     if not is_lazy(table):
         return table
     try:
-        schema = nw.from_native(table).collect_schema()
-        empty = with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
-        roles = replace(find_roles(empty, source, columns), weight=weight)
-        with quiet():  # what is not used is not computed
-            roles = check_roles(empty, source, roles, every_target=columns.target is None, needs_target=needs_target)
-        names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
-        used = [name for name in names if name in schema]
-        if nested := [name for name in used if schema[name].is_nested()]:
-            raise UserError(f"column {shown(nested[0])} of {source} holds {schema[nested[0]]}, not single values")
-        return nw.from_native(table).select(used).collect().to_native()
-    except UserError:
-        raise
+        lazy = nw.from_native(table)
+        if columns.target is not None:
+            names = {*id_columns(columns.id_column, lazy.collect_schema().names()), columns.time_column, weight}
+            names |= {*columns.target, *columns.past_covariates, *columns.future_covariates, *columns.static}
+            names |= {*ID_COLUMNS, *TIME_COLUMNS, columns.id_column}
+            lazy = lazy.select([name for name in lazy.collect_schema().names() if name in names])
+        return lazy.collect().to_native()
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} cannot be computed: {first_line(error)}") from error
 
@@ -291,8 +276,8 @@ def read_rows(
 ) -> Rows:
     """Read the rows of a table, or refuse the first cell that cannot be used, naming its row.
 
-    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, the time stamps that the
-    rows go with. `categorical` are the covariates that are categories; None finds them.
+    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, which the rows go with.
+    `categorical` are the covariates that are categories; None finds them.
     """
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
@@ -306,28 +291,15 @@ def read_rows(
     past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
     known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
     weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
-    _check_weights(weights, values, str(roles.weight), where)
+    for column in weights.T:  # a row without any target needs none
+        for row in np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))[:1].tolist():
+            what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
+            says = f"the weight in column {shown(roles.weight)} {what}; a number of at least 0 is needed"
+            raise UserError(f"{where(row)}: {says}")
     series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
     static, of_static = covariate_columns(frame, roles.static, where, "static", roles.static)
     categories = {**of_past, **of_known, **of_static}
     return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
-
-
-def _check_weights(
-    cells: NDArray[np.float64], values: NDArray[np.float64], name: str, where: Callable[[int], str]
-) -> None:
-    """Refuse weights `(rows, 0 or 1)` of the column `name` that are missing or below 0, by the place of the row.
-
-    A row without any target `(rows, C)` needs no weight.
-    """
-    for column in cells.T:
-        wrong = np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))
-        if wrong.size:
-            row = int(wrong[0])
-            what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
-            raise UserError(
-                f"{where(row)}: the weight in column {shown(name)} {what}; a number of at least 0 is needed"
-            )
 
 
 def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:
@@ -341,8 +313,7 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
     with quiet(False):  # the future is new, even where the table is not
         columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
-        table = collected(frame, _FUTURE, columns, needs_target=False)
-        table, _, row_of = opened(table, _FUTURE, roles.id, roles.time, text)
+        table, _, row_of = opened(computed(frame, _FUTURE, columns), _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)
@@ -373,8 +344,3 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
         is_own=False,
         start=own.start + len(own.time),
     )
-
-
-def listed(names: Sequence[Any]) -> str:
-    """The first ids of some, for messages."""
-    return one_of(shown(repr(name)) for name in names[:12]) + (", ..." if len(names) > 12 else "")

@@ -331,8 +331,9 @@ def _readable(path: Path, kind: str, text: TextFormat) -> Iterator[None]:
         reason = getattr(error, "strerror", None) or first_line(error).split("C error: ")[-1]
         if isinstance(error, pd.errors.ParserWarning):
             reason = "its rows have more fields than its header"
-        what = "regular CSV table" if kind == "csv" else f"{kind.capitalize()} file, or is damaged or cut"
-        raise UserError(f"{path} cannot be read as a {what}: {reason}") from error
+        names = {"csv": "a regular CSV table", "arrow": "an Arrow file", "parquet": "a Parquet file"}
+        what = names.get(kind, "a table") + ("" if kind == "csv" else ", or is damaged or cut")
+        raise UserError(f"{path} cannot be read as {what}: {reason}") from error
 
 
 def _check_names(path: Path, names: Sequence[Any]) -> None:

@@ -36,42 +36,28 @@ _FARTHEST_OF_CONSTANT = 1e15  # a product that starts late is far from its zeros
 
 @dataclass(frozen=True)
 class Series:
-    """Series as tensors, laid end to end; of a large panel in files, these are views of files.
+    """Series as scaled tensors, laid end to end; of a large panel in files, these are views of files.
 
-    Attributes:
-        values: `(rows, C)` float32, scaled, missing values imputed.
-        observed: `(rows, C)` bool, or None if nothing is missing.
-        time: `(rows,)` int64, seconds since 1970-01-01.
-        starts: `(S + 1,)` int64 first row of each series, and `rows`.
-        mean: `(S, C)` float64 of each series, as `scale`; ``original = scaled * scale + mean``.
-        past_covariates: `(rows, P)` float32, scaled, missing values imputed; None without.
-        future_covariates: `(rows, F)` float32, in the same way.
-        past_covariates_observed: `(rows, P)` bool, or None if nothing is missing.
-        future_covariates_observed: `(rows, F)` bool, or None if nothing is missing.
-        static: `(S, K)` int64 numbers of categories; None without.
-        transform: of the targets, whose transformed values `values`, `mean` and `scale` are then of; None without.
-        weights: `(rows, C)` float32 how much each target counts in a training; None: all equally.
-        past_covariate_scale: `(P,)` float64, the original units of 1 on the scale of the covariates; None without.
-        future_covariate_scale: `(F,)` float64, in the same way.
-        original: `(rows, C)` the values as they were given, NaN where missing; on the host.
+    Missing values are imputed; masks of observed ones are None where nothing is missing. ``original = scaled * scale +
+    mean``, of a `transform` of the targets the transformed value.
     """
 
-    values: Tensor
-    observed: Tensor | None
-    time: Tensor
-    starts: Tensor
-    mean: Tensor
-    scale: Tensor
-    past_covariates: Tensor | None = None
-    future_covariates: Tensor | None = None
-    past_covariates_observed: Tensor | None = None
-    future_covariates_observed: Tensor | None = None
-    static: Tensor | None = None
+    values: Tensor  # (rows, C) float32
+    observed: Tensor | None  # (rows, C) bool
+    time: Tensor  # (rows,) int64, seconds since 1970-01-01
+    starts: Tensor  # (S + 1,) int64, the first row of each series, and `rows`
+    mean: Tensor  # (S, C) float64
+    scale: Tensor  # (S, C) float64
+    past_covariates: Tensor | None = None  # (rows, P) float32; None without, as all that follows
+    future_covariates: Tensor | None = None  # (rows, F) float32
+    past_covariates_observed: Tensor | None = None  # (rows, P) bool
+    future_covariates_observed: Tensor | None = None  # (rows, F) bool
+    static: Tensor | None = None  # (S, K) int64, numbers of categories
     transform: SeriesTransform | None = None
-    weights: Tensor | None = None
-    past_covariate_scale: Tensor | None = None
-    future_covariate_scale: Tensor | None = None
-    original: NDArray[np.float64] | None = None
+    weights: Tensor | None = None  # (rows, C) float32, how much each target counts in a training
+    past_covariate_scale: Tensor | None = None  # (P,) float64, the original units of 1 on their scale
+    future_covariate_scale: Tensor | None = None  # (F,) float64
+    original: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0)))  # (rows, C) on the host, as given
     _last_known: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _files: dict[str, NDArray[Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -91,19 +77,9 @@ class Series:
         return len(self.starts) - 1
 
     @property
-    def device(self) -> torch.device:
-        """Where windows are cut."""
-        return self.values.device
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(part.nbytes for part in self._tensors().values())
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether targets count differently in a training."""
-        return self.weights is not None
 
     def to(self, device: torch.device | str) -> Series:
         """Copy the series to a device, where windows are then cut without making the host wait."""
@@ -140,19 +116,14 @@ class Series:
             origins: `(B,)` rows from the start of that series.
             context_length: L.
             prediction_length: T.
-            padded: False where no context lacks rows; to find out here, the host would have to wait for the device.
-            seasons: lengths, at most L, of seasons whose last known values the units of the windows hold, with the
-                targets as they were given; of series on the host. None: neither.
+            padded: False where no context lacks rows; to find that out here, the host would wait for the device.
+            seasons: lengths, at most L, of seasons whose last known values the units hold, with the targets as given
+                (of series on the host); None: neither.
         """
-        first = self.starts[numbers] + origins - context_length
-        lacking = context_length - origins if padded else None
-        return self._cut(numbers, first, lacking, context_length, prediction_length, seasons)
-
-    def _cut(
-        self, numbers: Tensor, first: Tensor, lacking: Tensor | None, L: int, T: int, seasons: Sequence[int] | None
-    ) -> Batch:
-        """Windows from the rows `first`; `lacking` rows `(B,)` at their fronts, where above 0, are no series'."""
-        length = L + T
+        L, T = context_length, prediction_length
+        # each small operation takes its share of a batch
+        first = (origins if len(self) == 1 else self.starts[numbers] + origins) - L
+        lacking, length = L - origins if padded else None, L + T
         # rows before those of a series are another's; they are overwritten below
         outside = lacking is not None and (first.device.type != "cpu" or bool(first.min() < 0))
         rows = (first[:, None] + torch.arange(length, device=first.device)).clamp_(min=0) if outside else None
@@ -202,12 +173,10 @@ class Series:
     def _window_units(
         self, numbers: Tensor, first: Tensor, past: Tensor, seen: Tensor | None, T: int, seasons: Sequence[int] | None
     ) -> WindowUnits:
-        """The units of windows of the series `(B,)` from the rows `first (B,)` on, with what is asked for."""
         target: Tensor | None = None
         known: dict[int, LastSeason] = {}
         if seasons is not None and (seasons or T):
-            longest = max(seasons, default=0)
-            end = first + past.shape[1]
+            longest, end = max(seasons, default=0), first + past.shape[1]
             if seen is None or bool(seen[:, past.shape[1] - longest :].all()):
                 given = self._given(end - longest, longest + T)
                 target = given[:, longest:] if T else None
@@ -224,19 +193,13 @@ class Series:
 
     def _given(self, first: Tensor, length: int) -> Tensor:
         """The values `(B, length, C)` as they were given, of the rows from `first (B,)` on."""
-        assert self.original is not None
         (rows, C), (step, across) = self.original.shape, self.original.strides
         shape, strides = (rows - length + 1, length, C), (step, step, across)
-        whole = self.original if self.original.flags.c_contiguous else self.original.T
-        if whole.flags.c_contiguous:  # a view of a buffer costs a tenth of the other
-            runs = np.ndarray(shape, self.original.dtype, whole, strides=strides)
-        else:
-            runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
+        runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
         return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
         """The last known values of each place in a season before the rows `end (B,)`, scaled and as they were given."""
-        assert self.original is not None
         begin = self.starts[numbers][:, None]
         rows = end[:, None] - season + torch.arange(season)
         lacking = (rows < begin)[..., None]
@@ -277,12 +240,8 @@ class Series:
 class WindowDataset(Dataset[Batch]):
     """The windows of one part of the data; asked for many indices at once, it answers with one batch.
 
-    Args:
-        series: what to cut from; batches lie on its device.
-        origins: for each series the rows, from its start, at which horizons start; UserError for another number.
-        context_length: L.
-        prediction_length: T.
-        seasons: see `Series.windows`; None in a training.
+    `origins` are for each series the rows, from its start, at which horizons start; for `seasons` see `Series.windows`.
+    Batches lie on the device of the series.
     """
 
     def __init__(
@@ -299,14 +258,13 @@ class WindowDataset(Dataset[Batch]):
         self.series, self._seasons = series, seasons
         self.context_length, self.prediction_length = context_length, prediction_length
         # kept as ranges: a row number for each of a billion windows would not fit into memory
-        self._device = series.device
+        self._device = series.values.device
         self._first = torch.tensor([rows.start for rows in ranges], device=self._device)
         self._step = torch.tensor([rows.step for rows in ranges], device=self._device)
         self._end = torch.tensor([len(rows) for rows in ranges]).cumsum(0).to(self._device)
         self._length = sum(map(len, ranges))
         self._padded = any(rows.start < context_length for rows in ranges if rows)
-        self._is_plain = len(ranges) == 1 and ranges[0].step == 1 and not self._padded
-        self._offset = ranges[0].start - context_length
+        self._start = ranges[0].start if len(ranges) == 1 and ranges[0].step == 1 else None
 
     def __len__(self) -> int:
         return self._length
@@ -317,19 +275,18 @@ class WindowDataset(Dataset[Batch]):
     def __getitems__(self, indices: Sequence[int] | NDArray[np.int64] | Tensor) -> Batch:
         """Cut the windows with these numbers in one batch (the DataLoader's own hook for whole batches).
 
-        A tensor lies on the device of the series. IndexError for a wrong number in a list; arrays and tensors, as our
-        samplers give, are trusted.
+        IndexError for a wrong number in a list; arrays and tensors on the device, as our samplers give, are trusted.
         """
         if not isinstance(indices, np.ndarray | Tensor) and (min(indices) < 0 or max(indices) >= len(self)):
             raise IndexError(f"windows are numbered from 0 to {len(self) - 1}")
         windows = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device=self._device)
+        if self._start is not None:
+            numbers, origins = torch.zeros_like(windows), windows + self._start
+        else:
+            numbers = torch.searchsorted(self._end, windows, right=True)
+            place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
+            origins = self._first[numbers] + place * self._step[numbers]
         sizes = self.context_length, self.prediction_length
-        if self._is_plain:  # each small operation takes its share of a batch; these are as few as can be
-            first = windows + self._offset
-            return self.series._cut(torch.zeros_like(first), first, None, *sizes, self._seasons)
-        numbers = torch.searchsorted(self._end, windows, right=True)
-        place = windows - torch.where(numbers > 0, self._end[numbers - 1], 0)
-        origins = self._first[numbers] + place * self._step[numbers]
         return self.series.windows(numbers, origins, *sizes, padded=self._padded, seasons=self._seasons)
 
 
@@ -343,8 +300,8 @@ class FutureWindows(WindowDataset):
         series: the same, scaled.
         task: the sizes.
         scaler: has the scale of the covariates.
-        horizon: steps to forecast, which future covariates must reach over; `task.prediction_length` by default. Time
-            stamps and covariates reach over whole multiples of that: steps that are too many repeat the last ones.
+        horizon: steps to forecast, T by default, for which there must be covariates. Time stamps and covariates reach
+            over whole multiples of T: steps that are too many repeat the last ones.
         warns_of_short: whether series with fewer rows than the context are worth a warning.
         seasons: see `Series.windows`.
     """
@@ -365,10 +322,10 @@ class FutureWindows(WindowDataset):
         T = task.prediction_length
         horizon = T if horizon is None else horizon
         self.panel, self.steps = panel, -(-horizon // T) * T
-        self._ahead: Tensor | None = None
         ahead = future_for(panel, horizon)
-        if ahead is not None:
-            self._ahead = _scaled_ahead(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler, panel)
+        self._ahead = (
+            None if ahead is None else self._scaled(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler)
+        )
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
         short = sum(rows < task.context_length for rows in lengths)
         if short and warns_of_short:
@@ -382,7 +339,6 @@ class FutureWindows(WindowDataset):
         padded = bool((lengths < self.context_length).any())
         batch = self.series.windows(numbers, lengths, self.context_length, 0, padded=padded, seasons=self._seasons)
         stamps = seconds(self.panel.future_times(numbers.numpy(), self.steps)).reshape(len(numbers), self.steps)
-        assert batch.time is not None
         known, mask = batch.future_covariates, batch.future_covariates_observed
         if known is not None and self._ahead is not None:
             ahead = self._ahead[numbers]
@@ -394,8 +350,24 @@ class FutureWindows(WindowDataset):
                 last = torch.where(ahead.isnan(), 0, steps).cummax(1).values
                 ahead = torch.cat([known[:, -1:], ahead], 1).gather(1, last)
             known = torch.cat([known, ahead], 1)
-        time = torch.cat([batch.time, torch.from_numpy(stamps)], 1)
+        past: Any = batch.time
+        time = torch.cat([past, torch.from_numpy(stamps)], 1)
         return replace(batch, time=time, future_covariates=known, future_covariates_observed=mask)
+
+    def _scaled(self, ahead: NDArray[np.float64], scaler: Scaler) -> Tensor:
+        """Covariates after the ends, `(S, T, F)`, on their scale as float32; NaN stays NaN."""
+        panel, F = self.panel, ahead.shape[-1]
+        mean, scale = np.asarray(scaler.covariate_mean[-F:]), np.asarray(scaler.covariate_scale[-F:])
+        scaled = (ahead - mean) / scale
+
+        def words(place: tuple[int, ...]) -> str:
+            series, step, column = place
+            of = "the series" if panel.is_wide else f"series {shown(panel.ids[series])}"
+            return f"covariate {shown(panel.future_names[column])} is {ahead[place]:g} in step {step + 1} after {of}"
+
+        warn_of_far(scaled, scale, words)
+        with np.errstate(over="ignore"):
+            return torch.from_numpy(scaled.astype(np.float32))
 
 
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
@@ -428,22 +400,6 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
         f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; "
         f"{pass_them.format('one for each')}"
     )
-
-
-def _scaled_ahead(ahead: NDArray[np.float64], scaler: Scaler, panel: Panel) -> Tensor:
-    """Covariates after the end of a panel, `(S, T, F)`, on their scale as float32; NaN stays NaN."""
-    F = ahead.shape[-1]
-    mean, scale = np.asarray(scaler.covariate_mean[-F:]), np.asarray(scaler.covariate_scale[-F:])
-    scaled = (ahead - mean) / scale
-
-    def words(place: tuple[int, ...]) -> str:
-        series, step, column = place
-        of = "the series" if panel.is_wide else f"series {shown(panel.ids[series])}"
-        return f"covariate {shown(panel.future_names[column])} is {ahead[place]:g} in step {step + 1} after {of}"
-
-    warn_of_far(scaled, scale, words)
-    with np.errstate(over="ignore"):
-        return torch.from_numpy(scaled.astype(np.float32))
 
 
 def warn_of_far(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
-    from tsattn.experiments.result import Result
+    from tsattn.experiments.recording import Result
     from tsattn.experiments.run_folder import LIMITS, RunFolder
     from tsattn.experiments.running import Hooks, resume, run
 
@@ -19,7 +19,7 @@ _HOMES = {
     "RESULTS_VERSION": "experiment",
     "Experiment": "experiment",
     "Hooks": "running",
-    "Result": "result",
+    "Result": "recording",
     "RunFolder": "run_folder",
     "resume": "running",
     "run": "running",

@@ -1,41 +1,62 @@
-"""An experiment as plain data: what is forecast, by what, how it is trained, from which seed."""
+"""An experiment as plain data: what is forecast, by what, how it is trained. It is read, overridden, parsed, written.
+
+One parser, of jsonargparse, reads YAML, the command line and Python.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
+from datetime import date, timedelta
+from functools import lru_cache
+from inspect import signature
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, NoReturn, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
 import yaml
-from jsonargparse import Namespace
+from jsonargparse import ActionConfigFile, ArgumentParser, Namespace, get_loader, set_loader  # type: ignore[attr-defined]
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import Logger
 
 from tsattn.checks import calibration_share
-from tsattn.data import ForecastDataModule
+from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule, WindowOptions
 from tsattn.data.frequency import counts
-from tsattn.errors import UserError
+from tsattn.descriptions import class_at, imported
+from tsattn.errors import UserError, find_user_error, shown
 from tsattn.evaluation import selection_metric
-from tsattn.experiments.configs import check_sections, find_config, read_config
-from tsattn.experiments.dotted import full_path, with_values
-from tsattn.experiments.schema import instantiated, parsed, plain
+from tsattn.experiments.configs import (
+    SECTIONS,
+    check_sections,
+    find_config,
+    full_path,
+    read_config,
+    sentence,
+    under_key,
+    with_values,
+)
 from tsattn.layers.optim import Optimization
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
+from tsattn.training import ForecastingModule
+from tsattn.training.loggers import LOGGERS
 from tsattn.training.losses import choose_loss
-from tsattn.training.trainer_options import chosen_precision
+from tsattn.training.trainer_options import TRAINER_DEFAULTS, chosen_precision
 
-__all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "fingerprint"]
+__all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "ExperimentParser", "add_experiment"]
+__all__ += ["experiment_parser", "fingerprint", "instantiated", "parsed", "parsed_words", "plain", "user_errors"]
 
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
-
-_CHUNK = 1 << 26  # bytes
-_FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
 
 # of the Trainer, what says where and how it computes or writes, not what comes out
 NOT_IN_KEY = (
@@ -52,6 +73,8 @@ _UNSAID = {
     **{"patience": None, "min_delta": 0.0, "until": None, "comment": "", "skip_rows": 0},
 }
 _UNSAID_IN_NETWORKS = {"patch_mask": 0.0, "subtract_last": False, "pad_end": False}
+_CHUNK = 1 << 26  # bytes
+_FILES = ("path", "root", "folder")  # arguments of data sets that say where files lie
 
 
 @dataclass(frozen=True)
@@ -67,7 +90,7 @@ class Experiment:
         trainer: the arguments of Lightning's Trainer.
         seed: of weights, order and dropout; None draws from the generators as they are. ``true`` in the YAML is one
             that the description decides, wherever its files lie.
-        parts: what the parser made of the data and the trainer, and these: where one is replaced, it is parsed again.
+        parts: data and trainer as parsed, and as given here: where one is replaced, they are parsed again.
     """
 
     data: Mapping[str, Any]
@@ -78,10 +101,7 @@ class Experiment:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
-        """Complete a description, which may leave out what has a default.
-
-        Args:
-            content: plain data by the keys of the YAML.
+        """Complete a description, plain data by the keys of the YAML, with all defaults.
 
         Raises:
             UserError: for a key or value that is not valid; the message lists what is.
@@ -91,31 +111,25 @@ class Experiment:
 
     @classmethod
     def of_parts(cls, parts: Namespace) -> Self:
-        """Check parsed parts together.
-
-        Raises:
-            UserError: for a value that is not valid.
-        """
+        """Check parsed parts together; a `UserError` names a value that is not valid."""
         whole = plain(parts)
-        seed = whole["seed_everything"]
+        data, model, trainer, seed = whole["data"], whole["model"], whole["trainer"], whole["seed_everything"]
+        seed = False if seed is None else seed
         if not isinstance(seed, bool) and not 0 <= seed < 2**32:  # what numpy takes
             raise UserError(f"--seed_everything must be from 0 to {2**32 - 1}, or true or false, not {seed}")
-        whole["model"]["backbone"] = complete_predictor(whole["model"]["backbone"])
-        Optimization(**{one.name: whole["model"][one.name] for one in fields(Optimization)})
-        calibration_share(whole["model"]["calibrate"])
-        files = whole["data"].get("init_args") or {}
+        model["backbone"] = complete_predictor(model["backbone"])
+        Optimization(**{one.name: model[one.name] for one in fields(Optimization)})
+        calibration_share(model["calibrate"])
+        files = data.get("init_args") or {}
         given = {name: files[name] for name in _FILES if files.get(name)}
         if seed is True:  # wherever the files lie
             files.update(dict.fromkeys(given))
-            said = {**whole, **_said(whole["data"], whole["model"])}
-            seed = int.from_bytes(hashlib.sha256(json.dumps(said).encode()).digest()[:4], "big")
-        # the description is read from anywhere
-        places = {name: str(Path(path).expanduser().absolute()) for name, path in given.items()}
-        files.update(places)
+            said = {**data, "init_args": _without(data.get("init_args") or {}, _UNSAID)}
+            text = json.dumps({**whole, "data": said, "model": _said(model)})
+            seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
         parts = copy.deepcopy(parts)
-        for name, path in places.items():
-            parts[f"data.init_args.{name}"] = path
-        data, model, trainer = whole["data"], whole["model"], whole["trainer"]
+        for name, path in given.items():  # the description is read from anywhere
+            files[name] = parts[f"data.init_args.{name}"] = str(Path(path).expanduser().absolute())
         return cls(data, model, trainer, None if seed is False else seed, (parts, data, trainer))
 
     @classmethod
@@ -156,11 +170,7 @@ class Experiment:
         return text
 
     def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
-        """Make the DataModule, and the arguments of the Trainer with what they name.
-
-        Raises:
-            UserError: for what a class refuses.
-        """
+        """Make the DataModule, and the arguments of the Trainer; a `UserError` says what a class refuses."""
         parts, data, trainer = self.parts
         is_parsed = data is self.data and trainer is self.trainer
         made = instantiated(parts if is_parsed else parsed(self.to_dict()))
@@ -179,15 +189,15 @@ class Experiment:
 
     @property
     def output(self) -> Output:
-        """What is asked of the predictor."""
+        """Quantiles or distribution that the predictor forecasts."""
         return Output(tuple(self.model["quantiles"]), self.model["distribution"])
 
     @property
     def key(self) -> str:
         """A hash of all that decides the numbers of the result; the data are read for it.
 
-        Those are this description, the data (values, names and time stamps after reading, how they are split, and what
-        a data set says is done to each batch), and `RESULTS_VERSION`. Not among them: where files lie, logging, loader
+        Included are this description, the data (values, names and time stamps after reading, how they are split, and
+        what a data set does to each batch), and `RESULTS_VERSION`. Left out are where files lie, logging, loader
         processes, the device, and threads.
         """
         data, _ = self.made()
@@ -196,12 +206,7 @@ class Experiment:
         return self.key_with(data)
 
     def key_with(self, data: ForecastDataModule, data_fingerprint: str | None = None) -> str:
-        """The `key`, of data that are set up.
-
-        Args:
-            data: set up.
-            data_fingerprint: theirs, if it is known (`fingerprint`).
-        """
+        """The `key`, of data that are set up, and their `fingerprint` if it is known."""
         trainer = {name: value for name, value in self.trainer.items() if name not in NOT_IN_KEY}
         if trainer["devices"] in ("1", "auto", [0]):
             trainer["devices"] = 1
@@ -209,7 +214,7 @@ class Experiment:
         of_data = _without({name: getattr(data, name) for name in OF_DATA}, _UNSAID)
         content = {
             "version": RESULTS_VERSION,
-            "model": _said(self.data, self.model)["model"],
+            "model": _said(self.model),
             "trainer": trainer,
             "seed": self.seed,
             "data": {**of_data, **{name: getattr(data, name) for name in data.in_key}},
@@ -220,18 +225,13 @@ class Experiment:
 
 
 def fingerprint(data: ForecastDataModule) -> str:
-    """Hash the series: values, names and time stamps after reading, not the bytes or the place of a file.
-
-    Args:
-        data: set up.
-    """
+    """Hash the series of data that are set up: values, names and time stamps after reading, not the place of a file."""
     panel = data.panel
     assert panel is not None
-    is_dated = isinstance(panel.time, pd.DatetimeIndex)
+    zone = (str(panel.time.tz), True) if isinstance(panel.time, pd.DatetimeIndex) else (None, False)
     parts = [panel.ids, panel.channels, panel.past_names, panel.future_names, panel.static_names]
-    kind = [panel.frequency, str(panel.time.tz) if isinstance(panel.time, pd.DatetimeIndex) else None, is_dated]
     more = [panel.covariate_categories] if panel.covariate_categories else []
-    names = [*map(list, parts), panel.static_categories, *kind, *more]
+    names = [*map(list, parts), panel.static_categories, panel.frequency, *zone, *more]
     found = hashlib.blake2b(json.dumps(names, default=str).encode(), digest_size=32)
     rows = panel.values, panel.past_covariates, panel.future_covariates
     for array in (panel.time, panel.starts, *rows, panel.static, panel.weights):
@@ -250,13 +250,8 @@ def fingerprint(data: ForecastDataModule) -> str:
     return found.hexdigest()
 
 
-def _said(data: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """Data and model without what is as `_UNSAID` has it."""
-    backbone = _network_without(model["backbone"])
-    return {
-        "data": {**data, "init_args": _without(data.get("init_args") or {}, _UNSAID)},
-        "model": {**_without(model, _UNSAID), "backbone": backbone},
-    }
+def _said(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {**_without(model, _UNSAID), "backbone": _network_without(model["backbone"])}
 
 
 def _without(arguments: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,3 +267,199 @@ def _network_without(description: Any) -> Any:
 
 def _full(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     return {full_path(path): value for path, value in (overrides or {}).items()}
+
+
+# the parser
+
+_LIMITED = {
+    "limit_train_batches": "training batches of an epoch, a number or a share",
+    "limit_val_batches": "validation batches, a number or a share",
+}
+_Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
+_Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
+_LOCK = threading.RLock()  # a parser has a state while it parses
+_NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
+
+_load = get_loader("yaml")
+# `#` alone is text, where YAML has an empty comment
+set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions=(yaml.YAMLError,))
+
+
+class ExperimentParser(ArgumentParser):
+    """Raises a `UserError` of one sentence where argparse would print its usage and exit.
+
+    Attributes:
+        more: options that stand beside those of the parser, which a message may mean.
+    """
+
+    more: tuple[str, ...] = ("--attention",)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Name the argument in one sentence, and say what is valid."""
+        found = find_user_error(ex)
+        if found is None:  # the parser hides an error of a user's module
+            for path in re.findall(
+                r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$", message
+            ):
+                class_at("".join(path), "class")
+        in_memory = FrameDataModule, PanelDataModule  # cannot be typed
+        known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
+        if found is not None:  # a mistake found while building something keeps its own sentence
+            raise UserError(_of_another_class(under_key(str(found), message), known)) from found
+        options = [option for action in self._actions for option in action.option_strings]
+        if "--data" in options:  # whose arguments are those of a class, which is not known yet
+            arguments = [name for cls in (*known.values(), FrameDataModule) for name in _arguments(cls)]
+            options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
+            options += self.more
+        raise UserError(sentence(message, options=options, data_sets=sorted(known), prog=self.prog)) from ex
+
+
+class _NamedConfig(ActionConfigFile):
+    """Reads a configuration that may be given by its name."""
+
+    def __call__(self, parser: Any, cfg: Any, values: Any, option_string: str | None = None) -> None:
+        path = find_config(values)
+        read_config(path)  # its sections, checked
+        super().__call__(parser, cfg, str(path), option_string)  # type: ignore[no-untyped-call]
+
+
+def add_experiment(parser: ArgumentParser) -> None:
+    """Let a parser take the four parts of an experiment."""
+    for path in DATA_MODULES.values():  # the parser finds classes by name among those that were imported
+        imported(path)
+    parser.add_argument("--seed_everything", type=bool | int, default=1, help="random seed")
+    parser.add_subclass_arguments(ForecastDataModule, "data", fail_untyped=False, required=True)
+    parser.add_class_arguments(ForecastingModule, "model", fail_untyped=False, instantiate=False, sub_configs=True)
+    parser.add_class_arguments(
+        Trainer, "trainer", fail_untyped=False, instantiate=False, sub_configs=True, skip={*_LIMITED, "logger"}
+    )
+    named = f"{', '.join(LOGGERS)}, a Lightning logger, or a list of these"
+    parser.add_argument("--trainer.logger", type=_Loggers, default=None, help=named)
+    for name, what in _LIMITED.items():  # Lightning's annotation would read a number of batches as a share of them
+        parser.add_argument(f"--trainer.{name}", type=int | float | None, default=None, help=what)
+    parser.set_defaults({f"trainer.{name}": value for name, value in TRAINER_DEFAULTS.items()})
+
+
+@lru_cache(maxsize=1)
+def experiment_parser() -> ExperimentParser:
+    """The parser of all descriptions."""
+    parser = ExperimentParser(prog="tsattn", exit_on_error=True, allow_abbrev=False)
+    what = "configuration: a file, or the name of an included one"
+    parser.add_argument("-c", "--config", action=_NamedConfig, help=what)
+    add_experiment(parser)
+    return parser
+
+
+def parsed(content: Mapping[str, Any]) -> Namespace:
+    """Parse plain data, and fill in all defaults; a `UserError` lists what is valid."""
+    with _LOCK, user_errors():
+        found = experiment_parser().parse_object(json.loads(json.dumps(content, default=_plain_value)))
+    return _sections(found)
+
+
+def parsed_words(words: list[str], prog: str, more: tuple[str, ...]) -> Namespace:
+    """Parse the options of an experiment on a command line; messages name its command and its other options."""
+    parser = experiment_parser()
+    with _LOCK, user_errors():
+        parser.prog, parser.more = prog, more
+        try:
+            return _sections(parser.parse_args(words))
+        finally:
+            parser.prog, parser.more = "tsattn", ExperimentParser.more
+
+
+def instantiated(parts: Namespace) -> Namespace:
+    """Make the DataModule, and what the arguments of the Trainer name."""
+    with _LOCK, user_errors():
+        made: Namespace = experiment_parser().instantiate(copy.deepcopy(parts))
+    return made
+
+
+def plain(parts: Namespace) -> dict[str, Any]:
+    """Parsed parts as plain data."""
+    with _LOCK:
+        text = experiment_parser().dump(parts, format="json", skip_unset=False, skip_validation=True)
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _sections(found: Namespace) -> Namespace:
+    return Namespace(**{name: found[name] for name in SECTIONS})  # type: ignore[no-untyped-call]
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, timedelta | date):
+        return str(value)
+    raise UserError(
+        f"an experiment is plain data, and {shown(repr(value))} is none; callbacks that are made already go into "
+        "Hooks(callbacks=[...])"
+    )
+
+
+@contextlib.contextmanager
+def user_errors() -> Iterator[None]:
+    """Raise what a user can mend as `UserError`, whatever the libraries make of it."""
+    try:
+        yield
+    except UserError:  # with its cause
+        raise
+    except (ValueError, ImportError) as error:  # the parser wraps what a class says of its arguments
+        found = find_user_error(error)
+        if found is not None:
+            raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
+        reason = _class_problem(error)
+        if reason is None:
+            raise
+        raise UserError(reason) from error
+    except (MisconfigurationException, RuntimeError) as error:
+        # a RuntimeError of EarlyStopping, once there is a metric
+        if not isinstance(error, MisconfigurationException) and "conditioned on metric" not in str(error):
+            raise
+        raise UserError(" ".join(str(error).split())) from error
+
+
+def _class_problem(error: BaseException) -> str | None:
+    """Why a class of the configuration, or what it needs, cannot be made; None for an error of something else."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ImportError):
+        cause = cause.__cause__ or cause.__context__
+    found = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", str(error))
+    name = found[1] if found else "a class of the configuration"
+    if cause is not None:
+        return f"{name} needs a package that is not installed: {' '.join(str(cause).split())}"
+    reason = re.search(
+        r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)", str(error), re.M
+    )
+    if not found or not reason:
+        return None
+    said = reason[1] or reason[2]  # where several classes were tried, there is text alone
+    is_missing = re.search(r"Requirement '|No module named|pip install", said)
+    return f"{name} {'needs a package that is not installed' if is_missing else 'cannot be made'}: {said}"
+
+
+def _of_another_class(text: str, known: Mapping[str, type]) -> str:
+    """The sentence about an argument of the data that the class which was named, or none, does not have."""
+    found = re.match(r"unknown argument (--data\.(\w+))", text)
+    if found is None or found[2] in _NOT_TYPED:
+        return text
+    shared, common = {*ForecastDataModule.__mro__}, {*_arguments(ForecastDataModule)}
+    owners = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]] or [
+        name
+        for name, cls in known.items()
+        if any(found[2] in {*_arguments(one)} - common for one in {*cls.__mro__} - shared)
+    ]
+    return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
+
+
+def _arguments(cls: type[Any]) -> list[str]:
+    """The arguments of a data set, those that it hands on included."""
+    own = getattr(cls, "options", WindowOptions)
+    return [*signature(cls).parameters, *(one.name for one in fields(own) if one.init)]
+
+
+def _subclasses(cls: type[Any]) -> list[type[Any]]:
+    return [c for child in cls.__subclasses__() for c in (child, *_subclasses(child))]

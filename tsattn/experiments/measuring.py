@@ -67,19 +67,10 @@ def measured(
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> ErrorTable:
-    """The errors over all windows of a part, each once.
+    """The errors of a fitted predictor over all windows of a part, each once; they must be finite.
 
-    Args:
-        predictor: built and fitted.
-        data: set up.
-        part: ``val`` or ``test``.
-        execution: where to compute.
-        path: a Parquet file for the rows, where they are too many for memory.
-        by_step: whether the table has totals by step of the horizon, too.
-        watch: is given each batch with its forecast.
-
-    Raises:
-        UserError: if the errors are not finite.
+    A path of a Parquet file takes the rows, where they are too many for memory. `by_step` adds totals by step of the
+    horizon. `watch` is given each batch with its forecast.
     """
     panel, task = data.panel, data.task
     assert panel is not None
@@ -120,9 +111,9 @@ def tables_beside_baselines(
 ) -> dict[str, ErrorTable]:
     """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s.
 
-    Args:
-        folder: for the rows of the baselines, where they are too many for memory; None does not keep these.
+    A folder takes all rows, where they are too many for memory.
     """
+    path = path if folder is None else folder / "0.parquet"
     tables = {predictor.name: measured(predictor, data, part, execution, path, by_step=by_step, watch=watch)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
         if name not in tables:  # persistence may be measured already
@@ -173,7 +164,7 @@ def score_table(head: str, tables: Mapping[str, ErrorTable], *, detail: bool = F
     lines += ["", "in original units", *_lines(scores, columns=_DETAILS)] if detail else []
     more = "" if detail else "; --detail adds original units"
     left_out = max((one.get("mase_left_out", 0) for one in scores.values()), default=0)
-    return "\n".join([*lines, "", f"* lowest MSE. MSE, MAE, CRPS: standardised scale{more}", *_left_out(left_out)])
+    return _noted(lines, f"* lowest MSE. MSE, MAE, CRPS: standardised scale{more}", left_out)
 
 
 def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
@@ -186,15 +177,13 @@ def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
     marked = {label for label, is_marked in zip(scores, np.broadcast_to(is_best, len(own)), strict=True) if is_marked}
     left_out = sum(one.get("mase_left_out", 0) for one in scores.values())
     lines = [head, *_lines(scores, marked, str(own.index.name))]
-    return "\n".join([*lines, "", "* lower MSE than every baseline", *_left_out(left_out)])
+    return _noted(lines, "* lower MSE than every baseline", left_out)
 
 
 def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
     """Compare the scaled MSE of the first predictor with the baselines, in sentences.
 
-    Args:
-        tables: of errors, by what they are called.
-        context_length: steps that the first predictor sees, if `--data.context_length` sets them; else None.
+    The context length is given where `--data.context_length` sets the steps that the predictor sees.
     """
     name, *others = tables
     mse = {one: table.scores()["mse_scaled"] for one, table in tables.items()}
@@ -216,10 +205,10 @@ def _change(ratio: float) -> str:
     return f"{percent} % {'below' if ratio < 1 else 'above'}" if percent else "within 0.5 % of"
 
 
-def _left_out(count: float) -> list[str]:
-    """The note under a table whose MASE leaves out targets."""
-    targets = number_of(int(count), "target")
-    return [f"MASE leaves out {targets} of series without a seasonal error, such as constant ones"] if count else []
+def _noted(lines: list[str], note: str, left_out: float) -> str:
+    """A table with what the star means, and what its MASE leaves out."""
+    out = f"MASE leaves out {number_of(int(left_out), 'target')} of series without a seasonal error, such as constant"
+    return "\n".join([*lines, "", note, *([f"{out} ones"] if left_out else [])])
 
 
 def _lines(

@@ -1,4 +1,4 @@
-"""The folder of a run from its beginning to its end: made late, and removed where nothing came of it."""
+"""The result of a run, and the files that keep it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from tsattn.backbones.task_network import load_checkpoint
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
+from tsattn.evaluation import ErrorTable
 from tsattn.experiments.experiment import Experiment, fingerprint
 from tsattn.experiments.measuring import calibrated_on
-from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import RunFolder, versions
-from tsattn.figures import plot_test_forecasts
-from tsattn.figures.plain_names import forecast_title, model_words
 from tsattn.ops.native.record import kernels_in_use
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, save_predictor
 from tsattn.saved_folders import write_text, write_whole
@@ -26,75 +26,69 @@ from tsattn.training import Execution
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import chosen_lengths
 
-__all__ = ["Recording", "Unrecorded"]
+__all__ = ["Recording", "Result"]
 
 
-class Unrecorded:
-    """A run that writes no files."""
+@dataclass(frozen=True)
+class Result:
+    """Result of a run.
 
-    path: Path | None = None
-    errors: Path | None = None
-    open_files: Callable[[str, str, int | None], RunFolder] | None = None
+    Attributes:
+        experiment: what was run.
+        key: tells results apart, see `Experiment.key`.
+        fitted: the predictor and its scaler; of a network, the weights of the lowest validation error.
+        data: the DataModule that it was fitted to, set up.
+        fit: facts of the fit as plain data: ``validation_error``, ``selected_by`` (its name), ``parameters``, and of a
+            network ``best_step`` and ``training``.
+        tables: for the test part, by the name of the predictor and of each baseline, its table of errors; empty for a
+            run that was not tested.
+        folder: of the run; None for one that was not written.
+        refitted: fitted once more to all rows; None where that was not asked for.
+    """
 
-    def held(self, can_resume: bool) -> contextlib.AbstractContextManager[None]:
-        """See `Recording.held`."""
-        return contextlib.nullcontext()
+    experiment: Experiment
+    key: str
+    fitted: FittedPredictor
+    data: ForecastDataModule
+    fit: Mapping[str, Any]
+    tables: Mapping[str, ErrorTable] = field(default_factory=dict)
+    folder: Path | None = None
+    refitted: FittedPredictor | None = None
 
-    def check_data(self, data: ForecastDataModule) -> None:
-        """Take any data."""
+    @property
+    def errors(self) -> ErrorTable | None:
+        """The test errors of the predictor, a row for each series, origin and channel; None if it was not tested."""
+        return self.tables.get(self.fitted.predictor.name)
 
-    def keep_fit(self, fitted: FittedPredictor | None, seconds: float) -> None:
-        """Keep nothing."""
+    @property
+    def scores(self) -> pd.DataFrame:
+        """The test scores: a row for the predictor and each baseline, a column for each score."""
+        return pd.DataFrame.from_dict({name: table.scores() for name, table in self.tables.items()}, orient="index")
 
-    def calibrate(self, fitted: FittedPredictor) -> None:
-        """Keep nothing."""
-
-    def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
-        """Write nothing."""
+    def __repr__(self) -> str:
+        scores = self.scores[["mse_scaled", "mae_scaled"]] if self.tables else "not tested"
+        return f"Result of {self.fitted.predictor.name} in {self.folder}:\n{scores}"
 
 
 @dataclass
-class Recording(Unrecorded):
-    """A run that writes into a folder.
+class Recording:
+    """A run that writes into a folder."""
 
-    Attributes:
-        folder: of the run; a new one may get another name once it is made.
-        experiment: what is run.
-        command: that asked for it.
-        say: takes lines about the folder.
-        goes_on: whether the folder is that of a resumed run.
-        notes: that a new folder gets, for those who resume the run.
-    """
-
-    folder: RunFolder
+    folder: RunFolder  # a new one may get another name once it is made
     experiment: Experiment
     command: list[str]
     say: Callable[[str], None]
-    goes_on: bool = False
-    notes: dict[str, Any] = field(default_factory=dict)
+    goes_on: bool  # whether the folder is that of a resumed run
+    notes: dict[str, Any]  # that a new folder gets, for those who resume the run
     _is_open: bool = field(default=False, init=False)
 
-    @property
-    def path(self) -> Path:  # type: ignore[override]
-        """Of the folder."""
-        return self.folder.path
-
-    @property
-    def errors(self) -> Path:  # type: ignore[override]
-        """The file for the test errors."""
-        return self.folder.errors
-
     def check_data(self, data: ForecastDataModule) -> None:
-        """Refuse to resume with other data than the run was begun with; note those of a new one.
-
-        Raises:
-            UserError: if they have changed since.
-        """
+        """Refuse to resume with other data than the run was begun with; note those of a new one."""
         found = fingerprint(data)
         before = self.folder.noted("fingerprint") if self.goes_on else None
         if before is not None and before != found:
             raise UserError(
-                f"the data are not those that the run {self.path} was begun with: give it the same ones again, "
+                f"the data are not those that the run {self.folder.path} was begun with: give it the same ones again, "
                 "or start a new run"
             )
         self.notes = {"fingerprint": found, **self.notes}
@@ -102,13 +96,7 @@ class Recording(Unrecorded):
     def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
         """Open the folder for the training of a member, or of the whole (empty), and return its part.
 
-        Args:
-            member: of an ensemble.
-            device: what is computed on.
-            steps: of the whole training; None where they are not known.
-
-        Raises:
-            UserError: if it cannot be made or written, or a resumed run is beyond its end already.
+        Steps are those of the whole training, None where they are not known.
         """
         last = self.folder.of_member(member).last
         step = int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
@@ -129,14 +117,14 @@ class Recording(Unrecorded):
             return
         if is_first_process() and self.goes_on:
             self._go_on(steps, step)
-            self.say(f"going on with {self.path}{after}")
+            self.say(f"going on with {self.folder.path}{after}")
         elif is_first_process():
             self.folder = self.folder.create()
             self._is_open = True  # from here on the folder is that of this process
             known = {**versions(self.command, device), **self.notes, **more}
             self.folder.write_json(self.folder.versions, known)
             write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
-            self.say(f"run folder: {self.path}")
+            self.say(f"run folder: {self.folder.path}")
         self._is_open = True
 
     def _go_on(self, steps: int | None, step: int) -> None:
@@ -158,12 +146,7 @@ class Recording(Unrecorded):
     def held(self, can_resume: bool) -> Iterator[None]:
         """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it.
 
-        Args:
-            can_resume: whether the data are in files, so that the command line finds them again.
-
-        Raises:
-            UserError: if the folder was removed meanwhile.
-            KeyboardInterrupt: if it is interrupted once there is a folder, saying how to resume.
+        An interruption says how to resume: the command line can where the data are in files.
         """
         try:
             yield
@@ -196,7 +179,7 @@ class Recording(Unrecorded):
         return f"go on with `tsattn fit --resume {folder.path}`"
 
     def _removed(self) -> UserError:
-        return UserError(f"the run folder {self.path} was removed while the run went on; start the run again")
+        return UserError(f"the run folder {self.folder.path} was removed while the run went on; start the run again")
 
     def calibrate(self, fitted: FittedPredictor) -> None:
         """Keep the scores that calibrate a predictor, if it has any."""
@@ -204,22 +187,13 @@ class Recording(Unrecorded):
             calibrate_checkpoint(self.folder.best, fitted.conformal)
 
     def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
-        """Write the results, the metrics last of all: a folder with them is finished.
-
-        Args:
-            result: of the run.
-            execution: where to compute forecasts.
-            draws: whether to draw some.
-
-        Raises:
-            UserError: if the folder was removed meanwhile.
-        """
-        task = result.fitted.predictor.task
+        """Write the results, the metrics last of all: a folder with them is finished; `draws` adds forecasts."""
+        predictor = result.fitted.predictor
         metrics = {
             "key": result.key,
-            "data": task.data,
-            "context_length": result.fitted.predictor.context_length,
-            "prediction_length": task.prediction_length,
+            "data": predictor.task.data,
+            "context_length": predictor.context_length,
+            "prediction_length": predictor.task.prediction_length,
             **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
             "test": {name: _finite(table.scores()) for name, table in result.tables.items()},
             **result.fit,
@@ -230,15 +204,21 @@ class Recording(Unrecorded):
             lengths = chosen_lengths(result.fit)  # by member of an ensemble; nothing of what is not trained
             metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
         if result.tables and draws:
-            title = forecast_title(task, task.prediction_length, model_words(result.fitted.predictor))
-            predictor = calibrated_on(result.fitted, result.data)
-            windows = 2 if task.num_channels == 1 else 1
-            figure = plot_test_forecasts(predictor, result.data, title, predictor.on(execution), windows)
-            write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))
+            self._draw(result, execution)
         if not self.folder.is_held:
             raise self._removed()
         self.folder.seal()
         self.folder.write_json(self.folder.metrics, metrics)
+
+    def _draw(self, result: Result, execution: Execution) -> None:
+        from tsattn.figures import plot_test_forecasts
+        from tsattn.figures.plain_names import forecast_title, model_words
+
+        predictor, task = calibrated_on(result.fitted, result.data), result.fitted.predictor.task
+        title = forecast_title(task, task.prediction_length, model_words(result.fitted.predictor))
+        windows = 2 if task.num_channels == 1 else 1
+        figure = plot_test_forecasts(predictor, result.data, title, predictor.on(execution), windows)
+        write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))
 
 
 def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:

@@ -18,7 +18,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from tsattn.errors import UserError, without_password
 from tsattn.saved_folders import CHECKSUMS, check_checksums, write_checksums, write_text
 
-__all__ = ["EARLIER_SECONDS", "FORMAT", "LIMITS", "RunFolder", "versions"]
+__all__ = ["EARLIER_SECONDS", "LIMITS", "RunFolder", "versions"]
 
 FORMAT = 2
 """Of the folder, in its versions."""
@@ -29,7 +29,6 @@ LIMITS = ("max_steps", "max_epochs", "max_time")
 EARLIER_SECONDS = "earlier_seconds"
 """The note of the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 
-_MEMBERS = "members"  # the folder of those of the parts of an ensemble
 _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", "torchmetrics", "jsonargparse")
 
 
@@ -47,7 +46,6 @@ class RunFolder:
         curve: training and validation losses, CSV.
         figure: a few test windows, truth and forecast, PNG.
         forecast: where `predict` writes by default, CSV.
-        checkpoints: folder of the checkpoints.
         best: the checkpoint with the lowest validation error.
         last: the last checkpoint.
         refit: the predictor refitted on all rows, if that was asked for.
@@ -80,12 +78,12 @@ class RunFolder:
 
     def of_member(self, name: str) -> RunFolder:
         """The folder for a part of an ensemble, inside this one; this one for no name."""
-        return RunFolder(self.path / _MEMBERS / name) if name else self
+        return RunFolder(self.path / "members" / name) if name else self
 
     @property
     def has_curve(self) -> bool:
         """Whether there is a training curve in it yet, of the whole or of a member."""
-        return self.curve.exists() or any(self.path.glob(f"{_MEMBERS}/*/{self.curve.name}"))
+        return self.curve.exists() or any(self.path.glob(f"members/*/{self.curve.name}"))
 
     @property
     def is_finished(self) -> bool:
@@ -100,7 +98,7 @@ class RunFolder:
     def all_checkpoints(self) -> list[Path]:
         """Those that are there, of the whole and of members."""
         own = [file for file in (self.best, self.last, self.refit) if file.exists()]
-        return own + sorted(self.path.glob(f"{_MEMBERS}/*/{self.checkpoints.name}/*.ckpt"))
+        return own + sorted(self.path.glob(f"members/*/{self.checkpoints.name}/*.ckpt"))
 
     def forecasting_checkpoint(self) -> Path:
         """The predictor that forecasts are made with: the refitted one, if there is one."""
@@ -135,11 +133,7 @@ class RunFolder:
     # from its beginning to its end
 
     def create(self) -> RunFolder:
-        """Make the folder, for this process alone, and return the one that was made.
-
-        Raises:
-            UserError: if it exists already, or cannot be made.
-        """
+        """Make the folder, for this process alone, and return the one that was made, which must be a new one."""
         run = self
         for number in itertools.count(2):
             try:
@@ -167,11 +161,7 @@ class RunFolder:
         self.path.mkdir()  # whoever makes it has it
 
     def hold(self) -> None:
-        """Keep other processes from training here, until `release` or the end of this process, however it ends.
-
-        Raises:
-            UserError: if another one does.
-        """
+        """Keep other processes from training here, until `release` or the end of this process, however it ends."""
         lock = FileLock(self.path / ".lock")
         try:
             lock.acquire(timeout=0)
@@ -200,13 +190,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def extend(self, config: str, step: int, command: list[str]) -> None:
-        """Begin to train a run longer; its former results keep a name.
-
-        Args:
-            config: its configuration, with the new limits.
-            step: the step that it resumes after.
-            command: that asked for it.
-        """
+        """Begin to train a run longer than to a step, by this configuration; its former results keep a name."""
         write_text(self.config, config)
         if self.metrics.exists():
             former = self.path / f"metrics_step_{step}.json"
@@ -227,7 +211,7 @@ class RunFolder:
     # checks
 
     def check_new(self) -> None:
-        """Refuse a folder that exists."""
+        """Refuse a folder that exists, unless it takes another name."""
         if self.path.exists() and not self.renamed:
             raise self._taken()
 
@@ -236,9 +220,7 @@ class RunFolder:
 
     def check_resumable(self, longer: bool = False) -> None:
         """Refuse a folder that no `fit` has begun, or whose `fit` is finished unless it is to be trained longer."""
-        self._check_there("begun")
-        if not self.config.exists():
-            raise UserError(f"{self.path} is not the folder of a run: it has no {self.config.name}")
+        self._check_holds("begun", "a run", self.config)
         if self.is_finished and not longer:
             raise UserError(
                 f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
@@ -248,23 +230,21 @@ class RunFolder:
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""
-        self._check_there("written")
-        for file in (self.config, self.best):
-            if not file.exists():
-                raise UserError(
-                    f"{self.path} is not the folder of a trained model: it has no {file.relative_to(self.path)}"
-                )
+        self._check_holds("written", "a trained model", self.config, self.best)
         self._check_whole()
 
-    def _check_there(self, how: str) -> None:
+    def _check_holds(self, how: str, what: str, *files: Path) -> None:
         if not self.path.is_dir():
             raise UserError(f"the run folder {self.path} is not there; valid is a folder that `fit` has {how}")
+        for file in files:
+            if not file.exists():
+                raise UserError(f"{self.path} is not the folder of {what}: it has no {file.relative_to(self.path)}")
 
     def _check_whole(self) -> None:
         """Refuse a folder of a newer version, or with damaged checkpoints."""
-        found = self._read_versions().get("format", 1)
-        if found not in range(1, FORMAT + 1):
-            raise UserError(f"{self.path} is of format {found}; this version of tsattn reads formats up to {FORMAT}")
+        found = self._read_versions().get("format", FORMAT)
+        if found != FORMAT:
+            raise UserError(f"{self.path} is of format {found}; this version of tsattn reads format {FORMAT}")
         check_checksums(self.path)
 
 

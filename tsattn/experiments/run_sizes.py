@@ -14,7 +14,6 @@ from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import Experiment
 from tsattn.ops import executed_flops
-from tsattn.peers.predictors import PeerPredictor
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.training import Execution, TrainerOptions
 from tsattn.training.execution import own_random_state
@@ -35,11 +34,9 @@ def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed
 
 @torch.no_grad()
 def forward_flops(predictor: Predictor, data: ForecastDataModule) -> int:
-    """Flops of a forward pass of one window on a CPU; the random generator is left as it was.
+    """Flops of a forward pass of one window on a CPU, if it runs there; the random generator is left as it was."""
+    from tsattn.peers.predictors import PeerPredictor
 
-    Raises:
-        UserError: for an attention that runs on an accelerator only, or what is computed in another process.
-    """
     if any(isinstance(part, PeerPredictor) for part in predictor.modules()):
         raise UserError("the flops of another library's model cannot be counted")
     window = data.windows("train", predictor.context_length).__getitems__([0])

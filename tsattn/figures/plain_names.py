@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
+import pandas as pd
+
+from tsattn.batch import Batch
+from tsattn.data import Panel
 from tsattn.data.public.cards import CARDS
 from tsattn.errors import number_of
+from tsattn.predictors.attention_layers import AttentionLayer
 from tsattn.predictors.base import Predictor
 from tsattn.predictors.calibrated import Calibrated
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Task
 
-__all__ = ["axis_name", "forecast_title", "model_words"]
+__all__ = ["axis_name", "forecast_title", "model_words", "window_title"]
 
 _WORDS = {
     "patchtst": "PatchTST",
@@ -57,3 +64,15 @@ def axis_name(task: Task, name: str) -> str:
 
 def _words(kind: str) -> str:
     return _WORDS.get(kind, kind.replace("_", " "))
+
+
+def window_title(fitted: FittedPredictor, panel: Panel, batch: Batch, layers: Iterable[AttentionLayer]) -> str:
+    """Return the predictor, the series and channel, and the last step of the context of a window."""
+    task = fitted.predictor.task
+    names = [] if panel.is_wide or batch.series_id is None else [str(panel.ids[int(batch.series_id[0])])]
+    channels = dict.fromkeys(layer.channel for layer in layers if layer.channel is not None)
+    names += [*channels] if task.num_channels > 1 else []
+    now = int(batch.time[0, batch.past.shape[1] - 1])  # type: ignore[index]  # windows of a panel have time
+    stamp = pd.Timestamp(now, unit="s")
+    until = now if task.counts_steps else stamp.date() if stamp == stamp.normalize() else f"{stamp:%Y-%m-%d %H:%M}"
+    return ", ".join([model_words(fitted.predictor), *names, f"context up to {until}"])

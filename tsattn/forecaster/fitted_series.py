@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,11 @@ from tsattn.data.frequency import Times
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.descriptions import typed
 from tsattn.evaluation.measure import seasonal_errors
-from tsattn.experiments import Result
 from tsattn.forecaster.frames import FrameKind
 from tsattn.scaler import SeriesId
+
+if TYPE_CHECKING:
+    from tsattn.experiments import Result
 
 __all__ = ["FittedSeries"]
 

@@ -11,19 +11,18 @@ from typing import Any
 from tsattn.backbones.task_network import load_checkpoint, read_content
 from tsattn.checks import folder_path, positive_number, whole_number
 from tsattn.data import Panel, PanelDataModule
+from tsattn.data.data_options import SPLIT
 from tsattn.errors import UserError, one_of, shown
 from tsattn.experiments import Experiment, Hooks, Result, run
-from tsattn.experiments.calibrating import CalibratedRun
-from tsattn.experiments.warm_start import WarmStart
-from tsattn.forecaster.options import SPLIT, ForecasterOptions
-from tsattn.predictors import build_predictor
+from tsattn.experiments.running import CalibratedRun, WarmStart
+from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
 
-__all__ = ["CONTEXTS", "Start", "built_for", "fine_tuning", "fitted_aside", "run_on"]
+__all__ = ["CONTEXTS", "Start", "fine_tuning", "fitted_aside", "run_on"]
 
 CONTEXTS = (24, 48, 96, 192, 336, 512)
 """Context lengths that are tried. A ridge takes seconds; a network that starts from it gains where the ridge does."""
@@ -97,15 +96,7 @@ def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool =
     aside = replace(options, data=replace(options.data, **no_split), training=training)
     if options.predictor.needs_fit or calibrates:
         return run_on(aside, panel, copies=True).fitted
-    return built_for(aside.experiment, panel)
-
-
-def built_for(experiment: Experiment, panel: Panel) -> FittedPredictor:
-    """Return a predictor that needs no fit for these series, which may be short."""
-    task, scaler = _data(experiment, panel).describe()
-    predictor = build_predictor(experiment.model["backbone"])
-    predictor.build(task, experiment.output)
-    return FittedPredictor(predictor.eval(), scaler)
+    return aside.built_for(panel)
 
 
 def fine_tuning(options: ForecasterOptions, max_steps: int | None, learning_rate: float | None) -> ForecasterOptions:
@@ -172,7 +163,8 @@ def _hooks(
         callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k)]
     elif training.save_top_k != 1:
         if folder is None:
-            raise UserError("save_top_k needs a folder for the checkpoints: give checkpoints=, or fit(..., folder=)")
+            folders = "training={'checkpoints': ...}, or fit(..., folder=)"
+            raise UserError(f"save_top_k needs a folder for the checkpoints: give {folders}")
         kept = BestCheckpoint(folder / "checkpoints", metric, training.save_top_k, keeps_last=False)
         callbacks = [*callbacks, kept]
     return Hooks(callbacks=callbacks, loggers=loggers, bar=bar, checkpoint=start.checkpoint, start=start.warm)

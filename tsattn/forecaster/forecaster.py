@@ -21,34 +21,34 @@ from pandas.tseries.offsets import BaseOffset
 
 from tsattn.batch import Batch
 from tsattn.checks import ACCELERATORS, folder_path, has_accelerator, whole_number
-from tsattn.data import DataOptions, Panel
+from tsattn.data import Panel
+from tsattn.data.data_options import DataOptions
 from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future
 from tsattn.data.quiet import quiet
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.evaluation.error_table import check_by
-from tsattn.experiments import Experiment, Result, RunFolder
-from tsattn.forecaster import model_folder
-from tsattn.forecaster.attention_views import last_window, window_title
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.fitting import Start, built_for, fine_tuning, fitted_aside, run_on
 from tsattn.forecaster.forecast_files import check_output, write_content
-from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, plain_forecast, scenarios_of
-from tsattn.forecaster.options import ForecasterOptions, TrainingOptions
+from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, last_window, plain_forecast, scenarios_of
+from tsattn.forecaster.options import ForecasterOptions, TrainingOptions, where_it_went
 from tsattn.forecaster.sample_paths import PathSampler, StepCopula
 from tsattn.forecaster.scores import UnseenWindows, residual_figure, score_panel
 from tsattn.predictors import Predictor
 from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
-from tsattn.predictors.exporting import FORMATS, exported, format_of
 from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
 from tsattn.saved_folders import restore_folder
 from tsattn.scaler import Scaler
 from tsattn.task import MEDIAN, Output, Task
-from tsattn.training import Execution, TrainerOptions
+from tsattn.training.execution import Execution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from tsattn.experiments import Experiment, Result
+    from tsattn.forecaster.fitting import Start
+    from tsattn.forecaster.model_folder import SavedModel
 
 __all__ = ["Forecaster", "load"]
 
@@ -110,7 +110,7 @@ class Forecaster:
             validation, and no rows are for testing. 0 alone trains on all rows.
         test_rows: last rows of each series, for testing; they are never trained on.
         data: all other options of `tsattn.data.DataOptions`, or a dictionary of them: splits by share or date, weights,
-            text of files, batch sizes. ``eval_batch_size`` is 256 by default.
+            text of files, batch sizes. ``eval_batch_size`` is 256 by default in a dictionary; an object keeps its own.
 
     Args: Training
         max_steps: optimizer steps. By default about 20 epochs, between 400 and 1000 steps, with early stopping.
@@ -123,7 +123,6 @@ class Forecaster:
 
     Attributes:
         arguments: all arguments as plain data.
-        experiment: complete description of the run that `fit` makes.
         predictor: model before fitting.
         fitted: model and scaler of the last `fit`; None before.
         result: result of the last `fit`; None before, and after `load`.
@@ -167,7 +166,8 @@ class Forecaster:
         self._options = ForecasterOptions.of(self._given)
         self.arguments = self._options.arguments
         self.predictor: Predictor = self._options.predictor
-        self.experiment: Experiment = self._options.experiment
+        if self._options.trains:
+            _ = self.experiment  # which refuses what a training would refuse later
         self.fitted: FittedPredictor | None = None
         self.result: Result | None = None
         self.series: FittedSeries | None = None
@@ -176,12 +176,19 @@ class Forecaster:
     @classmethod
     def of(cls, result: Result) -> Forecaster:
         """Return a forecaster with the predictor of a run, which knows the series that it was fitted to."""
+        from tsattn.forecaster.model_folder import run_arguments
+
         fitted = result.refitted or result.fitted
         names = inspect.signature(Forecaster).parameters
-        forecaster = cls(**model_folder.run_arguments(fitted, result.experiment.to_dict(), names))
+        forecaster = cls(**run_arguments(fitted, result.experiment.to_dict(), names))
         forecaster.fitted, forecaster.result = fitted, result
         forecaster.series = FittedSeries.of(result)
         return forecaster
+
+    @property
+    def experiment(self) -> Experiment:
+        """Complete description of the run that `fit` makes."""
+        return self._options.experiment
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all arguments as given; scikit-learn's `clone` calls this. `deep` has no effect."""
@@ -190,7 +197,7 @@ class Forecaster:
     def set_params(self, **arguments: Any) -> Forecaster:
         """Replace arguments and return self, not fitted; nothing changes if a name or value is not valid."""
         for name in arguments.keys() - self._given.keys():
-            hint, valid = did_you_mean(name, self._given), one_of(self._given)
+            hint, valid = where_it_went(name) or did_you_mean(name, self._given), one_of(self._given)
             raise UserError(f"a Forecaster has no argument {shown(repr(name))}{hint}; valid are {valid}")
         self.__dict__ = vars(type(self)(**{**self._given, **arguments}))
         return self
@@ -237,6 +244,8 @@ class Forecaster:
         Raises:
             UserError: if the frame cannot be used (the message names series and row), or all series are too short.
         """
+        from tsattn.forecaster.fitting import Start
+
         start = Start.of(self.fitted, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
         return self._fit(self._options, frame, folder, start, refit)
 
@@ -258,12 +267,16 @@ class Forecaster:
             folder: as in `fit`.
             rescale: as in `fit`.
         """
+        from tsattn.forecaster.fitting import Start, fine_tuning
+
         start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
         return self._fit(fine_tuning(self._options, max_steps, learning_rate), frame, folder, start)
 
     def _fit(
         self, options: ForecasterOptions, frame: Any, folder: str | Path | None, start: Start, refit: bool = False
     ) -> Forecaster:
+        from tsattn.forecaster.fitting import run_on
+
         where = None if folder is None else folder_path(folder)
         earlier = None if start.warm is None else self.series
         reader = options.data.reader
@@ -369,6 +382,8 @@ class Forecaster:
         Raises:
             UserError: if no series is long enough.
         """
+        from tsattn.forecaster.fitting import fitted_aside
+
         T, windows = self._horizon(None), whole_number("windows", windows)
         step = T if step is None else whole_number("step", step)
         panel = self._options.data.reader.read(frame, "the frame")
@@ -510,6 +525,7 @@ class Forecaster:
             levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
         """
         from tsattn.figures.layer_maps import plot_layers
+        from tsattn.figures.plain_names import window_title
 
         found, panel, fitted, batch = self._attention(frame, id, channel, future)
         title = window_title(fitted, panel, batch, found)
@@ -531,6 +547,8 @@ class Forecaster:
         Raises:
             UserError: if the model cannot be exported, with the reason, or the file cannot be written.
         """
+        from tsattn.predictors.exporting import FORMATS, exported, format_of
+
         file = folder_path(path, "file")
         form = format_of(file.suffix, format)
         fitted = self._known
@@ -548,6 +566,8 @@ class Forecaster:
         Raises:
             UserError: if the folder exists and `overwrite` is false, or cannot be written.
         """
+        from tsattn.forecaster.model_folder import SavedModel, write
+
         path, fitted = folder_path(folder), self._known
         predictor, series = fitted.predictor, self.series
         if series is not None:
@@ -558,8 +578,8 @@ class Forecaster:
             logger.warning("callbacks and loggers that are objects are not saved: %s", one_of(made))
         plain = {**self.arguments["training"], **{name: training.described(name) for name in watching}}
         copula = self._step_copula() if self._sampler(fitted).has_marginals else None
-        saved = model_folder.SavedModel({**self.arguments, "training": plain}, fitted, series, copula)
-        model_folder.write(path, saved, overwrite=overwrite)
+        saved = SavedModel({**self.arguments, "training": plain}, fitted, series, copula)
+        write(path, saved, overwrite=overwrite)
 
     @property
     def _known(self) -> FittedPredictor:
@@ -573,7 +593,7 @@ class Forecaster:
 
     @cached_property
     def _execution(self) -> Execution:
-        return Execution(TrainerOptions.of(self.experiment.made()[1], is_new=False))
+        return self._options.execution()
 
     def _horizon(self, horizon: int | None) -> int:
         return self._options.data.prediction_length if horizon is None else whole_number("horizon", horizon)
@@ -583,7 +603,7 @@ class Forecaster:
         reader, needs_fit = self._options.data.reader, self.fitted is not None or self.predictor.needs_fit
         if frame is not None and not needs_fit:
             panel = reader.read(frame, source, future=future)
-            return panel, built_for(self.experiment, panel)
+            return panel, self._options.built_for(panel)
         if not needs_fit:
             given = "history" if source == "the history" else "a frame"
             raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give {given}")
@@ -671,13 +691,15 @@ def load(folder: str | Path) -> Forecaster:
     Raises:
         UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
     """
+    from tsattn.experiments import RunFolder
+    from tsattn.forecaster.model_folder import CONTENT, read, read_run
+
     path = folder_path(folder)
-    restore_folder(path, model_folder.CONTENT)
+    restore_folder(path, CONTENT)
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "is not there"
         raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
-    read = model_folder.read_run if RunFolder(path).best.exists() else model_folder.read
-    saved = read(path, [*inspect.signature(Forecaster).parameters])
+    saved = (read_run if RunFolder(path).best.exists() else read)(path, [*inspect.signature(Forecaster).parameters])
     arguments = dict(saved.arguments)
     accelerator = arguments.get("accelerator", "auto")
     if accelerator in ACCELERATORS and not has_accelerator(accelerator):
@@ -694,7 +716,7 @@ def load(folder: str | Path) -> Forecaster:
     return forecaster
 
 
-def _check_agrees(forecaster: Forecaster, saved: model_folder.SavedModel, path: Path) -> None:
+def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None:
     """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
     fitted, given = saved.fitted, forecaster.arguments
     task, output = fitted.predictor.task, fitted.predictor.output

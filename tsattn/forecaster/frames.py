@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -15,14 +15,23 @@ import torch
 from pandas.api.types import infer_dtype, is_object_dtype
 from torch import Tensor
 
-from tsattn.data import Panel
+from tsattn.batch import Batch
+from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.data.tables import as_frame
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, one_of, shown
 from tsattn.predictors.fitted import FittedPredictor, forecast_batches
 from tsattn.task import MEDIAN, Output, Task
-from tsattn.training import Execution
+from tsattn.training.execution import Execution
 
-__all__ = ["FrameKind", "forecast_frames", "future_frame", "in_scenario", "plain_forecast", "scenarios_of"]
+__all__ = [
+    "FrameKind",
+    "forecast_frames",
+    "future_frame",
+    "in_scenario",
+    "last_window",
+    "plain_forecast",
+    "scenarios_of",
+]
 
 _CUTOFF = "cutoff"
 _SCENARIO = "scenario"
@@ -83,6 +92,27 @@ def forecast_frames(
             first += len(forecast)
 
     return frames()
+
+
+def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: Series | None = None) -> Batch:
+    """Return the window of a series (by default the first) whose horizon lies beyond its end.
+
+    Args:
+        fitted: predictor and scaler.
+        panel: series as its task needs them.
+        id: id of the series, or its text.
+        series: the same series, scaled, if they are at hand.
+
+    Raises:
+        UserError: for an unknown id, or a future covariate that does not reach over the horizon.
+    """
+    found = [number for number, own in enumerate(panel.ids) if id is None or own == id or str(own) == str(id)]
+    if not found:
+        also = ", ..." if len(panel.ids) > 20 else ""
+        raise UserError(f"there is no series {shown(id)}; valid: {one_of(map(str, panel.ids[:20]))}{also}")
+    task = replace(fitted.predictor.task, context_length=fitted.predictor.context_length)
+    series = scaled_series(panel, fitted.scaler) if series is None else series
+    return FutureWindows(panel, series, task, fitted.scaler, warns_of_short=False)[found[0]]
 
 
 def scenarios_of(future: Any) -> dict[Any, Any] | None:

@@ -8,29 +8,30 @@ from dataclasses import dataclass, fields
 from datetime import date
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
 
 from tsattn.checks import calibration_share, check_accelerator, folder_path, levels, positive_number, whole_number
-from tsattn.data import DataOptions
-from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.data import Panel
+from tsattn.data.data_options import DataOptions
+from tsattn.descriptions import DEFAULT_BACKBONE, imported
 from tsattn.errors import UserError, did_you_mean, one_of, shown
-from tsattn.experiments import Experiment
 from tsattn.layers.optim import BETAS
 from tsattn.predictors import Predictor, build_predictor
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output
-from tsattn.training import ForecastingModule, TrainerOptions
+from tsattn.training.execution import Execution
 from tsattn.training.loggers import LOGGERS
-from tsattn.training.trainer_options import listed
+from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, listed
 
-__all__ = ["MODEL", "SPLIT", "ForecasterOptions", "TrainingOptions", "nested"]
+if TYPE_CHECKING:  # what forecasts without a fit needs no Lightning
+    from tsattn.experiments import Experiment
+
+__all__ = ["MODEL", "ForecasterOptions", "TrainingOptions", "nested", "where_it_went"]
 
 AUTO = "auto"
-SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 MODEL = (
     *("learning_rate", "weight_decay", "warmup_steps", "loss", "mup", "activation_checkpointing", "compile_mode"),
     *("selection", "schedule", "betas", "patience", "min_delta"),
@@ -41,7 +42,8 @@ _UNCHOSEN_CONTEXT = 336  # of what is not fitted, and until `fit` has chosen
 _QUANTILES = (0.1, 0.5, 0.9)
 _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
-_WATCHING = {"callbacks": Callback, "logger": Logger}
+_WATCHING = {"callbacks": "lightning.pytorch.callbacks.Callback", "logger": "lightning.pytorch.loggers.Logger"}
+_COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # of the Trainer, for a forecast
 # of the Trainer, what is an option of its own
 _OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
 
@@ -110,11 +112,11 @@ class TrainingOptions:
             "checkpoints": None if self.checkpoints is None else str(folder_path(self.checkpoints)),
             "trainer": dict(trainer),
         }
-        for name, cls in _WATCHING.items():
+        for name, path in _WATCHING.items():
             value = getattr(self, name)
             checked[name] = [value] if isinstance(value, str | Mapping) else listed(value)
             for one in checked[name]:
-                if not isinstance(one, str | Mapping | cls):
+                if not isinstance(one, str | Mapping) and not isinstance(one, imported(path)):
                     raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
                 if name == "logger" and isinstance(one, str) and one not in LOGGERS:
                     valid = f"{one_of(LOGGERS)}, or a Lightning logger"
@@ -188,6 +190,9 @@ class ForecasterOptions:
         """Experiment that `fit` runs; a `UserError` for an option that training would refuse later."""
         training = self.training
         steps = -1 if training.max_steps is None else training.max_steps
+        from tsattn.experiments import Experiment
+        from tsattn.training import ForecastingModule
+
         experiment = Experiment.of(
             {
                 "seed_everything": training.seed,
@@ -206,6 +211,26 @@ class ForecasterOptions:
         ForecastingModule(**{**experiment.model, "backbone": DEFAULT_BACKBONE})
         TrainerOptions.of(experiment.made()[1], is_new=False)
         return experiment
+
+    @property
+    def trains(self) -> bool:
+        """Whether the arguments describe a training: the predictor needs one, or an option of it is given."""
+        given = _named(TrainingOptions, self.training, all_named=False).keys() - {"accelerator", "seed"}
+        return self.predictor.needs_fit or bool(given)
+
+    def execution(self) -> Execution:
+        """Return the device and precision of forecasts; without a training they need no experiment."""
+        if self.trains:
+            return Execution(TrainerOptions.of(self.experiment.made()[1], is_new=False))
+        given = {**dict.fromkeys(_COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}
+        return Execution(TrainerOptions(given, chooses_steps=True, chooses_validation=True))
+
+    def built_for(self, panel: Panel) -> FittedPredictor:
+        """Return a predictor that needs no fit for these series, which may be short."""
+        task, scaler = self.data.describe(panel)
+        predictor = build_predictor(self.predictor.description)
+        predictor.build(task, self.output)
+        return FittedPredictor(predictor.eval(), scaler)
 
     def summary(self, defaults: Mapping[str, Any]) -> str:
         """Return what is forecast and by what, in a few words, and the arguments that are not the defaults."""
@@ -239,9 +264,12 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     if part is not None and not isinstance(part, cls | Mapping):
         raise UserError(f"{name} must be {cls.__name__}(...) or a dictionary, not {shown(repr(part))}")
     known, named = _defaults(cls), _named(cls, part)
+    if isinstance(part, cls):  # an object has its own defaults, which give way to arguments alone
+        literal = {key: getattr(part, key) for key in known}
+        named |= {key: value for key, value in literal.items() if _plain(given.get(key)) in (None, _plain(known[key]))}
     for key in named:
         if key not in known:
-            hint = did_you_mean(key, known)
+            hint = " (it is an argument of its own)" if key in given else did_you_mean(key, known)
             raise UserError(f"{name} has no option {shown(repr(key))}{hint}; valid are {one_of(known)}")
         if key in given and _plain(given[key]) not in (_plain(known[key]), _plain(named[key])):
             raise UserError(f"{key} is given twice: as an argument and in {name}")
@@ -249,6 +277,11 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     options |= {key: value for key, value in given.items() if key in known} | named
     values = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
     return {key: str(value) if isinstance(value, date) else value for key, value in values.items()}
+
+
+def where_it_went(name: str) -> str:
+    """Return a hint that an argument is an option of a group, or nothing."""
+    return next((f" (give {key}={{{name!r}: ...}})" for key, cls in _GROUPS.items() if name in _defaults(cls)), "")
 
 
 def _defaults(cls: type[Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """Sample paths: possible futures, drawn from the quantiles of each step by an empirical copula of the steps.
 
-The level of each step's target in its forecast distribution is found for validation windows. The ranks of these levels
-over windows are the copula: a path takes the levels of a window, so that its steps depend on each other as errors did.
-With many paths each step gets one level in each N-th of (0, 1), in the order of the copula, so that its marginals stay
-those of the forecast: the Schaake shuffle of Clark et al. (2004).
+The copula is the ranks, over validation windows, of each target's level in its forecast. A path takes the levels of a
+window, so that its steps depend on each other as errors did. With many paths each step gets one level in each N-th of
+(0, 1), so that its marginals stay those of the forecast: the Schaake shuffle of Clark et al. (2004).
 
 Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """
@@ -14,6 +13,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,6 @@ from tsattn.batch import Batch
 from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
-from tsattn.experiments import Result
 from tsattn.forecaster.frames import future_frame
 from tsattn.layers import OutputDistribution, distribution
 from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
@@ -33,7 +32,10 @@ from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output
-from tsattn.training import Execution
+from tsattn.training.execution import Execution
+
+if TYPE_CHECKING:
+    from tsattn.experiments import Result
 
 __all__ = ["PathSampler", "StepCopula"]
 
@@ -97,13 +99,19 @@ class PathSampler:
         return isinstance(self._predictor, AnyHorizon) and self._predictor.draws_paths
 
     @property
-    def _has_distribution(self) -> bool:
-        return isinstance(self._predictor, NetworkPredictor) and self._predictor.has_distribution
+    def _family(self) -> OutputDistribution | None:
+        return distribution(self._predictor.output) if isinstance(self._predictor, NetworkPredictor) else None
+
+    @property
+    def _known(self) -> Tensor:
+        """Normal scores of the quantile levels `(Q,)`."""
+        scores: Tensor = torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
+        return scores
 
     @property
     def has_marginals(self) -> bool:
-        """Whether forecasts say anything of the distribution of a step: two quantiles or more, or all."""
-        return self._has_distribution or len(self._predictor.output.quantiles) > 1
+        """Whether the predictor forecasts a distribution, or two quantiles or more."""
+        return self._family is not None or len(self._predictor.output.quantiles) > 1
 
     def _check_marginals(self) -> None:
         if not self.has_marginals:
@@ -112,35 +120,26 @@ class PathSampler:
                 raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
             raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
 
-    def _of_family(self, batch: Batch, compute: Callable[[OutputDistribution, Tensor, Batch], Tensor]) -> Tensor | None:
-        """Compute from the parameters of its distribution, float64; None if it forecasts none."""
-        predictor = self._predictor
-        if not isinstance(predictor, NetworkPredictor) or (family := distribution(predictor.output)) is None:
-            return None
-        network, L = predictor.network, predictor.context_length
+    def _of_parameters(self, batch: Batch, compute: Callable[[Tensor, Batch], Tensor]) -> Tensor:
+        """Compute from the parameters of the forecast distribution, float64."""
+        predictor, L = self._predictor, self._predictor.context_length
+        assert isinstance(predictor, NetworkPredictor)
 
         def call(there: Batch) -> Tensor:
             there = last_context(there, L)
-            return compute(family, network.backbone(there), there)
+            return compute(predictor.network.backbone(there), there)
 
         return predictor.on(self.execution, call)(batch).double()
 
-    @property
-    def _known(self) -> Tensor:
-        """Normal scores of the quantile levels `(Q,)`."""
-        scores: Tensor = torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
-        return scores
-
     def _values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
-        """Forecast values `(B, T, C, N)` at levels: of a distribution, or between and beyond the quantiles forecast.
+        """Forecast values `(B, T, C, N)` at levels, linear in the normal score between and beyond quantiles.
 
-        These are linear in the normal score of the level. Another horizon needs an `AnyHorizon`.
+        Another horizon needs an `AnyHorizon`.
         """
-        exact = self._of_family(
-            batch, lambda family, made, there: family.quantiles(made, asked.double().to(made.device), there)
-        )
-        if exact is not None:
-            return exact
+        if (family := self._family) is not None:
+            return self._of_parameters(
+                batch, lambda made, there: family.quantiles(made, asked.double().to(made.device), there)
+            )
         known, predictor = self._known, self._predictor
         call = predictor.on(self.execution)
         if horizon is not None and isinstance(predictor, AnyHorizon):
@@ -154,23 +153,23 @@ class PathSampler:
 
     def _scores(self, batch: Batch, goal: Tensor, uniform: Tensor) -> Tensor:
         """Return normal scores `(B, T, C)` of targets in their forecasts; `uniform` chooses among equal levels."""
-        bounds = self._of_family(
-            batch, lambda family, made, there: torch.stack(family.cdf(made, goal.to(made.device), there), -1)
-        )
-        if bounds is not None:
+        if (family := self._family) is not None:
+            bounds = self._of_parameters(
+                batch, lambda made, there: torch.stack(family.cdf(made, goal.to(made.device), there), -1)
+            )
             below, upto = bounds.to(uniform.device).unbind(-1)
             least = torch.finfo(torch.float64).eps
             exact: Tensor = torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
             return exact
-        known, goal = self._known, goal[..., None].contiguous()
+        known, goal, uniform = self._known, goal[..., None].contiguous(), uniform[..., None]
         quantiles = self._predictor.on(self.execution)(batch).double().contiguous()
         number = torch.searchsorted(quantiles, goal).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         width = high - low
-        share = torch.where(width > 0, (goal - low) / torch.where(width > 0, width, 1.0), uniform[..., None])
+        share = torch.where(width > 0, (goal - low) / torch.where(width > 0, width, 1.0), uniform)
         scores = known[number - 1] + share * (known[number] - known[number - 1])
         last = (torch.searchsorted(quantiles, goal, right=True) - 1).clamp(min=0)
-        between = known[number] + uniform[..., None] * (known[last] - known[number])
+        between = known[number] + uniform * (known[last] - known[number])
         return torch.where((last > number) & (width > 0), between, scores)[..., 0]
 
     def _copula(self, windows: WindowDataset) -> StepCopula:
@@ -179,8 +178,7 @@ class PathSampler:
         numbers = np.asarray(spread(len(windows), most))
         for start in range(0, len(numbers), self.batch_size):
             batch = windows.__getitems__(numbers[start : start + self.batch_size])
-            assert batch.target is not None
-            goal = batch.target.double()
+            goal = batch.known_target.double()
             uniform = torch.rand(goal.shape, generator=generator, dtype=torch.float64)
             scores = self._scores(replace(batch, target=None, target_observed=None), goal, uniform)
             if batch.target_observed is not None:
@@ -199,7 +197,7 @@ class PathSampler:
         return self._copula(result.data.windows("val", self._predictor.context_length, self._predictor.seasons))
 
     def _copula_in(self, panel: Panel) -> StepCopula:
-        """Find the copula in all windows within a panel, which the predictor may have been trained on."""
+        """Find the copula in all windows of a panel, which the predictor may have been trained on."""
         L, T = self._predictor.context_length, self._predictor.task.prediction_length
         origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
         windows = WindowDataset(scaled_series(panel, self.fitted.scaler), origins, L, T, self._predictor.seasons)
@@ -214,8 +212,8 @@ class PathSampler:
     def frame(self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int) -> pd.DataFrame:
         """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
 
-        Without a copula it is found in the windows of the panel. Draws depend on the seed and the id of a series alone,
-        unless the predictor draws paths itself.
+        By default the copula is found in the windows of the panel. Draws depend on the seed and the id of a series
+        alone, unless the predictor draws paths itself.
         """
         if _SAMPLE in (panel.id_name, panel.time_name):
             raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
@@ -233,7 +231,7 @@ class PathSampler:
                 )
         sampler = self
         if self.fitted.conformal is not None:
-            if self._draws or self._has_distribution:
+            if self._draws or self._family is not None:
                 logger.warning("paths are drawn from the forecast as it was before it was calibrated")
             else:
                 sampler = replace(self, fitted=with_levels(self.fitted, panel.ids))
@@ -248,11 +246,10 @@ class PathSampler:
         for batch in future_batches(predictor, scaler, panel, horizon, at_once, series):
             if copula is None:
                 assert isinstance(predictor, AnyHorizon)
-                drawn = predictor.on(self.execution, lambda there: predictor.paths_to(there, horizon, paths, seed))(
-                    batch
-                )
+                draw = predictor.on(self.execution, lambda there: predictor.paths_to(there, horizon, paths, seed))
+                drawn = draw(batch)
             else:
-                ids = [hashlib.sha256(str(panel.ids[first + place]).encode()).digest() for place in range(len(batch))]
+                ids = [hashlib.sha256(str(one).encode()).digest() for one in panel.ids[first : first + len(batch)]]
                 generators = [np.random.default_rng([seed, int.from_bytes(one[:8], "little")]) for one in ids]
                 drawn = self._paths(copula, batch, horizon, paths, generators)
             values = series.units.restore(drawn, batch.series_id)

@@ -27,7 +27,7 @@ from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.predictors import build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Output, Task
-from tsattn.training import Execution
+from tsattn.training.execution import Execution
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -221,12 +221,8 @@ def measured_tables(
     for name, one in predictors.items():
         windows = WindowDataset(series, origins, one.context_length, task.prediction_length, one.seasons)
         # a generator of its own: else it draws from torch's, and so into a training in another thread
-        loader = DataLoader(windows, batch_size=batch_size, collate_fn=_as_is, generator=torch.Generator())
+        loader = DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())
         path = None if folder is None else folder / f"{len(tables)}.parquet"
         seen = watch if one is predictor else None
         tables[name] = measure(one.on(execution), loader, path=path, watch=seen, in_units=one.in_units, **known)
     return tables
-
-
-def _as_is(batch: Any) -> Any:
-    return batch

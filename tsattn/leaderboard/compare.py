@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, RunFolder
-from tsattn.experiments.dotted import full_path, get_at, paths
+from tsattn.experiments.configs import full_path, get_at, paths
 from tsattn.experiments.experiment import NOT_IN_KEY, OF_DATA
 from tsattn.experiments.measuring import RIDGE_CONTEXT
 from tsattn.experiments.run_sizes import device_type

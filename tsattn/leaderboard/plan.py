@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tsattn.attention import complete_attention
+from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import BACKBONE, get_at, paths, with_values
-from tsattn.experiments.experiment import fingerprint
-from tsattn.experiments.members import member_experiments
-from tsattn.experiments.schema import user_errors
+from tsattn.experiments.configs import BACKBONE, get_at, paths, with_values
+from tsattn.experiments.experiment import fingerprint, user_errors
+from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
 from tsattn.predictors.ensemble import TRAINING_OPTIONS, member_name
@@ -160,7 +160,7 @@ class Planner:
         try:
             experiment = self._whole(suite, data, horizon, arm, attention)
             self.key(experiment)
-            members = member_experiments(experiment).values()
+            members = member_experiments(experiment, self._parsed).values()
             is_drawn = build_predictor(experiment.model["backbone"]).is_trained
         except UserError as error:
             yield replace(blank, reason=str(error))
@@ -190,7 +190,7 @@ class Planner:
             for name, part in parts.items()
         }
         text = json.dumps([arm.name, repr(mix), *(_text(one.to_dict()) for one in experiments.values())])
-        made: Experiment = self._once(text, lambda: mixed(arm.name, mix, experiments))
+        made: Experiment = self._once(text, lambda: mixed(arm.name, mix, experiments, self._parsed))
         return made
 
     def _experiment(self, suite: Suite, data: SuiteData, horizon: int, arm: Arm, attention: str) -> Experiment:
@@ -205,15 +205,17 @@ class Planner:
         values = {**suite.values, **data.values, **arm.values, **arm.by_data.get(data.name, {}), **chosen}
         if attention:
             values = {_ATTENTION: suite.attentions[attention].on(data.name), **values}
-        whole = with_values(content, values)
-        # parsing takes most of the time of a plan, and horizons differ in one number of what is parsed
-        first = with_values(whole, {_HORIZON: suite.horizons[0]})
-        parsed: Experiment = self._once(_text(first), lambda: Experiment.of(first))
-        arguments = {**parsed.data["init_args"], "prediction_length": whole["data"]["init_args"]["prediction_length"]}
-        return replace(parsed, data={**parsed.data, "init_args": arguments})
+        return self._parsed(with_values(content, values))
+
+    def _parsed(self, content: Mapping[str, Any]) -> Experiment:
+        """Parse a description, once for all horizons and seeds: parsing takes most of the time of a plan."""
+        horizon, seed = get_at(content, _HORIZON), content["seed_everything"]
+        text = _text(with_values(content, {_HORIZON: None, "seed_everything": None}))
+        parsed: Experiment = self._once(text, lambda: Experiment.of(content))
+        data = {**parsed.data, "init_args": {**parsed.data["init_args"], "prediction_length": horizon}}
+        return replace(parsed, data=data, seed=seed)
 
     def _once(self, text: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once; a refusal is remembered, too."""
         if text not in self._made:
             try:
                 with user_errors():
@@ -226,28 +228,32 @@ class Planner:
 
     def _new_key(self, experiment: Experiment) -> str:
         data = self._held.of(experiment)
-        predictor = build_predictor(experiment.model["backbone"])
-        assert data.task is not None
-        predictor.build(data.task, experiment.output, empty=True)
-        for part in ("train", "val", "test"):
-            data.windows(part, predictor.context_length)
+        every_seed = _text(replace(experiment, seed=None).to_dict())
+        self._once(f"fits {every_seed}", lambda: _check_fits(experiment, data))
         if id(data.panel) not in self._prints:
             self._prints[id(data.panel)] = data.panel, fingerprint(data)
         return experiment.key_with(data, self._prints[id(data.panel)][1])
 
 
-def mixed(name: str, mix: Mix, parts: Mapping[str, Experiment]) -> Experiment:
-    """The ensemble of some experiments, whose trained members are these experiments, bit for bit.
+def _check_fits(experiment: Experiment, data: ForecastDataModule) -> None:
+    """Refuse a predictor that cannot be built for its data, and data without a window of it."""
+    predictor = build_predictor(experiment.model["backbone"])
+    assert data.task is not None
+    predictor.build(data.task, experiment.output, empty=True)
+    for part in ("train", "val", "test"):
+        data.windows(part, predictor.context_length)
 
-    What the ensemble does not say of a member is as in the first trained one.
 
-    Args:
-        name: of the mix, for messages.
-        mix: its members and their weights.
-        parts: the experiments, by the names in the mix.
+def mixed(
+    name: str,
+    mix: Mix,
+    parts: Mapping[str, Experiment],
+    parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of,
+) -> Experiment:
+    """Return the ensemble of some experiments, by their names in the mix, whose trained members are these, bit for bit.
 
-    Raises:
-        UserError: if two trained ones differ in what the members of an ensemble share.
+    What the ensemble does not say of a member is as in the first trained one. `parse` completes a description. A
+    `UserError` says in what two trained ones differ that members share.
     """
     trained = [part for part in mix.of if _is_trained(parts[part])]
     first = (trained or mix.of)[0]
@@ -258,8 +264,8 @@ def mixed(name: str, mix: Mix, parts: Mapping[str, Experiment]) -> Experiment:
         "weights": None if mix.weights is None else list(mix.weights),
         "seeds": mix.seeds,
     }
-    whole = base.with_values({BACKBONE: description})
-    alone = member_experiments(whole)
+    whole = parse(with_values(base.to_dict(), {BACKBONE: description}))
+    alone = member_experiments(whole, parse)
     for number, part in enumerate(mix.of):
         if part in trained:
             path = _difference(alone[member_name(number, 0)].to_dict(), parts[part].to_dict())
@@ -271,7 +277,6 @@ def mixed(name: str, mix: Mix, parts: Mapping[str, Experiment]) -> Experiment:
 
 
 def _has_slot(arm: Arm) -> bool:
-    """Whether a predictor takes the attentions of the suite."""
     if arm.mix is not None or not arm.has_attentions:
         return False
     kind, _, _ = named_predictor(arm.backbone)

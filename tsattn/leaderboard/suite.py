@@ -39,7 +39,7 @@ import yaml
 from tsattn.data.public.cards import card_of
 from tsattn.descriptions import Description, parsed
 from tsattn.errors import UserError, did_you_mean, is_whole_number, one_of, shown, whole_number
-from tsattn.experiments.dotted import full_path
+from tsattn.experiments.configs import full_path
 
 __all__ = ["KEYS", "Arm", "AttentionArm", "Limits", "Mix", "Question", "Suite", "SuiteData", "label", "read_suite"]
 

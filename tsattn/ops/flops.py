@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from tsattn.ops.native.native_attention import FLOP_FORMULAS
 
@@ -51,14 +50,12 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
 
 
 def executed_flops(run: Callable[[], Any]) -> int:
-    """Count the flops of all matrix products and fused CPU attention kernels that a call executes.
+    """Count the flops of matrix products and fused CPU kernels that a call of `run` executes, backward passes too.
 
-    Args:
-        run: called once; a backward pass inside it is counted too.
-
-    Returns:
-        Flops, a multiply-add being 2. The kernels for CUDA are not seen.
+    A multiply-add is 2 flops. The kernels for CUDA are not seen.
     """
+    from torch.utils.flop_counter import FlopCounterMode  # which imports Triton
+
     with FlopCounterMode(display=False, custom_mapping=_FORMULAS) as counter:
         run()
     return int(counter.get_total_flops())

@@ -91,10 +91,12 @@ def kept_by_stream(make: Callable[..., Kept]) -> Callable[..., Kept]:
 
     One stream does not wait for what another one computes, and what a graph captures is computed when it is replayed.
     """
-    kept = functools.lru_cache(maxsize=64)(lambda stream, *arguments: make(*arguments))
+    kept = functools.lru_cache(maxsize=16)(lambda stream, *arguments: make(*arguments))
 
     def find(*arguments: Any) -> Kept:
         device = arguments[-1]
+        if torch._C._len_torch_dispatch_stack():  # of fake tensors, say
+            return make(*arguments)
         with torch.inference_mode(False):  # a call without gradients may come first
             if device.type != "cuda" or torch.cuda.is_current_stream_capturing():
                 return make(*arguments)

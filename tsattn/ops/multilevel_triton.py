@@ -61,8 +61,8 @@ def multilevel_attention_triton(
 ) -> Tensor:
     """Compute `multilevel_attention_reference` by Triton kernels, forward and backward.
 
-    Where `regular` says what the blocks and positions are, for queries and keys alike, what is found out about them is
-    kept from call to call, and these tensors are not looked at.
+    Where `regular` says what the blocks and positions are, for queries and keys alike and without masks and global
+    tokens, what is found out about them is kept from call to call (a few MiB), and these tensors are not looked at.
 
     Takes float32, bfloat16 and float16, at most 256 components of queries and of values, and at most 31 levels. Extra
     memory is linear in the tokens, except for the plans of the two walks: 8 bytes a pair of tiles each, for all heads
@@ -83,6 +83,9 @@ def multilevel_attention_triton(
         return q.new_zeros(*q.shape[:3], v.shape[3]) + 0 * (q.sum() + k.sum() + v.sum())
     levels = tuple(int(rank) for rank in ranks)
     tracing = torch.compiler.is_compiling()
+    plain = key_mask is global_queries is global_keys is None
+    if regular is not None and not (plain and regular.length == q.shape[2] == k.shape[2] and regular.levels):
+        regular = None
     if regular is not None and not tracing:
         problem = _regular_problem(levels, causal, scale, regular, q.device)
     else:
@@ -156,10 +159,9 @@ class TileSizes:
             raise ValueError(f"tiles of {self.own} and {self.walked} tokens: at least 16, and one divides the other")
 
 
-# {kernel: (sizes, sizes where a width is above 64 components)}: the fastest on an H200 of those that
-# `benchmarks/attention.py --device cuda --parts tiles` times. 128 registers a thread let four programs of 4 warps share
-# a multiprocessor; `parts` are chosen by what the compiler spills. float32 is multiplied exactly, outside the matrix
-# unit: smaller tiles.
+# {kernel: (sizes, sizes where a width is above 64 components)}: the fastest on an H200, at 2,048 or 16,384 tokens, of
+# those that `benchmarks/attention.py --device cuda --parts tiles` times; `parts` by what the compiler spills.
+# float32 is multiplied exactly, outside the matrix unit: smaller tiles.
 _HALF = {
     "forward": (TileSizes(64, 64, 4, 3, 128, 2), TileSizes(128, 64, 8, 2, 128, 2)),
     "queries": (TileSizes(64, 64, 4, 2, 128, 2), TileSizes(128, 64, 8, 1, parts=2)),

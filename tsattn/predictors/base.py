@@ -176,7 +176,7 @@ class Predictor(nn.Module, ABC):
 
     def check_weights(self, data: ForecastDataModule) -> None:
         """Refuse data with weights; a predictor whose fit uses them overrides it."""
-        if data.series.is_weighted:
+        if data.series.weights is not None:
             raise UserError(f"{self.name} is fitted without weights: leave out the weights of columns, series and rows")
 
     @abstractmethod

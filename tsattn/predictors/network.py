@@ -72,11 +72,6 @@ class NetworkPredictor(Predictor):
         return self.network.backbone
 
     @property
-    def has_distribution(self) -> bool:
-        """Whether it forecasts a distribution, once built."""
-        return self.output.distribution is not None
-
-    @property
     @override
     def forecasts_counts(self) -> bool:
         family = distribution(self.output)

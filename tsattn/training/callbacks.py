@@ -198,8 +198,11 @@ class ExactResume(Callback):
         loop["epoch_loop.batch_progress"]["is_last_batch"] = False
 
     @override
+    def setup(self, trainer: Trainer, pl_module: Model, stage: str) -> None:
+        self._trainer = trainer  # before any callback may save a checkpoint
+
+    @override
     def on_train_start(self, trainer: Trainer, pl_module: Model) -> None:
-        self._trainer = trainer
         if self._restored is not None:
             self._trainer.train_dataloader.load_state_dict(self._restored["loader"])
 

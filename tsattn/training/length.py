@@ -22,7 +22,7 @@ __all__ = ["TrainingPlan", "choose_interval", "choose_length", "scored_windows",
 _EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 20, 400, 1000
 _CHECKS, _STEPS_BETWEEN = 20, 10  # validations at most, and steps between them: each costs more than its windows
 _PATIENCE = 7  # validations
-# a third as many windows as were trained on take less than a quarter of the time (`benchmarks/validation.py`)
+# a third as many windows as were trained on take less than a quarter of the time (`benchmarks/results/validation.json`)
 _TRAINED_A_SCORED = 3
 _ENOUGH = 512  # windows by which one model is told from another: rather fewer validations than fewer windows
 _FEWEST_SCORED = 32

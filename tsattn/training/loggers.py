@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def attached_loggers(
     if run is not None and importlib.util.find_spec("tensorboard"):
         made.append(loggers.TensorBoardLogger(run, name="", version="tensorboard"))
     for curve in made:
-        _count_epochs(curve, steps_per_epoch)
+        curve.log_metrics = partial(_count_epochs, curve.log_metrics, steps_per_epoch)  # type: ignore[method-assign]
     where = run or Path(root or Path.cwd())
     for name in dict.fromkeys(one for one in given if isinstance(one, str)):
         if run is None or name not in _OF_A_RUN:
@@ -53,16 +54,11 @@ def attached_loggers(
     return [*made, *(one for one in given if not isinstance(one, str))]
 
 
-def _count_epochs(curve: Logger, steps_per_epoch: float | None) -> None:
+def _count_epochs(log: Any, steps_per_epoch: float | None, metrics: dict[str, float], step: int | None = None) -> None:
     """Count epochs by steps: Lightning sees a training as one epoch and would write 0."""
-    log = curve.log_metrics
-
-    def counted(metrics: dict[str, float], step: int | None = None) -> None:
-        if steps_per_epoch is not None and step is not None and "epoch" in metrics:
-            metrics = {**metrics, "epoch": round((step + 1) / steps_per_epoch, 2)}
-        log(metrics, step)
-
-    curve.log_metrics = counted  # type: ignore[method-assign]
+    if steps_per_epoch is not None and step is not None and "epoch" in metrics:
+        metrics = {**metrics, "epoch": round((step + 1) / steps_per_epoch, 2)}
+    log(metrics, step)
 
 
 def keep_curve(loggers: Iterable[Logger], path: Path, step: int) -> None:

@@ -36,7 +36,7 @@ from optuna.trial import Trial
 from tsattn.descriptions import check_names, check_types, parsed
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments import Experiment
-from tsattn.experiments.dotted import complete, full_path, get_at, with_values
+from tsattn.experiments.configs import complete, full_path, get_at, with_values
 
 __all__ = ["PARAMETER_KEYS", "SEARCH_KEYS", "Parameter", "Search", "read_search"]
 

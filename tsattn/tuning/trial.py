@@ -22,9 +22,9 @@ from tsattn.data.splits import Recut, Split
 from tsattn.errors import DivergedError, UserError, did_you_mean, one_of
 from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment, Hooks, run
-from tsattn.experiments.dotted import BACKBONE, paths
+from tsattn.experiments.configs import BACKBONE, paths
+from tsattn.experiments.experiment import user_errors
 from tsattn.experiments.run_sizes import device_type, peak_memory, predictor_sizes
-from tsattn.experiments.schema import user_errors
 from tsattn.predictors import Predictor, build_predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import TrainerOptions, Training

@@ -98,7 +98,7 @@ def assert_same_panel(one: Panel, other: Panel) -> None:
             assert part.dtype == same.dtype
         elif isinstance(part, np.ndarray):
             np.testing.assert_array_equal(part, same, err_msg=name)
-        elif name != "complete":
+        else:
             assert part == same, name
 
 

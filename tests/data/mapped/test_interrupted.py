@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES, "weight_column": "w"}
 STAGES: dict[str, tuple[Any, str]] = {
     "counting": (Survey, "add"),
     "writing": (assembly._Places, "write"),
-    "report": (assembly._Places, "_complete"),
+    "report": (assembly._Places, "_log_missing"),
     "end": (mapped_tables, "write_text"),
     "moving": (mapped_tables, "put_folder"),
 }
@@ -96,11 +97,18 @@ def test_a_table_that_changed_since_is_read_as_it_is_now(tmp_path: Path) -> None
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
 
 
-@pytest.mark.parametrize("harm", ["changed", "full"])
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("changed", "was changed while it was read"),
+        ("full", "out cannot be written: .*; name another folder"),
+        ("small", r"needs 0\.00 GB, but only 0\.00 GB are free there"),
+    ],
+)
 def test_a_table_that_changes_or_a_full_disk_is_one_sentence(
-    path: Path, harm: str, monkeypatch: pytest.MonkeyPatch
+    path: Path, harm: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finished = assembly._Places._complete
+    finished = assembly._Places._log_missing
 
     def touch(*args: Any) -> Any:
         os.utime(path, ns=(1, 1))
@@ -109,12 +117,13 @@ def test_a_table_that_changes_or_a_full_disk_is_one_sentence(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    if harm == "full":
+    if harm == "changed":
+        monkeypatch.setattr(assembly._Places, "_log_missing", touch)
+    elif harm == "full":
         monkeypatch.setattr(mapped_tables.os, "posix_fallocate", full)
     else:
-        monkeypatch.setattr(assembly._Places, "_complete", touch)
-    said = {"full": "out cannot be written: .*; name another folder", "changed": "was changed while it was read"}
-    with pytest.raises(UserError, match=said[harm]):
+        monkeypatch.setattr(mapped_tables.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(UserError, match=said):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
@@ -127,9 +136,11 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
         (folder / name).mkdir()
         (folder / name / "thesis.tex").write_text("years of work")
     (folder / "out").rename(folder / "hidden")
-    finished = assembly._Places._complete
+    finished = assembly._Places._log_missing
     monkeypatch.setattr(
-        assembly._Places, "_complete", lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1]
+        assembly._Places,
+        "_log_missing",
+        lambda *given: ((folder / "hidden").rename(folder / "out"), finished(*given))[1],
     )
     with pytest.raises(UserError, match=r"out .*is not (overwritten|replaced)"):
         mapped_tables.convert(path, folder / "out", options, overwrite=overwrite)

@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from tests.conftest import REAL_ROOT
+from tests.data.public.card_differences import differences
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
 from tsattn.data.panel import Panel
 from tsattn.data.public.cards import Card, Oddity
-from tsattn.data.public.public_data import differences
 from tsattn.errors import UserError
 from tsattn.saved_folders import sha256 as sha256_of
 

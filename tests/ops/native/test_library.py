@@ -130,6 +130,19 @@ def test_a_cache_that_is_not_trusted_is_named_where_there_is_no_compiler(
     assert str(found.why_none).endswith(", and there is no C++ compiler: mend its permissions, or install a compiler")
 
 
+def test_a_wrong_cxx_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CXX", "nothing-of-that-name")
+    empty_cache(tmp_path, monkeypatch)
+    assert load_kernels() is None
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        "native kernels: CXX=nothing-of-that-name is not a C++ compiler that runs here; the plain paths are taken"
+    )
+
+
 def test_off_gives_none_and_looks_for_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

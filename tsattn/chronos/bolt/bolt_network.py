@@ -117,7 +117,8 @@ class ChronosBolt(Backbone):
         padded = task.context_length + self._lacking(task.context_length)
         self.max_patches = (padded - patch_len) // self.stride + 1
 
-        self.special = nn.Embedding(2 if reg_token else 1, d_model)
+        count = 2 if reg_token else 1
+        self.special = nn.Embedding(count, d_model, _weight=_normal(count, d_model))
         inputs = {"hidden": "input", "skip": "input"}
         self.patch_mlp = ResidualMLP(2 * patch_len, d_ff, d_model, feed_forward, dropout, inputs)
 
@@ -139,7 +140,8 @@ class ChronosBolt(Backbone):
         numbers = self.num_outputs * self.num_steps
         outputs = {"output": "output", "skip": "output"}
         self.head = ResidualMLP(d_model, d_ff, numbers, feed_forward, dropout, outputs)
-        self._initialise()
+        if not self.special.weight.is_meta:
+            self._initialise()
 
     @override
     def forward(self, batch: Batch) -> Tensor:
@@ -282,6 +284,12 @@ def quantiles_of_paths(paths: Tensor, levels: Sequence[float]) -> Tensor:
     return torch.lerp(lower, upper, share)
 
 
+def _normal(*shape: int, std: float = 1.0) -> Tensor:
+    """Draw weights; on ``meta``, where `normal_` would import PyTorch's compiler, there is nothing to draw."""
+    weight = torch.empty(*shape)
+    return weight if weight.is_meta else weight.normal_(std=std)
+
+
 EPS = 1e-6  # added to the mean square
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -368,7 +376,7 @@ class DistanceBias(nn.Module):
         self.num_buckets = num_buckets
         self.max_distance = max_distance
         self.both_ways = both_ways
-        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads).normal_(std=0.02))
+        self.weight = nn.Parameter(_normal(num_buckets, num_heads, std=0.02))
 
     def forward(self, num_tokens: int) -> Tensor:
         """The bias `(1, H, N, N)` of N neighbouring tokens; `[..., i, j]`: token i looks at token j."""

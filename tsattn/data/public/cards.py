@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import sys
 import tempfile
 import tomllib
@@ -201,7 +202,9 @@ def fetch(card: Card, root: Path) -> Path:
             found = sha256(fetched)
             if card.sums and found not in card.sums:
                 raise ValueError(f"the sha256 is {found}")
-            fetched.replace(path)  # so that the file is there whole or not at all
+            whole = Path(folder, card.file)  # a copy is readable by all whom the umask lets
+            shutil.copyfile(fetched, whole)
+            whole.replace(path)  # so that the file is there whole or not at all
     except requests.exceptions.RequestException as error:
         raise UserError(
             f"{path} is not there, and {card.url} cannot be reached to download it; "

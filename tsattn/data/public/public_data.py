@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tsattn.data.datamodule import ForecastDataModule, FrameSource, Source
 from tsattn.data.panel import Panel
-from tsattn.data.public.cards import CARDS, Card, Oddity, card_of, data_root, fetch, reported
+from tsattn.data.public.cards import CARDS, Card, card_of, data_root, fetch, reported
 from tsattn.data.reader import TableReader
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.data.stamps import time_stamps
@@ -22,7 +22,19 @@ from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import sha256
 from tsattn.task import Task
 
-__all__ = ["CO2DataModule", "CardSource", "PublicDataModule", "channels_frame", "differences", "frame_differences"]
+__all__ = ["CO2DataModule", "CardSource", "PublicDataModule", "differences", "read_card"]
+
+
+class _Weeks(FrameSource):
+    """The strict frame; files that are forecast from are read as one's own."""
+
+    @override
+    def for_task(self, task: Task) -> FrameSource:
+        return self
+
+    @override
+    def at(self, path: Path) -> FrameSource:
+        return FrameSource(path)
 
 
 class CO2DataModule(ForecastDataModule):
@@ -39,7 +51,7 @@ class CO2DataModule(ForecastDataModule):
 
     def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
         sizes |= {"context_length": context_length, "prediction_length": prediction_length}
-        source = FrameSource(self.load_frame, TableReader(strict=True, allow_missing=True))
+        source = _Weeks(self.load_frame, TableReader(strict=True, allow_missing=True))
         super().__init__("co2", source, CARDS["co2"], **sizes)
 
     def load_frame(self) -> pd.DataFrame:
@@ -99,7 +111,8 @@ class PublicDataModule(ForecastDataModule):
 
     def load_frame(self) -> pd.DataFrame:
         """The whole file, a column a channel; UserError if it is not the one that the card describes."""
-        return channels_frame(self._file.wide())
+        panel = self._file.wide()
+        return panel.to_frame().set_index(panel.time_name)
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,7 @@ class CardSource(Source):
             panel = _named_as(card, reader.read(self.path))
         else:
             path = fetch(card, data_root(self.root))
-            panel = _read(card, path)
+            panel = read_card(card, path)
             rows, channels = panel.values.shape
             if (rows, channels) != (card.rows, card.columns):
                 raise UserError(
@@ -164,7 +177,7 @@ class CardSource(Source):
         return panel
 
 
-def _read(card: Card, path: Path) -> Panel:
+def read_card(card: Card, path: Path) -> Panel:
     """The file of a data set as one series: its channels under their repaired names, all values as given."""
     has_header = card.date_column is not None
     table, where = read_cells(path, has_header=has_header), lines_of(path, has_header=has_header)
@@ -190,74 +203,20 @@ def _grid(first: Any, rows: int, card: Card) -> pd.DatetimeIndex:
     return pd.date_range(first, periods=rows, freq=card.frequency)
 
 
-def channels_frame(panel: Panel) -> pd.DataFrame:
-    """A wide panel as a frame of its channels over its time stamps."""
-    return panel.to_frame().set_index(panel.time_name)
-
-
-def differences(card: Card, path: Path) -> list[str]:
-    """List where a file differs from its card, a sentence each: sum, size, time stamps, frequency and oddities."""
-    found, said = sha256(path), []
-    if card.sums and found not in card.sums:
-        said.append(f"its sha256 is {found}, not {' or '.join(card.sums)}")
-    elif not card.sums and found != card.reported_sha256:
-        said.append(reported(card, found))
+def differences(card: Card, root: Path) -> list[str]:
+    """List where the data of a card, found in `root`, differ from it: sum and size, a sentence each."""
+    said = []
     try:
-        panel = _read(card, path)
-        frame, frequency = channels_frame(panel), panel.frequency
-        stamps = pd.DatetimeIndex(frame.index)
-        if card.on_grid and card.date_column is not None:  # those in the file, in whose place the frame has a grid
-            stamps = time_stamps(read_cells(path)[card.date_column], lines_of(path))
-            usual = pd.Series(stamps[1:] - stamps[:-1]).mode()[0]
-            regular = _grid(stamps[0], 2, card)
-            frequency = card.frequency if usual == regular[1] - regular[0] else str(usual)
+        if card.file is None:
+            panel = CO2DataModule().source.load()
+        else:
+            found = sha256(root / card.file)
+            if card.sums and found not in card.sums:
+                said.append(f"its sha256 is {found}, not {' or '.join(card.sums)}")
+            elif not card.sums and found != card.reported_sha256:
+                said.append(reported(card, found))
+            panel = read_card(card, root / card.file)
     except UserError as error:
         return [*said, str(error)]
-    text = path.read_bytes()
-    header = text.partition(b"\n")[0].decode(errors="replace")
-    broken, known = {name for name in header.strip("\r").split(",") if "\ufffd" in name}, set(card.renamed)
-    if broken != known:
-        said.append(f"headers with U+FFFD: {one_of(sorted(broken)) or 'none'}, not {one_of(sorted(known)) or 'none'}")
-    if any(oddity.kind == "crlf" for oddity in card.oddities) and text.count(b"\r\n") != text.count(b"\n"):
-        said.append("not all lines end in CR LF")
-    return said + frame_differences(card, frame, stamps, frequency)
-
-
-def frame_differences(card: Card, frame: pd.DataFrame, stamps: pd.DatetimeIndex, frequency: str) -> list[str]:
-    """List where size, time stamps, frequency and odd values of a frame differ from the card.
-
-    `stamps`, which have the frequency, are those that were written; those of the frame may be a grid in their place.
-    """
-    minutes = np.asarray((stamps[1:] - stamps[:-1]) / pd.Timedelta(1, "min"))
-    uneven = np.flatnonzero(card.on_grid & (minutes != pd.Series(minutes).mode()[0])).tolist()
-    steps = [(row + 1, str(stamps[row + 1]), int(minutes[row])) for row in uneven]
-    known = [(one.row, one.stamp, one.minutes) for one in card.oddities if one.kind == "uneven_step"]
-    pairs = [
-        ("rows", len(frame), card.rows),
-        ("channels", frame.shape[1], card.columns),
-        ("first time stamp", str(stamps[0]), card.first),
-        ("last time stamp", str(stamps[-1]), card.last),
-        ("frequency", frequency, card.frequency),
-        ("time stamps that do not come one step after the row before", steps, known if card.on_grid else []),
-    ]
-    said = [f"{word}: {found}, not {expected}" for word, found, expected in pairs if found != expected]
-    if card.target not in frame.columns:
-        said.append(f"it has no channel {card.target!r}; its channels are {one_of(frame.columns[:12])}")
-    return said + [
-        why for oddity in card.oddities if oddity.column for why in _value_differences(oddity, frame, stamps)
-    ]
-
-
-def _value_differences(oddity: Oddity, frame: pd.DataFrame, stamps: pd.DatetimeIndex) -> list[str]:
-    if oddity.column not in frame.columns:
-        return [f"it has no channel {oddity.column!r}"]
-    values = frame[oddity.column].to_numpy()
-    if oddity.kind == "flat":  # from its row on, and not the row before
-        row = int(stamps.searchsorted(pd.Timestamp(oddity.first)))
-        others = np.flatnonzero(values[row:] != values[row])
-        rows = int(others[0]) if others.size else len(values) - row
-        is_later = row > 0 and values[row - 1] == values[row]
-        found = replace(oddity, rows=0 if is_later else rows, value=float(values[row]))
-        return [] if found == oddity else [f"{found}, not for {oddity.rows}"]
-    cells = int((values == oddity.value if oddity.kind == "sentinel" else np.isnan(values)).sum())
-    return [] if cells == oddity.cells else [f"{oddity.column}: {cells} cells, where the card says: {oddity}"]
+    sizes = zip(("rows", "channels"), panel.values.shape, (card.rows, card.columns), strict=True)
+    return said + [f"{word}: {found}, not {expected}" for word, found, expected in sizes if found != expected]

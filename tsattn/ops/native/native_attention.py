@@ -151,7 +151,9 @@ class _NativeAttention(torch.autograd.Function):
     def forward(
         q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, seed: Tensor | None, scoring: Any, *intervals: Tensor
     ) -> Any:
-        return forward_operator(q, k, v, bias, [*intervals], *scoring, seed)
+        watched = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+        compute: Any = forward_operator if watched else forward_operator._init_fn  # an operator imports the compiler
+        return compute(q, k, v, bias, [*intervals], *scoring, seed)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:

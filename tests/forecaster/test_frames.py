@@ -1,0 +1,371 @@
+"""Frames of every kind are read alike, and forecasts of that kind come out; so with tables that were converted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tsattn
+from tests.data.mapped.tables_to_map import ROLES, converted, full_frame, saved
+from tests.forecaster.toys import SMALL, T, frame_of, promotions, zoned
+from tsattn import load
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_names_types_and_zones_of_the_frame_are_kept(wide: bool) -> None:
+    stamps = pd.date_range("2024-03-30", periods=120, freq="h", tz="Europe/Berlin")  # over a change of clocks
+    values = 5 + np.sin(2 * np.pi * np.arange(120) / 24)
+    if wide:
+        frame = pd.DataFrame({"when": stamps, "a": values, "b": 2 * values})
+        names = {"time_column": "when"}
+    else:
+        rows = [pd.DataFrame({"item_id": n, "timestamp": stamps, "target": n * values}) for n in (7, 3)]
+        frame, names = pd.concat(rows), {}
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=(), **names).fit(frame)
+    forecast = forecaster.predict()
+    expected = ["unique_id", "when"] if wide else ["item_id", "timestamp"]
+    assert forecast.columns.tolist() == [*expected, "predictions"]
+    assert forecast[expected[0]].drop_duplicates().tolist() == (["a", "b"] if wide else [3, 7])
+    first = forecast[expected[1]].iloc[0]
+    assert first == stamps[-1] + pd.Timedelta(hours=1)
+    assert str(first.tz) == "Europe/Berlin"
+
+
+def test_steps_are_counted_on(tmp_path: Path) -> None:
+    wave = 5 + np.sin(2 * np.pi * np.arange(200) / 24)
+    frame = pd.DataFrame({"a": wave, "b": 2 * wave})
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame[:180])
+    forecast = forecaster.predict()
+    assert forecast["ds"].tolist() == 2 * [*range(180, 180 + T)]
+    assert forecaster.cross_validate(frame, windows=2)["cutoff"].unique().tolist() == [199 - 2 * T, 199 - T]
+    assert forecaster.evaluate(frame)["windows"].tolist() == [20 - T + 1] * 3
+    forecaster.plot(forecast, history=frame).canvas.draw()
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+    assert again.predict(frame)["ds"].iloc[0] == 200
+    dates = frame.set_axis(pd.date_range("2020", periods=200, freq="h"))
+    with pytest.raises(UserError, match="has time stamps, what the model was fitted on steps"):
+        forecaster.predict(dates)
+    for backbone in (
+        {"calendar": True},
+        {"attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["week", "day"]}}},
+    ):
+        described = {**SMALL, "max_steps": 2, "backbone": {**SMALL["backbone"], **backbone}}
+        with pytest.raises(UserError, match="need time stamps, and the series count steps"):
+            Forecaster(**described).fit(frame)
+
+
+def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster, tmp_path: Path) -> None:
+    frame, new = frame_of(), frame_of(more=20)
+    frame.to_csv(tmp_path / "past.csv", index=False)
+    new.to_parquet(tmp_path / "new.parquet")
+    once = Forecaster(**{**SMALL, "max_steps": 2})
+    expected = once.fit(frame).predict()
+    pd.testing.assert_frame_equal(once.fit(str(tmp_path / "past.csv")).predict(), expected)
+    pd.testing.assert_frame_equal(fitted.predict(tmp_path / "past.csv"), fitted.predict(frame))
+    pd.testing.assert_frame_equal(fitted.evaluate(tmp_path / "new.parquet"), fitted.evaluate(new))
+    assert len(once.cross_validate(tmp_path / "past.csv", windows=1)) == 4 * T
+    assert fitted.plot(fitted.predict(), history=tmp_path / "past.csv").axes
+    whole = promotions(400)
+    whole[whole["ds"] >= "2024-01-15"].drop(columns=["y", "region"]).to_csv(tmp_path / "future.csv", index=False)
+    past = whole[whole["ds"] < "2024-01-15"]
+    future = pd.read_csv(tmp_path / "future.csv", parse_dates=["ds"])
+    pd.testing.assert_frame_equal(
+        shops.predict(past, future=tmp_path / "future.csv"), shops.predict(past, future=future)
+    )
+    with pytest.raises(UserError, match=r"nowhere.csv is not there"):
+        fitted.predict("nowhere.csv")
+    (tmp_path / "past.csv").write_text("unique_id,ds,y\na,2020-01-01,1\na,2020-01-02,x\n")
+    with pytest.raises(UserError, match=r"past.csv, line 3: x in column y is not a number"):
+        fitted.predict(tmp_path / "past.csv")
+
+
+def test_a_pandas_series_is_a_frame_of_one_column() -> None:
+    column = frame_of({"a": 200}).set_index("ds")["y"]
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename("sales"))
+    assert forecaster.predict(column.rename("sales"))["unique_id"].unique().tolist() == ["sales"]
+    assert Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename(None)).predict()["unique_id"].eq("y").all()
+
+
+def test_a_column_that_nobody_named_is_said_to_be_unused(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
+    fitted.predict(frame_of().assign(weather=1.0))
+    assert "the frame: column weather is not used" in caplog.text
+
+
+def test_a_time_zone_on_one_side_only_is_refused(tmp_path: Path) -> None:
+    berlin, plain = zoned("Europe/Berlin", frame_of()), zoned(None, frame_of())
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(berlin)
+    forecaster.save(tmp_path / "model")
+    for other in (forecaster, tsattn.load(tmp_path / "model")):
+        for call in (other.predict, other.evaluate, lambda frame, other=other: other.plot(berlin, history=frame)):
+            with pytest.raises(UserError, match="has no time zone, what the model was fitted on time zone Europe/Berl"):
+                call(plain)
+    with pytest.raises(UserError, match="the frame has time zone Europe/Berlin, what the model was fitted on no time"):
+        forecaster.fit(plain).predict(berlin)
+
+
+def test_ids_may_be_text_that_were_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    numbers = {"small": 1, "large": 2, "late": 3, "short": 40}
+    frame, new = (part.replace({"unique_id": numbers}) for part in (frame_of(), frame_of(more=20)))
+    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
+    expected, scores = forecaster.predict(), forecaster.evaluate(new)
+    caplog.clear()
+    forecast = forecaster.predict(frame.astype({"unique_id": str}))
+    assert "the ids are not those trained on, but their text is: '1' is taken for 1" in caplog.messages
+    assert forecast["unique_id"].unique().tolist() == ["1", "2", "3", "40"], "as they were given"
+    pd.testing.assert_frame_equal(forecast.drop(columns="unique_id"), expected.drop(columns="unique_id"))
+    pd.testing.assert_frame_equal(forecaster.evaluate(new.astype({"unique_id": str})), scores)
+    caplog.clear()
+    some = frame.astype({"unique_id": str}).replace({"unique_id": {"1": "new"}})
+    forecaster.predict(some)
+    assert caplog.messages[:2] == [
+        "the ids are not those trained on, but their text is: '2' is taken for 2",
+        "1 of 4 series not trained on; each is scaled by the rows given of it",
+    ]
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (1.0, 2.0)])
+def test_rows_of_the_fit_are_not_scored_beside_a_new_series(numbers: tuple[float, float]) -> None:
+    """Whether ids are numbers or text, and whether all are known."""
+    lengths = dict.fromkeys(("small", "large", "new"), 90)
+    frame, new = frame_of(lengths), frame_of(lengths, more=T)
+    ids = dict(zip(("small", "large"), numbers, strict=True))
+    both = pd.concat([frame, new])
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}).fit(
+        frame[frame["unique_id"] != "new"].assign(unique_id=lambda part: part["unique_id"].map(ids))
+    )
+    texts = both.assign(unique_id=both["unique_id"].map({"small": "1", "large": "2", "new": "new"}))
+    windows = fitted.evaluate(texts, by="series").xs("persistence", level=0)["windows"]
+    assert windows.loc[["1", "2"]].tolist() == [1, 1]
+    assert windows.loc["new"] > 1
+
+
+# Frames of every kind come in, and forecasts of that kind come out.
+
+
+NAIVE: dict[str, Any] = {"backbone": "seasonal_naive", "prediction_length": T}
+FRAME = frame_of({"a": 100, "b": 80})
+
+
+def naive(**options: Any) -> Forecaster:
+    return Forecaster(**{**NAIVE, **options})
+
+
+@pytest.fixture(scope="module")
+def expected() -> pd.DataFrame:
+    forecast: pd.DataFrame = naive().predict(FRAME)
+    return forecast
+
+
+def test_periods_come_back_as_periods(tmp_path: Path) -> None:
+    months = pd.period_range("2010-01", periods=120, freq="M")
+    wave = 5 + np.sin(2 * np.pi * np.arange(120) / 12)
+    series = pd.Series(wave, index=months, name="sales")
+    forecaster = Forecaster(
+        {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2},
+        **{"context_length": 24, "prediction_length": 6, "quantiles": None, "max_steps": 2, "accelerator": "cpu"},
+    ).fit(series)
+    forecast = forecaster.predict()
+    assert forecast["ds"].dtype == pd.PeriodDtype("M")
+    assert forecast["ds"].tolist() == [*pd.period_range("2020-01", periods=6, freq="M")]
+    checked = forecaster.cross_validate(series, windows=2)
+    assert checked["cutoff"].unique().tolist() == [pd.Period("2018-12", "M"), pd.Period("2019-06", "M")]
+    assert forecaster.plot(checked, history=series).axes
+    forecaster.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.predict(), forecast)
+    # time stamps in, time stamps out; periods in a column count, too
+    stamps = again.predict(series.set_axis(months.to_timestamp()))
+    assert stamps["ds"].tolist() == [*forecast["ds"].dt.to_timestamp()]
+    long = pd.DataFrame({"unique_id": "x", "ds": months, "y": wave})
+    column = naive(prediction_length=2).predict(long)
+    assert column["ds"].tolist() == [pd.Period("2020-01", "M"), pd.Period("2020-02", "M")]
+    assert next(naive(prediction_length=2).predict_batches(long))["ds"].dtype == pd.PeriodDtype("M")
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_time_may_be_the_index_or_a_column(long: bool, expected: pd.DataFrame) -> None:
+    if long:
+        pd.testing.assert_frame_equal(naive().predict(FRAME.set_index("ds")), expected)
+        pd.testing.assert_frame_equal(naive().predict(FRAME.set_index(["unique_id", "ds"])), expected)
+        steps = FRAME.assign(ds=FRAME.groupby("unique_id").cumcount())
+        assert naive(frequency=1).predict(steps)["ds"].tolist() == [*range(100, 100 + T), *range(80, 80 + T)]
+    else:
+        wide = FRAME.pivot_table(index="ds", columns="unique_id", values="y")
+        one = naive().predict(wide)
+        pd.testing.assert_frame_equal(one, naive().predict(wide.reset_index()))
+        numbered = naive().predict(wide.set_axis(np.arange(7, 107)))
+        assert numbered["ds"].tolist()[:T] == [*range(107, 107 + T)]
+
+
+def test_a_table_of_arrow_comes_back_as_one(expected: pd.DataFrame) -> None:
+    pa = pytest.importorskip("pyarrow")
+    forecast = naive().predict(pa.Table.from_pandas(FRAME))
+    assert isinstance(forecast, pa.Table)
+    pd.testing.assert_frame_equal(forecast.to_pandas(), expected, check_dtype=False)
+
+
+def test_frames_of_polars_come_back_as_such_lazy_or_not(expected: pd.DataFrame, tmp_path: Path) -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.from_pandas(FRAME)
+    for given in (frame, frame.lazy(), frame.with_columns(pl.col("unique_id").cast(pl.Categorical))):
+        forecast = naive().predict(given)
+        assert isinstance(forecast, pl.DataFrame)
+        pd.testing.assert_frame_equal(forecast.to_pandas(), expected, check_dtype=False)
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame.lazy())
+    forecast = fitted.predict()
+    assert isinstance(forecast, pl.DataFrame)
+    assert isinstance(fitted.cross_validate(frame, windows=1), pl.DataFrame)
+    assert fitted.plot(forecast).axes
+    fitted.save(tmp_path / "model")
+    assert tsattn.load(tmp_path / "model").predict().equals(forecast)
+    with_sky = FRAME.assign(sky=np.where(FRAME["y"] > 5, "sun", "rain"))
+    options = {**SMALL, "max_steps": 2, "future_covariates": ["sky"]}
+    of_polars = Forecaster(**options).fit(pl.from_pandas(with_sky)[:-T].lazy())
+    known = pl.from_pandas(with_sky)[-T:].select("unique_id", "ds", "sky").filter(pl.col("unique_id") == "b")
+    only = of_polars.predict(pl.from_pandas(with_sky)[:-T].filter(pl.col("unique_id") == "b"), future=known.lazy())
+    assert only.height == T
+
+
+def test_dates_come_back_as_dates(tmp_path: Path) -> None:
+    pl, pa = pytest.importorskip("polars"), pytest.importorskip("pyarrow")
+    days = frame_of({"a": 90, "b": 80})
+    days["ds"] = pd.Timestamp("2024") + pd.to_timedelta(days.groupby("unique_id").cumcount(), "D")
+    dated = pl.from_pandas(days).with_columns(pl.col("ds").cast(pl.Date))
+    fitted = Forecaster(**{**SMALL, "max_steps": 2}).fit(dated)
+    fitted.save(tmp_path / "model")
+    for forecast in (fitted.predict(), fitted.predict(dated.lazy()), tsattn.load(tmp_path / "model").predict()):
+        assert forecast.schema["ds"] == pl.Date
+    table = fitted.predict(dated.to_arrow())
+    assert pa.types.is_date(table.schema.field("ds").type)
+    assert fitted.plot(fitted.predict()).axes
+    times = fitted.cross_validate(dated, windows=1).schema
+    assert {name: kind for name, kind in times.items() if kind in (pl.Date, pl.Datetime)}.keys() >= {"ds"}
+    assert pl.Datetime not in {kind.base_type() for kind in times.values()}
+    assert naive().predict(dated.with_columns(pl.col("ds").cast(pl.Datetime))).schema["ds"] != pl.Date
+
+
+def test_a_lazy_frame_is_computed_of_the_columns_that_are_named() -> None:
+    pl = pytest.importorskip("polars")
+    frame = pl.from_pandas(long_frame()).with_columns(bad=pl.lit([1.0]))
+    lazy = frame.lazy().with_columns(pl.col("bad").map_batches(lambda column: 1 / 0, return_dtype=pl.Float64))
+    assert len(naive(target="y").predict(lazy))
+
+    def fail(frame: Any) -> Any:
+        raise AssertionError("computed")
+
+    schema = {"unique_id": pl.String, "ds": pl.Datetime, "y": pl.Float64}
+    lazy = pl.LazyFrame(schema=schema).map_batches(fail, schema=schema)
+    with pytest.raises(UserError, match=r"the frame cannot be computed: .*computed"):
+        naive().predict(lazy)
+
+
+def test_a_library_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    from tsattn.forecaster.frames import FrameKind
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="the series were frames of polars, which is not installed here"):
+        FrameKind("polars").give(pd.DataFrame({"a": [1]}))
+
+
+def test_periods_beside_a_column_of_time_are_not_the_time() -> None:
+    months = pd.period_range("2020-01", periods=len(FRAME), freq="M")
+    forecast = naive().predict(FRAME.set_axis(months))
+    pd.testing.assert_frame_equal(forecast, naive().predict(FRAME))
+
+
+# A table that was converted takes the place of a frame in all that a Forecaster does, with the same numbers.
+
+
+TINY: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 4, "stride": 4}
+SIZES: dict[str, Any] = {"context_length": 12, "prediction_length": 6, "max_steps": 3, "accelerator": "cpu"}
+COLUMNS: dict[str, Any] = {"target": ["y", "z"], **ROLES}
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return full_frame()
+
+
+@pytest.fixture(scope="module")
+def folder(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("converted")
+    assert converted(saved(frame, path / "t.parquet"), path / "sales", **COLUMNS).is_mapped
+    return path / "sales"
+
+
+@pytest.fixture(scope="module")
+def both_fitted(frame: pd.DataFrame, folder: Path) -> tuple[Forecaster, Forecaster]:
+    """From the frame, and from the folder, whose columns need not be named."""
+    one = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES, **COLUMNS).fit(frame)
+    return one, Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES).fit(folder)
+
+
+def future_of(frame: pd.DataFrame) -> pd.DataFrame:
+    rows = frame[frame["p"].eq(3.0)][["unique_id", "ds", "f", "g"]]
+    return rows.assign(f=rows["f"] + 1)
+
+
+def test_fits_and_forecasts_are_the_same(
+    both_fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
+) -> None:
+    one, other = both_fitted
+    assert other.series.panel.is_mapped
+    expected = one.predict()
+    pd.testing.assert_frame_equal(other.predict(), expected)
+    pd.testing.assert_frame_equal(one.predict(folder), expected)
+    pd.testing.assert_frame_equal(other.predict(frame), expected)
+    future = future_of(frame)
+    changed = one.predict(future=future)
+    assert not changed["predictions"].equals(expected["predictions"])
+    pd.testing.assert_frame_equal(other.predict(future=future), changed)
+    pd.testing.assert_frame_equal(other.predict(folder, future=future), changed)
+    other.save(tmp_path / "model")
+    pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), expected)
+
+
+def test_scores_are_the_same(
+    both_fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
+) -> None:
+    one, other = both_fitted
+    later = frame.copy()
+    later["ds"] += pd.Timedelta(200, "h")
+    expected = one.evaluate(later, step=7)
+    converted(saved(later, tmp_path / "later.parquet"), tmp_path / "later", **COLUMNS)
+    for table in (later, tmp_path / "later"):
+        pd.testing.assert_frame_equal(other.evaluate(table, step=7), expected, rtol=1e-6)
+    by = {"by": "series", "step": 7}
+    pd.testing.assert_frame_equal(other.evaluate(tmp_path / "later", **by), one.evaluate(later, **by), rtol=1e-6)
+    with pytest.raises(UserError, match="there is nothing to score"):
+        other.evaluate(folder)
+
+
+def test_fine_tuning_scenarios_and_calibration_are_the_same(frame: pd.DataFrame, folder: Path) -> None:
+    both = []
+    for table, columns in ((frame, COLUMNS), (folder, {})):
+        forecaster = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], calibrate=True, **SIZES, **columns).fit(table)
+        future = future_of(frame)
+        scenarios = forecaster.predict(future=[future, future.assign(f=future["f"] * 2)])
+        tuned = forecaster.fine_tune(table, max_steps=2)
+        both.append((scenarios, tuned.predict(), tuned.sample(num_samples=3, seed=1)))
+    for ours, theirs in zip(*both, strict=True):
+        pd.testing.assert_frame_equal(ours, theirs, rtol=1e-5)
+
+
+def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)  # parts of a panel lie in files, too
+    columns: dict[str, Any] = {"target": ["y", "z"], "past_covariates": ["p"], "static": ["kind"]}
+    converted(saved(frame, tmp_path / "t.parquet"), tmp_path / "sales", **columns)
+    sizes = {"context_length": 12, "prediction_length": 6}
+    one = Forecaster("ridge", **sizes, **columns).cross_validate(frame, windows=2, refit=True)
+    other = Forecaster("ridge", **sizes).cross_validate(tmp_path / "sales", windows=2, refit=True)
+    pd.testing.assert_frame_equal(other, one, rtol=1e-6)
