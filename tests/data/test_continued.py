@@ -108,15 +108,6 @@ def test_panels_that_do_not_fit_are_refused() -> None:
         appended(panel, read(zoned))
 
 
-def test_later_rows_of_a_series_that_ends_where_clocks_skip_its_time_of_day() -> None:
-    wall = pd.date_range("2024-02-20 02:30", periods=60, freq="D")
-    stamps = wall.tz_localize("Europe/Berlin", nonexistent="shift_forward")
-    frame = pd.DataFrame({"unique_id": "a", "ds": stamps, "y": np.arange(60.0)})
-    end = [str(day) for day in wall.date].index("2024-03-31") + 1
-    whole = appended(panel_from_frame(frame[:end]), panel_from_frame(frame[end + 2 :]))
-    assert whole.time.tolist() == stamps.tolist()
-
-
 @pytest.mark.parametrize(("rows", "step"), [(24, "D"), (4, "h")])
 def test_a_future_off_the_grid_is_blamed_by_its_own_row(rows: int, step: str) -> None:
     days = pd.date_range("2024-01-01", periods=rows, freq="D")
@@ -194,17 +185,6 @@ def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
     single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), Output(), panel, first=1)
     assert list(single.columns) == ["shop", "hour", "predictions"]
     assert single["shop"].tolist() == [("t", 1)] * 3
-
-
-def test_a_wide_forecast_is_one_of_each_channel() -> None:
-    index = pd.date_range("2020-01-01", periods=30, freq="h", name="when")
-    panel = panel_from_frame(pd.DataFrame({"p": 1.0, "q": 2.0}, index=index))
-    task = Task("toy", L, 2, ("p", "q"), "h", 24)
-    out = future_frame([torch.arange(4.0).view(1, 2, 2)], task, Output(), panel)
-    assert out.columns.tolist() == ["unique_id", "when", "predictions"]
-    assert out["unique_id"].tolist() == ["p", "p", "q", "q"]
-    assert out["predictions"].tolist() == [0, 2, 1, 3]
-    assert out["when"].tolist() == 2 * [index[-1] + pd.Timedelta(step, "h") for step in (1, 2)]
 
 
 @pytest.mark.parametrize(("frequency", "tz"), [("h", "Europe/Berlin"), ("MS", None), ("B", None)])

@@ -75,27 +75,6 @@ def test_grid_numbers_stamps_in_turn_and_gives_them_back(frequency: str, tz: str
     assert grid.join(coordinates, phases).tolist() == whole.tolist()
 
 
-@pytest.mark.parametrize("frequency", ["15min", "D", "B", "W-SUN", "QE-DEC", "2MS"])
-def test_stamp_off_the_grid_has_another_phase(frequency: str) -> None:
-    whole = stamps(frequency)
-    moved = whole.insert(8, whole[7] + pd.Timedelta(7, "min"))
-    phases = Grid(moved, frequency).split(moved)[1]
-    assert np.flatnonzero(phases != phases[0]).tolist() == [8]
-    weekend = pd.DatetimeIndex(["2024-01-05", "2024-01-06", "2024-01-08"])  # Friday, Saturday, Monday
-    coordinates, phases = Grid(weekend, "B").split(weekend)
-    assert (phases == OFF_GRID).tolist() == [False, True, False]
-    assert coordinates[2] - coordinates[0] == 1
-
-
-def test_skipped_wall_clock_time_is_moved_to_just_after_the_change() -> None:
-    given = pd.DatetimeIndex(["2024-03-30 02:30", "2024-04-01 02:30"], tz="Europe/Berlin")
-    grid = Grid(given, "D")
-    coordinates, phases = grid.split(given)
-    assert (coordinates[1] - coordinates[0], phases[0]) == (2, phases[1])
-    filled = grid.join(coordinates[:1] + 1, phases[:1])
-    assert filled[0] == pd.Timestamp("2024-03-31 03:00", tz="Europe/Berlin")
-
-
 def test_frequencies_of_all_pandas_versions_are_understood() -> None:
     for name in NAMES:
         given, normal = name.split("=")
@@ -154,22 +133,6 @@ def test_seconds_are_those_of_the_clock_on_the_wall() -> None:
 def test_a_future_beyond_the_calendar_is_refused(frequency: str, zone: str | None) -> None:
     with pytest.raises(UserError, match="pass the end of the calendar; lower `--horizon`"):
         future_index(pd.Timestamp("2020-01-01", tz=zone), frequency, 10**16)
-
-
-@pytest.mark.parametrize(
-    ("zone", "last", "shifted"),
-    [
-        ("Africa/Cairo", "2024-04-24", "2024-04-26 01:00+03:00"),  # midnight is skipped
-        ("America/Santiago", "2024-09-06", "2024-09-08 01:00-03:00"),
-        ("America/Havana", "2024-11-01", "2024-11-03 00:00-05:00"),  # midnight comes twice
-    ],
-)
-def test_days_whose_midnight_is_skipped_or_repeated(zone: str, last: str, shifted: str) -> None:
-    days = future_index(pd.Timestamp(last, tz=zone), "D", 4)
-    naive = future_index(pd.Timestamp(last), "D", 4)
-    assert days[1] == pd.Timestamp(shifted)
-    assert [*days.date] == [*naive.date]
-    assert (days[[0, 2, 3]].tz_localize(None) == naive[[0, 2, 3]]).all()
 
 
 def frame_of(stamps: object) -> pd.DataFrame:

@@ -59,14 +59,6 @@ def test_numbers_and_time_stamps_of_all_kinds(column: str, change: Callable[[pd.
     assert_same(panel_from_frame(frame.assign(**{column: change(frame[column])})), panel_from_frame(frame))
 
 
-@pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
-def test_missing_targets_are_nan(missing: object) -> None:
-    frame = long_frame({"a": 5, "b": 4})
-    frame["y"] = frame["y"].astype("Float64" if missing is pd.NA else object)
-    frame.loc[[0, 6], "y"] = missing
-    assert np.flatnonzero(np.isnan(panel_from_frame(frame).values)).tolist() == [0, 6]
-
-
 fuzz = settings(
     max_examples=25,
     deadline=None,
@@ -478,13 +470,3 @@ def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptur
     frame = long_frame({"a": 5, "b": 5})
     assert_same(panel_from_frame(frame.iloc[[0, 1, 2, 3, 4, 6, 5, 7, 8, 9]]), panel_from_frame(frame))
     assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
-
-
-def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
-    frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
-    utc = frame.tz_convert("UTC")  # not daily by that clock
-    panel = panel_from_frame(utc, zone_of=frame.index[:1], frequency="D")
-    assert_same(panel, panel_from_frame(frame))
-    assert str(panel.time.tz) == "Europe/Berlin"
-    message = refusal(frame.tz_localize(None), zone_of=frame.index)
-    assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")

@@ -150,9 +150,10 @@ def test_every_experiment_of_make_paper_is_known() -> None:
 def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     spans = [(0, 10), (5, 12), (100, 103), (6, 8), (101, 104), (150, 160)]  # began and ended
+    common = {"dataset": "a", "horizon": 8, "predictor": "b", "attention": "mlr", "status": "done", "values": {}}
     rows = [
-        {"status": "done", "finished": start + timedelta(seconds=end), "seconds": float(end - begin)}
-        for begin, end in spans
+        {**common, "seed": seed, "finished": start + timedelta(seconds=end), "seconds": float(end - begin)}
+        for seed, (begin, end) in enumerate(spans)
     ]
     rows.append({**rows[0], "status": "failed", "seconds": None})
     assert clock_seconds(pd.DataFrame(rows)) == pytest.approx(12 + 60), "a break of over a minute does not count"

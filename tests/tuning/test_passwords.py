@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.tuning.cases import RATES, toy
-from tsattn.cli import main, tune
 from tsattn.errors import masked, scrubbed, without_password
+from tsattn.experiments.run_folder import versions
 from tsattn.tuning import study as storages
 from tsattn.tuning.study import FILE, StudyStorage
 
@@ -77,26 +77,23 @@ def test_what_is_typed_comes_before_the_environment(
     assert (tmp_path / "own" / FILE).exists()
 
 
-def test_a_job_script_holds_no_password(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
+def test_a_job_script_and_the_message_at_ctrl_c_hold_no_password(
+    reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = toy(tmp_path, RATES)
+    assert made.tune("--trials", "1", "--storage", URL, "--slurm", "2") == 0
     script, _ = capfd.readouterr()
     assert f"--storage {BARE}\n" in script
     assert "sbatch passes TSATTN_STORAGE and PGPASSWORD on" in script
-    print(script)
-    assert leaks(tmp_path, capfd) == []
 
-
-def test_the_message_at_ctrl_c_holds_no_password(
-    reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
     def stopped(*given: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tsattn.cli.study_run.run_study", stopped)
-    assert toy(tmp_path, RATES).tune("--trials", "1", "--storage", URL) == 130
+    assert made.tune("--trials", "1", "--storage", URL) == 130
     err = capfd.readouterr().err
     assert f"--storage {BARE}`; give the password in TSATTN_STORAGE, PGPASSWORD or a passfile\n" in err
-    print(err)
+    print(script, err)
     assert leaks(tmp_path, capfd) == []
 
 
@@ -131,12 +128,6 @@ def test_no_mistake_shows_a_password(
     assert leaks(tmp_path, capfd) == []
 
 
-def test_the_versions_of_a_run_hold_no_password(tmp_path: Path) -> None:
-    from tsattn.experiments.run_folder import versions
-
-    assert versions(["fit", f"--trainer.logger.init_args.uri={URL}"], "cpu")["command"][1].endswith(BARE)
-
-
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -148,26 +139,15 @@ def test_the_versions_of_a_run_hold_no_password(tmp_path: Path) -> None:
         ("postgresql://h/db?user=me&password=pw&sslmode=require", "postgresql://h/db?user=me&sslmode=require"),
         ("postgresql://h/db?PASSWORD=pw", "postgresql://h/db"),
         ("postgresql://me:pw", "postgresql://me"),
-        ("postgresql://me@h/db?passfile=/home/me/.pgpass", None),
-        ("postgresql://h:5432/db", None),
-        ("postgresql://[::1]:5432/db", None),
-        ("sqlite:////tmp/study.db", None),
-        ("runs/a:b@c", None),
+        *((url, url) for url in ("postgresql://me@h/db?passfile=/home/me/.pgpass", "postgresql://[::1]:5432/db")),
+        *((url, url) for url in ("postgresql://h:5432/db", "sqlite:////tmp/study.db", "runs/a:b@c")),
     ],
 )
-def test_passwords_are_taken_out_of_urls_and_nothing_else(url: str, shown: str | None) -> None:
-    assert without_password(url) == (url if shown is None else shown)
+def test_passwords_are_taken_out_of_urls_and_nothing_else(url: str, shown: str) -> None:
+    assert without_password(url) == shown
     if " " not in url:
-        assert masked(f"go on with {url} now") == f"go on with {url if shown is None else shown} now"
-
-
-def test_what_is_said_of_a_url_holds_its_password_in_no_spelling() -> None:
+        assert masked(f"go on with {url} now") == f"go on with {shown} now"
     said = scrubbed('failed for "p%40w" and "p@w" at postgresql://me:p%40w@h/db', "postgresql://me:p%40w@h/db")
     assert said == 'failed for "***" and "***" at postgresql://me@h/db'
-
-
-def test_the_environment_is_named_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["tune", "--help"])
-    assert tune.STORAGE == "TSATTN_STORAGE"
-    assert "(default: $TSATTN_STORAGE)" in " ".join(capsys.readouterr().out.split())
+    command = versions(["fit", f"--trainer.logger.init_args.uri={URL}"], "cpu")["command"]
+    assert command[1].endswith(BARE), "as the record of a run has it"

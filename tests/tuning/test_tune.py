@@ -15,7 +15,6 @@ from filelock import FileLock
 
 from tests.tuning.cases import RATES, Toy, toy
 from tsattn.cli import main, study_run
-from tsattn.data import CSVDataModule
 
 
 @pytest.fixture(scope="module")
@@ -41,27 +40,19 @@ def test_what_a_study_leaves(done: Toy) -> None:
     assert summary["versions"]["command"][:2] == ["tsattn", "tune"]
 
 
-def test_the_same_command_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = toy(tmp_path)
-    assert made.tune("--trials", "2") == 0
+def test_the_same_command_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    toy(tmp_path)
+    words = ["tune", "--config=config.yaml", "--search", "search.yaml", "--trials"]
+    assert main([*words, "2"]) == 0
     assert "trial   2" not in capsys.readouterr().out
-    assert made.tune("--trials", "3") == 0
+    assert main([*words, "3"]) == 0
     said = capsys.readouterr().out
     assert "2 of 3 trials are done" in said
     assert said.splitlines()[1].startswith("trial   2  ")
-    assert len(made.trials()) == 3
-
-
-def test_another_study_is_not_mixed_in(done: Toy, capsys: pytest.CaptureFixture[str]) -> None:
-    for more, said in (
-        (["--model.weight_decay=0.5"], "its config.model.weight_decay is 0.01, but 0.5 is asked for"),
-        (["--cv", "2"], "its cv is 0, not 2"),
-    ):
-        assert done.tune("--trials", "9", *more) == 2
-        captured = capsys.readouterr()
-        assert said in captured.err
-        assert "name a new --study" in captured.err
-    assert len(done.trials()) == 4
+    assert [path.name for path in (tmp_path / "runs" / "tune").iterdir()] == ["config-search"], "the same folder"
 
 
 def test_a_study_goes_on_with_the_same_data_and_results(
@@ -119,18 +110,6 @@ def test_one_of_several_workers_tests_the_best(
     lock.release()
 
 
-def test_no_trial_asks_for_test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    windows = CSVDataModule.windows
-
-    def guarded(self: CSVDataModule, part: str, *more: Any, **options: Any) -> Any:
-        assert part != "test"
-        return windows(self, part, *more, **options)
-
-    monkeypatch.setattr(CSVDataModule, "windows", guarded)
-    for cv in ([], ["--cv", "2"]):
-        assert toy(tmp_path).tune("--trials", "2", "--study", str(tmp_path / f"study{len(cv)}"), *cv) == 0
-
-
 def test_a_front_of_accuracy_and_flops(tmp_path: Path) -> None:
     search = {
         "sampler": "grid",
@@ -170,19 +149,10 @@ def test_the_best_keeps_to_the_limits(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no trial of the study none was completed within its constraints; the last: " in said
 
 
-def test_the_default_folder_is_the_same_for_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    toy(tmp_path)
-    words = ["tune", "--config=config.yaml", "--search", "search.yaml", "--trials", "1"]
-    assert main(words) == 0
-    assert main(words) == 0
-    assert [path.name for path in (tmp_path / "runs" / "tune").iterdir()] == ["config-search"]
-
-
 def test_a_job_array_shares_a_study(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = toy(tmp_path)
+    made = toy(tmp_path, RATES, backbone="dlinear")
     assert made.tune("--trials", "3", "--slurm", "2") == 0
     script = capsys.readouterr().out
     assert not made.study.exists()
@@ -193,11 +163,9 @@ def test_a_job_array_shares_a_study(
     (tmp_path / "srun").write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
     (tmp_path / "srun").chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_ARRAY_TASK_ID": "2"}
-    ran = subprocess.run(
-        ["bash", str(tmp_path / "tune.sbatch")], env=environment, capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run(["bash", "tune.sbatch"], cwd=tmp_path, env=environment, capture_output=True, text=True)
     words = ran.stdout.splitlines()
-    assert words == ["tsattn", *made.words("--trials", "3")]
+    assert words == ["tsattn", *made.words("--trials", "3")], ran.stderr
     # what srun tells a task, which Lightning looks for
     told = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
     for name, value in told.items():

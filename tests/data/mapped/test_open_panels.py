@@ -18,7 +18,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.conftest import REAL_ROOT
 from tests.data.mapped.tables_to_map import (
     LONG,
     ROLES,
@@ -166,15 +165,6 @@ def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, t
     panel = converted(tmp_path / "c.parquet", tmp_path / "c")
     assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "c.parquet")))
     assert panel.time_name == "ds"
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("name", ["ETTh1", "exchange_rate"])
-def test_real_files(tmp_path: Path, name: str) -> None:
-    lines = (Path(REAL_ROOT) / f"{name}.csv").read_text().splitlines()[:3000]
-    (tmp_path / "t.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
-    panel = converted(tmp_path / "t.csv", tmp_path / "out")
-    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "t.csv")))
 
 
 def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,9 +20,8 @@ from tests.conftest import REAL_ROOT
 from tests.data.public.card_differences import differences
 from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
 from tsattn.data.panel import Panel
-from tsattn.data.public.cards import Card, Oddity
+from tsattn.data.public.cards import Card
 from tsattn.errors import UserError
-from tsattn.saved_folders import sha256 as sha256_of
 
 HORIZONS = (96, 192, 336, 720)
 COUNTS = {
@@ -71,24 +69,6 @@ def test_names_and_options_that_are_none_are_refused() -> None:
             PublicDataModule(name)
     with pytest.raises(UserError, match=r"but ETTm2 has none; valid: weather$"):
         PublicDataModule("ETTm2", clean=True)
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("name", "rows", "channels", "horizon"),
-    [("weather", 52696, 21, 720), ("exchange_rate", 7588, 8, 720), ("national_illness", 966, 7, 24)],
-)
-def test_the_other_sets_are_split_as_the_literature_does_it_and_no_row_is_dropped(
-    name: str, rows: int, channels: int, horizon: int
-) -> None:
-    data = prepared(name, horizon, context=36)
-    assert data.panel.values.shape == (rows, channels)
-    train, test = int(rows * 0.7), int(rows * 0.2)
-    assert len(data.windows("train")) == train - 36 - horizon + 1
-    assert len(data.windows("val")) == rows - train - test - horizon + 1
-    assert len(data.windows("test")) == test - horizon + 1
-    windows = data.windows("test")
-    assert windows[len(windows) - 1].time[0, -1] == data.series.time[rows - 1]
 
 
 @pytest.mark.real_data
@@ -143,19 +123,6 @@ def test_clean_masks_exactly_the_sentinels() -> None:
     assert batch.time[0, 336] == data.series.time[7244]
     assert batch.target_observed is not None
     np.testing.assert_array_equal(batch.target_observed[0].numpy(), ~sentinel[7244 : 7244 + 96])
-
-
-@pytest.mark.real_data
-def test_demand_in_victoria_is_in_utc_without_the_columns_of_the_calendar() -> None:
-    data = prepared("vic_electricity")
-    assert data.task is not None
-    table = pd.read_csv(f"{REAL_ROOT}/vic_electricity.csv")
-    assert data.task.channels == ("Demand", "Temperature")
-    assert (data.task.frequency, data.task.season_length) == ("30min", 48)
-    np.testing.assert_array_equal(data.panel.values, table[["Demand", "Temperature"]].to_numpy())
-    assert data.panel.time[0] == pd.Timestamp("2011-12-31 13:00", tz="UTC")
-    (batch,) = data.predict_dataloader()
-    assert pd.Timestamp(int(batch.time[0, 336]), unit="s") == pd.Timestamp("2014-12-31 13:00")
 
 
 @pytest.mark.real_data
@@ -219,21 +186,6 @@ def test_another_file_of_numbers_alone_is_refused(
     assert str(bare) in str(caught.value)
 
 
-@pytest.mark.real_data
-def test_channels_as_series() -> None:
-    data = PublicDataModule("vic_electricity", channels_as_series=True, scaling="series", prediction_length=48)
-    wide = prepared("vic_electricity", horizon=48)
-    data.setup("fit")
-    assert data.panel is not None
-    assert wide.panel is not None
-    assert (data.panel.ids, data.panel.channels, len(data.panel)) == (("Demand", "Temperature"), ("y",), 2)
-    assert len(data.windows("test")) == 2 * len(wide.windows("test"))
-    rows = len(wide.panel.values)
-    for number in range(2):
-        assert (data.panel.time_of(number) == wide.panel.time).all()
-        assert (data.panel.values[number * rows : (number + 1) * rows, 0] == wide.panel.values[:, number]).all()
-
-
 @pytest.fixture(scope="module")
 def co2() -> CO2DataModule:
     data = CO2DataModule()
@@ -274,10 +226,6 @@ def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule,
     np.testing.assert_allclose(values[scored], original[horizon][scored], atol=1e-3)
 
 
-def flat(column: str, first: str, rows: int) -> Oddity:
-    return Oddity(kind="flat", column=column, first=first, rows=rows, value=0.0)
-
-
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "data" / "README.md").read_text()
 HELD = [card.name for card in CARDS.values() if card.sha256]
@@ -313,97 +261,6 @@ def test_the_file_is_as_its_card_says(name: str) -> None:
     card = CARDS[name]
     assert len(HELD) == 8
     assert differences(card, Path(f"{REAL_ROOT}/{card.file}")) == []
-
-
-@pytest.fixture
-def hourly(tmp_path: Path) -> tuple[Card, Path]:
-    """A small file of 40 hours, and the card of `ETTh1` made to fit it."""
-    path = tmp_path / "hourly.csv"
-    stamps = pd.date_range("2016-07-01", periods=40, freq="h")
-    frame = pd.DataFrame({"date": stamps, "MUFL": range(1, 41), "OT": range(2, 42)})
-    frame.loc[7:11, "MUFL"] = 0
-    frame.to_csv(path, index=False)
-    sizes = {"rows": 40, "columns": 2, "last": str(stamps[-1])}
-    oddities = (flat("MUFL", "2016-07-01 07:00:00", 5),)
-    return replace(CARDS["ETTh1"], sha256=sha256_of(path), oddities=oddities, **sizes), path
-
-
-@pytest.fixture
-def uneven(tmp_path: Path) -> tuple[Card, Path]:
-    """A small file of 10 minutes, a stamp repeated, a header broken, lines that end in CR LF, and its card."""
-    path = tmp_path / "uneven.csv"
-    stamps = [str(stamp) for stamp in pd.date_range("2020-01-01 00:10", periods=20, freq="10min")]
-    stamps.insert(9, stamps[8])
-    rows = [f"{stamp},{-9999 if row == 4 else row},{row / 2}" for row, stamp in enumerate(stamps)]
-    path.write_bytes("\r\n".join(["date,PAR (\ufffdmol),OT", *rows, ""]).encode())
-    oddities = (
-        Oddity(kind="sentinel", column="PAR (\u00b5mol)", value=-9999, cells=1),
-        Oddity(kind="uneven_step", row=9, stamp=stamps[8]),
-        Oddity(kind="broken_headers", renamed=(("PAR (\ufffdmol)", "PAR (\u00b5mol)"),)),
-        Oddity(kind="crlf"),
-    )
-    sizes = {"rows": 21, "columns": 2, "last": stamps[-1]}
-    return replace(CARDS["weather"], sha256=sha256_of(path), same_content=(), oddities=oddities, **sizes), path
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"sha256": "0" * 64}, "its sha256 is "),
-        ({"rows": 41}, "rows: 40, not 41"),
-        ({"columns": 8}, "channels: 2, not 8"),
-        ({"first": "2016-07-01 01:00:00"}, "first time stamp: 2016-07-01 00:00:00, not 2016-07-01 01:00:00"),
-        ({"last": "2018-06-26 20:00:00"}, "last time stamp: 2016-07-02 15:00:00, not"),
-        ({"frequency": "15min"}, "frequency: h, not 15min"),
-        ({"target": "HEAT"}, "it has no channel 'HEAT'; its channels are MUFL, OT"),
-        ({"channels": ("OT", "HEAT")}, "has no target column HEAT"),
-        ({"oddities": (flat("MUFL", "2016-07-01 07:00:00", 4),)}, "MUFL is 0 for 5 rows from"),
-        ({"oddities": (flat("MUFL", "2016-07-01 08:00:00", 4),)}, "MUFL is 0 for 0 rows from"),
-        ({"oddities": (flat("HEAT", "2016-07-01 08:00:00", 4),)}, "it has no channel 'HEAT'"),
-        (
-            {"oddities": (Oddity(kind="sentinel", column="OT", value=-9999, cells=1),)},
-            "OT: 0 cells, where the card says: OT has -9999",
-        ),
-    ],
-)
-def test_what_is_not_as_the_card_says_is_reported(hourly: tuple[Card, Path], change: dict[str, Any], said: str) -> None:
-    card, path = hourly
-    assert differences(card, path) == []
-    assert said in " / ".join(differences(replace(card, **change), path))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"on_grid": False}, "2020-01-01 01:30:00 repeats the row before"),
-        ({"frequency": "15min"}, "frequency: 0 days 00:10:00, not 15min"),
-        ({"oddities": (Oddity(kind="note", text="none"),)}, "headers with U+FFFD: PAR ("),
-    ],
-)
-def test_what_is_not_as_the_card_of_an_uneven_file_says_is_reported(
-    uneven: tuple[Card, Path], change: dict[str, Any], said: str
-) -> None:
-    card, path = uneven
-    assert differences(card, path) == []
-    assert said in " / ".join(differences(replace(card, **change), path))
-
-
-def test_uneven_steps_and_line_ends_are_reported(uneven: tuple[Card, Path]) -> None:
-    card, path = uneven
-    content = path.read_bytes()
-    even = tuple(oddity for oddity in card.oddities if oddity.kind != "uneven_step")
-    (said,) = differences(replace(card, oddities=even), path)
-    assert said.endswith("that do not come one step after the row before: [(9, '2020-01-01 01:30:00', 0)], not []")
-    path.write_bytes(content.replace(b"2020-01-01 01:00:00", b"never"))
-    assert "line 7: never in column date is not a date" in " / ".join(differences(card, path))
-    lines = content.split(b"\r\n")
-    path.write_bytes(b"\r\n".join([*lines[:10], *lines[11:15], *lines[16:]]))  # without the repeat, and a row less
-    found = " / ".join(differences(card, path))
-    assert "rows: 19, not 21" in found
-    assert "one step after the row before: [(13, '2020-01-01 02:30:00', 20)], not" in found
-    assert "line ends" not in found
-    path.write_bytes(b"\n".join(lines))
-    assert differences(replace(card, sha256=None), path)[-1] == "not all lines end in CR LF"
 
 
 def test_cards_are_read_without_anything_heavy() -> None:
