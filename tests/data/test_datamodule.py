@@ -31,7 +31,6 @@ def trained(toy_csv: Path) -> CSVDataModule:
 
 @pytest.fixture
 def saved(trained: CSVDataModule) -> tuple[Task, Scaler]:
-    assert trained.task is not None
     records = json.loads(json.dumps([trained.task.to_dict(), trained.scaler.to_dict()]))
     return Task.from_dict(records[0]), Scaler.from_dict(records[1])
 
@@ -132,7 +131,6 @@ def test_extra_columns_are_left_out_which_is_logged_and_the_order_restored(
     assert caplog.messages == []
     mixed = other.assign(rain=7.0, note="text")[["rain", "drift", "note", "wave"]]
     data = forecasting(tmp_path, saved, written(tmp_path / "mixed.csv", mixed))
-    assert data.panel is not None
     assert data.panel.channels == saved[0].channels
     assert torch.equal(next(iter(data.predict_dataloader())).past, next(iter(plain.predict_dataloader())).past)
     series = data.series
@@ -181,7 +179,7 @@ def test_every_third_window_or_those_of_one_of_two_processes(data: CSVDataModule
     assert torch.equal(third, whole[::3])
     state = SimpleNamespace(fn="validate", status="finished")
     for rank in (0, 1):
-        data.trainer = SimpleNamespace(global_rank=rank, world_size=2, state=state)  # type: ignore[assignment]
+        data.trainer = SimpleNamespace(global_rank=rank, world_size=2, state=state)
         share = torch.cat([batch.time[:, 0] for batch in data.val_dataloader()])
         assert torch.equal(share, whole[rank::2])
 
@@ -190,19 +188,6 @@ def test_batches_come_out_of_a_worker_process(toy_csv: Path) -> None:
     data = CSVDataModule(str(toy_csv), num_workers=1, **CSV_SIZES)
     data.setup("fit")
     assert sum(len(batch) for batch in data.val_dataloader()) == 37
-
-
-def test_empty_cells_are_masked_and_logged(
-    tmp_path: Path, toy_frame: pd.DataFrame, caplog: pytest.LogCaptureFixture
-) -> None:
-    toy_frame.iloc[590, 1] = np.nan
-    path = written(tmp_path / "missing.csv", toy_frame)
-    data = CSVDataModule(str(path), **CSV_SIZES)
-    data.setup("fit")
-    data.setup("test")
-    assert caplog.messages == [f"{path}: 1 of 1200 values are missing; they are masked, never scored"]
-    *_, batch = data.test_dataloader()
-    assert (~batch.target_observed[-1]).nonzero().tolist() == [[590 - 576, 1]]
 
 
 def test_sizes_below_one_are_refused() -> None:

@@ -40,7 +40,6 @@ def test_series_are_cut_into_parts_of_windows() -> None:
     data, again, other = small(), small(), small(data_seed=2)
     for one in (data, again, other):
         one.setup("fit")
-    assert data.task is not None
     assert data.task.counts_steps
     assert len(data.splits) == 17
     assert {(split.train_end, split.val_end, split.test_end) for split in data.splits} == {(48, 56, 64)}
@@ -75,7 +74,7 @@ def test_the_shipped_configuration_reads_no_ett_and_no_vic_electricity(monkeypat
     data.setup("fit")
     assert sorted(read) == ["exchange_rate", "national_illness", "weather"]
     assert len(data.panel or ()) == 34
-    assert np.nanmax(np.abs(data.panel.values)) < 40, "numbers that stand for missing values are masked"  # type: ignore[union-attr]
+    assert np.nanmax(np.abs(data.panel.values)) < 40, "numbers that stand for missing values are masked"
 
 
 def test_shortened_windows_know_their_last_steps() -> None:
@@ -83,7 +82,6 @@ def test_shortened_windows_know_their_last_steps() -> None:
     whole = Batch(torch.randn(4000, 32, 1), torch.randn(4000, 8, 1))
     batch = shortened(whole, 0.5, 4)
     assert torch.equal(batch.past, whole.past)
-    assert batch.past_observed is not None
     lengths = batch.past_observed[..., 0].sum(1)
     assert torch.equal(batch.past_observed[..., 0].int().cummax(1).values, batch.past_observed[..., 0].int())
     assert lengths.min() >= 4
@@ -94,7 +92,6 @@ def test_shortened_windows_know_their_last_steps() -> None:
     assert shortened(whole, 0.0, 4) is whole
     gone = torch.rand(4000, 32, 1) > 0.5
     masked = shortened(Batch(whole.past, past_observed=gone), 1.0, 4).past_observed
-    assert masked is not None
     assert not (masked & ~gone).any()
 
 
@@ -104,8 +101,6 @@ def test_windows_are_brought_to_their_own_scale() -> None:
     observed[4] = False
     batch = Batch(50 + 7 * torch.randn(5, 32, 1), torch.randn(5, 8, 1), past_observed=observed)
     scaled = own_scale(batch)
-    assert batch.target is not None
-    assert scaled.target is not None
     for row in range(4):
         seen = batch.past[row][observed[row]]
         for one, other in ((scaled.past[row], batch.past[row]), (scaled.target[row], batch.target[row])):
@@ -113,10 +108,8 @@ def test_windows_are_brought_to_their_own_scale() -> None:
     assert torch.equal(scaled.past[4], batch.past[4]), "one of which nothing is known stays"
     units = WindowUnits(torch.full((5, 1), 1e4), torch.full((5, 1), 3.0))
     again = own_scale(replace(batch, units=units))
-    assert again.units is not None
     torch.testing.assert_close(again.units.restore(again.past), units.restore(batch.past), rtol=1e-6, atol=1e-3)
     flat = own_scale(Batch(torch.ones(1, 32, 1), torch.full((1, 8, 1), 2.0)))
-    assert flat.target is not None
     assert flat.target.isfinite().all()
 
 

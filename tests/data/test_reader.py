@@ -17,12 +17,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.data.cases import FREQUENCIES, ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
-from tsattn.data import assembly
+from tsattn.data import Panel, TableReader, assembly, panel_from_frame
 from tsattn.data.mapped import convert
 from tsattn.data.matching import in_static_categories, match_task
-from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.reader import TableReader, panel_from_frame
 from tsattn.data.windows import future_for
 from tsattn.errors import UserError
 from tsattn.task import Task
@@ -434,14 +432,6 @@ def test_frequency_given_is_normalised_used_and_checked() -> None:
         assert f"'h', not {frequency!r};" in refusal(frame, frequency=frequency)
 
 
-def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
-    frame = long_frame({"a": 9, "b": 9}, "D").drop(index=[10, 12, 14, 16])
-    message = refusal(frame)
-    assert "row 10" in message
-    assert "of series b have frequency '2D', not 'D' like series a" in message
-    assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
-
-
 @pytest.mark.parametrize(("one", "other"), [("D", "h"), ("D", "B"), ("MS", "QS-JAN"), ("W-SUN", "W-MON")])
 def test_mixed_frequencies_are_refused(one: str, other: str) -> None:
     frame = pd.concat([long_frame({"a": 30}, one), long_frame({"b": 20}, other)], ignore_index=True)
@@ -464,9 +454,3 @@ def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch:
     assert len(panel_from_frame(frame, max_filled=1.0).time) == 101
     frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(300, "D")
     assert refusal(frame, max_filled=1.0).endswith("but only 20 rows; check its dates")
-
-
-def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    frame = long_frame({"a": 5, "b": 5})
-    assert_same(panel_from_frame(frame.iloc[[0, 1, 2, 3, 4, 6, 5, 7, 8, 9]]), panel_from_frame(frame))
-    assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]

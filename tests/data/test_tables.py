@@ -169,7 +169,7 @@ def test_what_is_no_frame_is_refused() -> None:
 
 
 fuzz = settings(
-    max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -216,7 +216,7 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
 def test_any_bytes_give_a_frame_or_a_refusal(tmp_path: Path, name: str, whole: bytes) -> None:
     answers = []
 
-    @fuzz
+    @settings(fuzz, max_examples=100)
     @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | damaged(whole))
     @example(content=b"\x00")
     @example(content=b"a,b\n\x00,1\n")
@@ -333,7 +333,6 @@ def test_a_strict_reader_takes_what_needs_no_mending(caplog: pytest.LogCaptureFi
     frame.loc[3, "x"] = np.nan  # its row is the future of p
     panel = TableReader(target="x", future_covariates="p", strict=True).read(frame)
     assert panel.values[:, 0].tolist() == [1, 2, 3]
-    assert panel.ahead is not None
     assert panel.ahead.tolist() == [[8]]
     missing = TableReader(target="x", past_covariates="p", strict=True, allow_missing=True).read(frame)
     np.testing.assert_array_equal(missing.values[:, 0], [1, 2, 3, np.nan])

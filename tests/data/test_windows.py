@@ -42,7 +42,6 @@ def test_windows_by_their_number() -> None:
     assert torch.equal(series.values, before), "a batch does not share memory with the series"
     batch = series.windows(torch.tensor([0]), torch.tensor([50]), CONTEXT, 0)
     assert batch.target is batch.target_observed is None
-    assert batch.past_observed is not None
     assert (batch.past.shape, batch.time.shape) == ((1, CONTEXT, C), (1, CONTEXT))
     with pytest.raises(UserError, match="2 ranges of origins were given for 1 series"):
         WindowDataset(series, [range(13, 15), range(13, 15)], CONTEXT, HORIZON)
@@ -259,7 +258,7 @@ def test_processes_share_every_batch() -> None:
 def test_a_checkpoint_counts_the_batches_that_were_seen() -> None:
     def loader() -> TrainingLoader:
         batches = ShuffledBatches(50, 8, seed=1, total=12)
-        return TrainingLoader(Numbers(), batches, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+        return TrainingLoader(Numbers(), batches, collate_fn=lambda batch: batch)
 
     whole = [batch.tolist() for batch in loader()]
     first = loader()

@@ -15,11 +15,10 @@ from scipy import stats
 from benchmarks.paper import in_context, overview
 from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, most, write_outcome
 from benchmarks.paper.machine_files import MachineFiles, all_machines
-from benchmarks.paper.runs import LEFT, chosen_by_validation, clock_seconds, described_by, how_made, runs_of, with_left
+from benchmarks.paper.runs import chosen_by_validation, clock_seconds, described_by, how_made, runs_of
 from tests.docs.blocks import ROOT
 from tests.paper.made_up import closed_form, prompt_runs, records_of
 from tsattn.errors import UserError
-from tsattn.leaderboard.records import Records
 
 SCRIPTS = ROOT / "benchmarks" / "paper"
 
@@ -68,22 +67,6 @@ def test_a_rate_that_failed_once_is_not_chosen() -> None:
     assert runs["nothing"].isna().all()
     with pytest.raises(UserError, match="no run is done, so there is nothing to report"):
         runs_of(records_of(prompt_runs("btt_1", "btt", [0.1], status="failed")))
-
-
-def test_what_a_suite_has_and_records_lack_is_left() -> None:
-    suite = SCRIPTS / "suites" / "mlbtc_prompts_small.yaml"
-    some = [
-        {"suite": "x", "dataset": "prompts4", "horizon": 8, "predictor": name, "attention": form, "seed": seed}
-        for name, form, seed in (("ridge", "", None), ("w16", "standard", 1))
-    ]
-    records = with_left(Records.of(some), suite)
-    frame = records.frame
-    left = frame[frame["status"] == LEFT]
-    assert len(frame) == 2 + 11 * 4 * 3
-    assert len(left) == len(frame) - 2
-    assert left[(left["predictor"] == "w16") & (left["attention"] == "standard")]["seed"].tolist() == [2, 3]
-    assert left.loc[left["predictor"] == "w16_fast", "experiment"].str.contains("learning_rate: 0.016\n").all()
-    assert len(with_left(Records.of(records.table.to_pylist()), suite)) == len(records)
 
 
 def test_a_report_is_written_of_records(tmp_path: Path) -> None:

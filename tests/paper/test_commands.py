@@ -53,22 +53,21 @@ def toy(tmp_path: Path) -> Callable[..., PaperExperiment]:
 
 @pytest.mark.slow
 def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    predictors, output = ["least_squares", "w16_slow", "one_head_w16_slow"], tmp_path / "results"
+    predictors, output = ["least_squares", "w16_slow"], tmp_path / "results"
     experiment = toy(in_context.EXPERIMENT, predictors, ["standard", "btt_1"], **{"data.batch_size": 4})
     words = ["--output", str(output), "--folder", str(tmp_path / "runs")]
     assert experiment.main([*words, "--dry-run"]) == 0
-    assert "in_context_small: 4 runs: 4 to be run" in capsys.readouterr().out
+    assert "in_context_small: 3 runs: 3 to be run" in capsys.readouterr().out
     assert not output.exists()
     assert experiment.main(words) == 0
     frame = Records.read(output).frame
-    assert frame["status"].tolist() == ["done"] * 4
+    assert frame["status"].tolist() == ["done"] * 3
     assert set(frame["windows"]) == {9}
     assert frame.set_index("predictor")["mse"]["least_squares"] < 1e-6, "the last value follows from the pairs"
-    assert frame["key"].nunique() == frame["flops"].notna().sum() == 4
+    assert frame["key"].nunique() == frame["flops"].notna().sum() == 3
     table = pd.read_csv(output / "table.csv")
-    arms = ["standard, low-rank heads", "standard, one head of full rank", "btt_1", "least squares"]
-    assert table["arm"].tolist() == arms
-    assert table["rank"].tolist()[:3] == [2, 16, 16]
+    assert table["arm"].tolist() == ["standard, low-rank heads", "btt_1", "least squares"]
+    assert table["rank"].tolist()[:2] == [2, 16]
     text = (output / "report.md").read_text()
     assert json.loads((output / "claims.json").read_text())["seconds"] > 0
     assert text.count("| not decided |") == 7, "one seed"
@@ -79,7 +78,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     assert experiment.main(["--report-only", "--output", str(output)]) == 0
     assert (output / "report.md").read_text() == text
     assert experiment.main([*words, "--dry-run"]) == 0
-    assert "4 runs: 4 done" in capsys.readouterr().out
+    assert "3 runs: 3 done" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -136,8 +135,8 @@ def test_every_suite_can_be_run(path: Path) -> None:
     if path.stem.startswith(DRAWN):
         values |= {"data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
     least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))] or [*suite.data]
-    ends = {[*suite.predictors][place] for place in (0, -1)}  # those between differ in their learning rates
-    some = replace(suite, values=values, seeds=1).narrowed(data=least[:1], predictors=[*ends])
+    # the other predictors differ in their widths and learning rates
+    some = replace(suite, values=values, seeds=1).narrowed(data=least[:1], predictors=[*suite.predictors][:2])
     entries = Planner().plan(some)
     reasons = {entry.reason for entry in entries if entry.reason}
     # four levels of equal ranks need heads of four components

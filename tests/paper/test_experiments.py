@@ -158,17 +158,6 @@ def test_heads_of_low_rank_fail_where_an_arm_learns() -> None:
     assert "bilinear_2 of width 16" in claims["parameters"].found, "BTT has twice as many"
 
 
-def test_arms_that_learn_nothing_and_heads_that_learn_refute() -> None:
-    found = holds_of(LOW, ONE, prompt_runs("btt_1", "btt", [0.95, 0.99, 0.96], flops=2000))
-    assert found == {**dict.fromkeys(NAMES), "btt": False, "rank": True}
-    low = prompt_runs("standard", "standard", [0.022] * 3)
-    claims = in_context_claims(low, ONE, prompt_runs("btt_1", "btt", [0.0098] * 3))
-    assert claims["btt"].holds is False
-    assert claims["btt"].found.endswith("which learn, too")
-    assert claims["rank"].holds is False
-    assert claims["btt_lower"].holds is True, "a small ratio of small errors"
-
-
 def test_what_is_behind_at_an_edge_of_the_rates_decides_nothing() -> None:
     def rates(name: str, kind: str, errors: dict[float, list[float]], **options: Any) -> list[Record]:
         each = (prompt_runs(name, kind, e, rate=rate, validation=min(e), **options) for rate, e in errors.items())
@@ -311,19 +300,6 @@ def test_language_models_are_compared_at_the_same_flops(other: str, less: float,
     (without,) = (name for name in ("standard", "swa") if name != other)
     assert claims[without].holds is None
     assert claims[without].found == "no width has flops within those of the other"
-
-
-def test_a_line_of_language_models_is_not_decided_by_too_little() -> None:
-    line, below = language_runs("standard", LINE), on_the_line("standard", 0.1)
-    assert language_claims(line, language_runs("mlr", {128: below[128]}))["standard"].holds is None
-    few = language_claims(*(language_runs(name, LINE, seeds=2) for name in ("mlr", "standard")))
-    assert few["standard"].holds is None
-    apart = language_claims(line, language_runs("mlr", below | {192: below[192] + 0.2}))
-    assert apart["standard"].holds is None, "below at one, above at one"
-    begun = [*language_runs("mlr", below), *language_runs("mlr", {128: 9.0}, rate=0.01, validation=9.0, seeds=1)]
-    claim = language_claims(line, begun)["standard"]
-    assert claim.holds is None
-    assert claim.found.endswith("; rates are still to be tried")
 
 
 # learning rates from narrow to wide

@@ -63,20 +63,6 @@ def test_no_forecast_sees_its_value_or_what_comes_later(attention: Any) -> None:
             assert (before[:, i:] != there[:, i:]).all(), "a forecast sees its own point"
 
 
-def test_tokens_are_points_and_values_in_turn() -> None:
-    model = prompt_network("standard")
-    seen: list[Tensor] = []
-    model.tokens.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    x, y = prompts(1)
-    model(batch_of(x, y))
-    expected = np.zeros((2 * N - 1, D + 1), np.float32)
-    for i in range(N):
-        expected[2 * i, :D] = x[0, i]
-        if i < N - 1:
-            expected[2 * i + 1, D] = y[0, i]
-    assert np.array_equal(seen[0][0].numpy(), expected)
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
 def test_closed_forms_are_those_of_numpy(alpha: float) -> None:
     predictor = PromptRidge(alpha=alpha)

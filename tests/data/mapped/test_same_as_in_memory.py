@@ -138,7 +138,7 @@ def test_arrays_are_those_of_any_table_in_memory(
 def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays that are made of mapped ones lie in files, too, and are read in small pieces."""
     monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
-    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 400)
 
 
 @pytest.mark.usefixtures("in_pieces")

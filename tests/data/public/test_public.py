@@ -18,8 +18,7 @@ import torch
 
 from tests.conftest import REAL_ROOT
 from tests.data.public.card_differences import differences
-from tsattn.data import CARDS, CO2DataModule, PublicDataModule, season_length
-from tsattn.data.panel import Panel
+from tsattn.data import CARDS, CO2DataModule, Panel, PublicDataModule, season_length
 from tsattn.data.public.cards import Card
 from tsattn.errors import UserError
 
@@ -75,7 +74,6 @@ def test_names_and_options_that_are_none_are_refused() -> None:
 def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() -> None:
     data = prepared("weather")
     table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
-    assert data.task is not None
     np.testing.assert_array_equal(data.panel.values, table.iloc[:, 1:].to_numpy())
     assert data.panel.time.equals(pd.date_range("2020-01-01 00:10", periods=52696, freq="10min"))
     assert (data.task.data, data.task.frequency, data.task.season_length) == ("weather", "10min", 144)
@@ -111,7 +109,6 @@ def test_clean_masks_exactly_the_sentinels() -> None:
     raw = pd.read_csv(f"{REAL_ROOT}/weather.csv").iloc[:, 1:].to_numpy()
     sentinel = raw == -9999
     assert sentinel.sum(0)[sentinel.any(0)].tolist() == [1, 30, 50]
-    assert data.task is not None
     np.testing.assert_array_equal(np.isnan(data.panel.values), sentinel)
     np.testing.assert_array_equal(data.panel.values[~sentinel], raw[~sentinel])
     assert data.name == data.task.data == "weather_clean"
@@ -121,7 +118,6 @@ def test_clean_masks_exactly_the_sentinels() -> None:
     # every window of the training part that sees a sentinel row knows it
     batch = data.windows("train")[7244 - 336]
     assert batch.time[0, 336] == data.series.time[7244]
-    assert batch.target_observed is not None
     np.testing.assert_array_equal(batch.target_observed[0].numpy(), ~sentinel[7244 : 7244 + 96])
 
 
@@ -160,7 +156,6 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_file_of_numbers_alone_gets_the_time_of_its_card(bare: Path) -> None:
     data = PublicDataModule("solar", root=str(bare.parent), context_length=24, prediction_length=12)
     data.setup("fit")
-    assert data.task is not None
     np.testing.assert_array_equal(data.panel.values, np.loadtxt(bare, delimiter=","))
     assert data.task.channels == ("0", "1", "2")
     assert data.panel.time[[0, -1]].tolist() == [pd.Timestamp("2006-01-01"), pd.Timestamp("2006-01-03 18:30")]
@@ -192,18 +187,6 @@ def co2() -> CO2DataModule:
     data.prepare_data()
     data.setup("fit")
     return data
-
-
-def test_weeks_of_which_some_are_missing(co2: CO2DataModule) -> None:
-    panel, task = co2.panel, co2.task
-    assert panel.values.shape == (2284, 1)
-    assert int(np.isnan(panel.values).sum()) == 59
-    assert [str(panel.time[row].date()) for row in (0, -1)] == ["1958-03-29", "2001-12-29"]
-    np.testing.assert_array_equal(panel.values, co2.load_frame())
-    assert (task.data, task.channels, task.frequency, task.season_length) == ("co2", ("co2",), "W-SAT", 52)
-    train = co2.load_frame()["co2"].to_numpy()[:1598]
-    assert co2.scaler.mean == pytest.approx((np.nanmean(train),))
-    assert co2.scaler.scale == pytest.approx((np.nanstd(train),))
 
 
 @pytest.mark.parametrize(("part", "count"), [("train", 1598 - 208 - 52 + 1), ("val", 228 - 51), ("test", 458 - 51)])
