@@ -84,16 +84,6 @@ def test_preset_task_is_obeyed_and_nothing_refitted(
         data.setup("test")
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_second_setup_changes_nothing(trained: CSVDataModule, saved: tuple[Task, Scaler], again: bool) -> None:
-    before = next(iter(trained.test_dataloader()))
-    if again:
-        trained.task, trained.scaler = saved  # equal ones: scaled anew
-    trained.setup("test")
-    assert (trained.task, trained.scaler) == saved
-    assert torch.equal(next(iter(trained.test_dataloader())).past, before.past)
-
-
 def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
     saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path
 ) -> None:

@@ -160,21 +160,6 @@ def test_panels_that_do_not_fit_are_refused() -> None:
         appended(panel, read(zoned))
 
 
-@pytest.mark.parametrize(("rows", "step"), [(24, "D"), (4, "h")])
-def test_a_future_off_the_grid_is_blamed_by_its_own_row(rows: int, step: str) -> None:
-    days = pd.date_range("2024-01-01", periods=rows, freq="D")
-    table = pd.DataFrame({"ds": days, "y": 1.0, "f": 2.0})
-    late = pd.date_range(days[-1] + pd.Timedelta("36h"), periods=12, freq=step)
-    future = pd.DataFrame({"ds": late, "f": 3.0})
-    options: dict[str, Any] = {"target": "y", "future_covariates": ["f"], "frequency": "D"}
-    said = f"future values, row 1: time stamp {late[0]} is not on the grid of its series, which ends at {days[-1]}"
-    with pytest.raises(UserError, match=said):
-        with_future(panel_from_frame(table, **options), future)
-    for frequency in ("D", None):
-        with pytest.raises(UserError, match=said):
-            panel_from_frame(table, future=future, **{**options, "frequency": frequency})
-
-
 def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
     frame = long_frame(LENGTHS, ahead=T + 1)
     data = prepared(frame, **COLUMNS)

@@ -23,7 +23,6 @@ from tsattn.data import FrameDataModule, Series, TableReader, panel_from_frame
 from tsattn.data import scaled_series as scaled_panel
 from tsattn.data.scaling import blurred_columns, moments, panel_moments, scaled_series, series_units
 from tsattn.errors import UserError
-from tsattn.evaluation import measure
 from tsattn.scaler import Scaler
 
 
@@ -270,30 +269,6 @@ def test_a_value_that_it_does_not_take_is_refused_by_column_and_row(transform: s
     scaler = prepared(positive(), transform=transform).scaler
     with pytest.raises(UserError, match=message):
         scaled_series(panel_from_frame(frame), scaler)
-
-
-def test_scores_are_those_of_the_values_themselves() -> None:
-    """A naive forecast has the same scores, transformed or not: those that numpy finds on the frame."""
-    frame, scores = positive(), {}
-    for transform in (None, "log", "box_cox"):
-        data = prepared(frame, transform=transform)
-        table = measure(
-            lambda batch: batch.past[:, -1:].expand_as(batch.target),
-            data.eval_dataloader("test"),
-            units=data.series.units,
-            levels=(0.5,),
-            ids=data.panel.ids,
-            channels=data.panel.channels,
-        )
-        scores[transform] = table.scores()
-    squared = []
-    for number, split in enumerate(data.splits):
-        y = frame.y.to_numpy()[data.panel.starts[number] : data.panel.starts[number + 1]]
-        for origin in range(split.val_end, split.test_end - 4 + 1):
-            squared.append((y[origin : origin + 4] - y[origin - 1]) / y[: split.train_end].std())
-    for found in scores.values():
-        assert found["mse_scaled"] == pytest.approx(np.square(squared).mean(), rel=1e-4)
-        assert found["wql"] == pytest.approx(scores[None]["wql"], rel=1e-4)
 
 
 def noisy_frames(sizes: dict[str, float], rows: int = 60) -> pd.DataFrame:
