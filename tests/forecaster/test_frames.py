@@ -254,7 +254,7 @@ def test_dates_come_back_as_dates(tmp_path: Path) -> None:
 
 def test_a_lazy_frame_is_computed_of_the_columns_that_are_named() -> None:
     pl = pytest.importorskip("polars")
-    frame = pl.from_pandas(long_frame()).with_columns(bad=pl.lit([1.0]))
+    frame = pl.from_pandas(FRAME).with_columns(bad=pl.lit([1.0]))
     lazy = frame.lazy().with_columns(pl.col("bad").map_batches(lambda column: 1 / 0, return_dtype=pl.Float64))
     assert len(naive(target="y").predict(lazy))
 

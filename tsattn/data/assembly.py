@@ -19,22 +19,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from tsattn.data import frequency as rhythms
 from tsattn.data.columns import Categories, id_order, recoded
-from tsattn.data.frequency import (
-    OFF_GRID,
-    Grid,
-    Times,
-    are_business_days,
-    business_series,
-    coarser_series,
-    counts,
-    is_steps,
-    normalise_frequency,
-    on_business_days,
-    runs_of_longer_steps,
-    try_infer_frequency,
-    usual_frequency,
-)
+from tsattn.data.frequency import OFF_GRID, Grid, Times, counts, is_steps, normalise_frequency
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.data.table_rows import NO_NAME, Roles, Rows, is_nameless, listed
@@ -101,8 +88,9 @@ class Survey:
         }
         self.series: dict[str, Array] = {name: np.empty((0, *np.shape(new)), int) for name, new in self._new.items()}
         self.has_value = np.zeros(len(roles.past) + len(roles.future), bool)  # of covariates
-        self.texts: dict[str, dict[str, int] | None] = {name: {} for name in roles.static}  # None of numbers
-        self.time: Times | None = None  # none at all, in the zone and finest unit of all rows
+        self.texts: dict[str, dict[str, int] | None] = {}  # of covariates that are categories; None of numbers
+        self.static: dict[str, dict[str, int]] = {name: {} for name in roles.static}  # of each text its number
+        self.time: Any = None  # none at all, in the zone and finest unit of all rows
         self.rows = 0
         self.regular: tuple[Array, Array] | None = None  # steps and first rows of the series, if no row is out of order
 
@@ -162,13 +150,11 @@ class Survey:
     @property
     def categories(self) -> Categories:
         """The categories of the covariates that are such, sorted."""
-        covariates = {name: known for name, known in self.texts.items() if name not in self.roles.static}
-        return {name: tuple(sorted(known)) for name, known in covariates.items() if known is not None}
+        return {name: tuple(sorted(known)) for name, known in self.texts.items() if known is not None}
 
     def _add_time(self, rows: Rows) -> None:
         time = rows.time[:0]
-        if self.time is None:
-            self.time = time
+        self.time = time if self.time is None else self.time
         # offsets that are the same all year may differ from part to part
         zones = [getattr(one, "tz", None) for one in (time, self.time)]
         if zones[0] != zones[1] and all(zone is not None and zone.utcoffset(None) is not None for zone in zones):
@@ -189,15 +175,14 @@ class Survey:
             if (texts is None) != (name not in rows.categories):
                 where, before = rows.where(int(is_given[:, k].argmax())), "numbers" if texts is None else "text"
                 raise UserError(f"{where}: covariate {shown(name)} has no {before} from here on; give text or numbers")
-            if texts is not None:
-                texts |= dict.fromkeys(rows.categories[name], 0)
-                if len(texts) > _MOST_TEXTS:
-                    says = f"covariate {shown(name)} has more than {_MOST_TEXTS} categories; give fewer, or numbers"
-                    raise UserError(f"{rows.where(0)}: {says}")
+            texts = {} if texts is None else texts
+            texts |= dict.fromkeys(rows.categories.get(name, ()), 0)
+            if len(texts) > _MOST_TEXTS:
+                says = f"covariate {shown(name)} has more than {_MOST_TEXTS} categories; give fewer, or numbers"
+                raise UserError(f"{rows.where(0)}: {says}")
 
     def _add_static(self, k: int, name: str, rows: Rows, codes: Array) -> None:
-        known = self.texts[name]
-        assert known is not None
+        known = self.static[name]
         numbers = np.array([*(known.setdefault(text, len(known)) for text in rows.categories[name]), -1], np.int64)
         own = numbers[np.nan_to_num(rows.static[:, k], nan=0).astype(np.int64) - 1]  # of missing ones the last, -1
         static, first = self.series["static"][:, k], self.series["lacking"][:, k]
@@ -220,7 +205,6 @@ class _Places:
 
     def __init__(self, table: Assembly, survey: Survey) -> None:
         self.table, self.survey, self.source, a = table, survey, table.source, survey.series
-        assert survey.time is not None, "a table without rows is refused where it is read"
         self.time: Times = survey.time
         self.per = _PER_UNIT[time_unit(self.time)]
         # `(C,)` the places of the channels that have a value among those of the table
@@ -309,7 +293,7 @@ class _Places:
             at = int(is_kept.argmax())
             stamp = f"time stamp {rows.time[own[at]]}{self._of(int(number[at]))}"
             raise UserError(f"{rows.where(int(own[at]))}: {stamp} does not come after the last row with a target")
-        kept, later, here = own[is_kept], own[~is_kept], (self.starts[number] + steps)[is_kept]
+        kept, later, (here, there) = own[is_kept], own[~is_kept], self._rows_of(number, steps)
         texts = {name: known for name, known in self.survey.categories.items() if name in rows.categories}
         past = recoded(rows.past, rows.categories, self.roles.past, texts)
         known = recoded(rows.known, rows.categories, self.roles.future, texts)
@@ -319,8 +303,7 @@ class _Places:
             if part.shape[1]:
                 arrays[name][here] = part[kept]
         if "ahead" in arrays:
-            there = (self.whole_starts - self.starts)[number] + steps - self.kept[number]
-            arrays["ahead"][there[~is_kept]] = known[later]
+            arrays["ahead"][there] = known[later]
         return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
     def _channels(self) -> Array:
@@ -333,7 +316,7 @@ class _Places:
         if not roles.is_wide or not self.table.every_target or is_full.all() or not is_full.any():
             return np.arange(len(roles.target))
         empty = [shown(roles.target[place]) for place in np.flatnonzero(~is_full)]
-        what = f"column{'' if len(empty) == 1 else 's'} {one_of(empty)}"
+        what = f"column{'s'[: len(empty) - 1]} {one_of(empty)}"
         logger.warning("%s: left out %s, without any value", self.source, what)
         return np.flatnonzero(is_full)
 
@@ -341,12 +324,12 @@ class _Places:
         """The frequency that was given, under its one name, or the usual one of the longest series."""
         if self.table.frequency is not None:
             frequency = normalise_frequency(self.table.frequency)
-            if is_steps(frequency) == isinstance(self.time, pd.DatetimeIndex):
-                says = "has whole numbers that count steps, but frequency {!r} is one of time stamps; valid are 1, 2"
-                if is_steps(frequency):
-                    says = "has time stamps, but frequency {!r} counts steps; valid are such as 15min, h, D, W-SUN, MS"
-                raise UserError(f"{self.source} {says.format(frequency)}")
-            return frequency
+            if is_steps(frequency) != isinstance(self.time, pd.DatetimeIndex):
+                return frequency
+            has = "whole numbers that count steps", "is one of time stamps; valid are 1, 2"
+            if is_steps(frequency):
+                has = "time stamps", "counts steps; valid are such as 15min, h, D, W-SUN, MS"
+            raise UserError(f"{self.source} has {has[0]}, but frequency {frequency!r} {has[1]}")
         longest = int(self.rows.argmax())
         time, rows, is_own = self._stamps(longest)
         if len(time) < 3:
@@ -357,12 +340,13 @@ class _Places:
             at = int(again[rows[again + 1].argmin()])
             raise self._twice(longest, time[at], *rows[at : at + 2].tolist())
         own = time[is_own] if is_own.sum() > 2 else time
-        frequency = usual_frequency(own)
+        frequency = rhythms.usual_frequency(own)
         ends = self.survey.stamps(np.stack([first, last], axis=1).ravel())
-        if frequency != "D" or not on_business_days(own) or not are_business_days(ends, np.arange(0, len(ends), 2)):
+        pairs = np.arange(0, len(ends), 2)
+        if frequency != "D" or not (rhythms.are_business_days(own) and rhythms.are_business_days(ends, pairs)):
             return frequency
         times = self.table.times or self.table.parts
-        return "B" if all(on_business_days(part.time) for part in times()) else "D"
+        return "B" if all(rhythms.are_business_days(part.time) for part in times()) else "D"
 
     def _stamps(self, series: int) -> tuple[Any, Array, Array]:
         """Time stamps of a series as they rise, at most `_HEAD`, the numbers of their rows, and which are its own."""
@@ -378,17 +362,15 @@ class _Places:
         return self.survey.stamps(time[order]), numbers[order], is_own[order]
 
     def _times(self, places: Array) -> Times:
-        """The time stamps of places, which count the steps of all series."""
         series = np.searchsorted(self.whole_starts, places, side="right") - 1
         return self.grid.join(self.origin[series] + places - self.whole_starts[series], self.phase[series])
 
     def _as_they_are(self) -> dict[str, Any] | None:
         """The arrays of rows in memory that have no gap and come in the order of series and time; None of others."""
         is_whole = self.survey.rows == self.whole.sum() == self.kept.sum() and len(self.ids) == len(self.survey.ids)
-        if self.table.room is not in_memory or self.survey.regular is None or not is_whole:
-            return None
-        is_in_order = np.array_equal(self.order, np.arange(len(self.ids)))
-        if not is_in_order or len(self.channels) < len(self.table.roles.target):
+        is_as_read = is_whole and len(self.channels) == len(self.table.roles.target)
+        is_in_order = is_as_read and np.array_equal(self.order, np.arange(len(self.ids)))
+        if self.table.room is not in_memory or self.survey.regular is None or not is_in_order:
             return None
         (rows,) = self.table.parts()
         (steps, begin), step = self.survey.regular, self.grid.step
@@ -399,9 +381,8 @@ class _Places:
             coordinates, phases = self.grid.split(rows.time)
             follows, is_on_grid = np.diff(coordinates) == 1, bool((phases == self.phase.repeat(self.rows)).all())
         follows[begin[1:] - 1] = True
-        if not follows.all() or not is_on_grid:
-            return None
-        return {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
+        arrays = {"time": rows.time, **{name: getattr(rows, part) for name, part in _ROW_PARTS.items()}}
+        return arrays if follows.all() and is_on_grid else None
 
     def _written(self) -> dict[str, Any]:
         """The arrays with every row at its place, and what is missing filled."""
@@ -420,7 +401,7 @@ class _Places:
         self._refuse_gaps(self.table.max_filled)
         filled = sum(self._fill(arrays, first) for first in range(0, total, _BLOCK))
         if dropped := [shown(name) for name, is_dropped in zip(roles.past, drops, strict=True) if is_dropped]:
-            what = f"covariate{'' if len(dropped) == 1 else 's'} {one_of(dropped)}"
+            what = f"covariate{'s'[: len(dropped) - 1]} {one_of(dropped)}"
             logger.warning("%s: values of the past %s after the last targets are not used", self.source, what)
         self._log_rows()
         time = times_of(arrays["time"], time_unit(self.time), getattr(self.time, "tz", None))
@@ -433,15 +414,18 @@ class _Places:
             return 0
         series = np.searchsorted(self.whole_starts, places, side="right") - 1
         steps = places - self.whole_starts[series]
-        is_kept = steps < self.kept[series]
-        here = (self.starts[series] + steps)[is_kept]
-        arrays["time"][here] = counts(self._times(places[is_kept])) // self.per
-        for name in (name for name in _ROW_PARTS if name in arrays):
-            arrays[name][here] = np.nan
-        if "ahead" in arrays:
-            ahead = (self.whole_starts - self.starts)[series] + steps - self.kept[series]
-            arrays["ahead"][ahead[~is_kept]] = np.nan
+        here, there = self._rows_of(series, steps)
+        arrays["time"][here] = counts(self._times(places[steps < self.kept[series]])) // self.per
+        for name, rows in (*((name, here) for name in _ROW_PARTS), ("ahead", there)):
+            if name in arrays:
+                arrays[name][rows] = np.nan
         return len(here)
+
+    def _rows_of(self, series: Array, steps: Array) -> tuple[Array, Array]:
+        """The rows of steps of series that the panel keeps, and of others in what is ahead."""
+        is_kept = steps < self.kept[series]
+        ahead = (self.whole_starts - self.starts)[series] + steps - self.kept[series]
+        return (self.starts[series] + steps)[is_kept], ahead[~is_kept]
 
     def _log_missing(self, arrays: dict[str, Any]) -> None:
         filled, roles = arrays.get("filled", 0), self.roles
@@ -450,8 +434,7 @@ class _Places:
         blocks = [slice(first, first + _BLOCK) for first in range(0, int(self.starts[-1]), _BLOCK)]
         given = int(self.starts[-1]) - filled
         for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
-            missing: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0)
-            lacking = missing - filled
+            lacking: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0) - filled
             if part == "values":
                 if lacking.any():
                     says = "%s: %d of %d values are missing; they are masked, never scored"
@@ -471,11 +454,10 @@ class _Places:
             raise UserError(f"{where}: the category in static column {shown(self.roles.static[k])} is missing")
         categories, codes = [], np.empty_like(raw)
         for k, name in enumerate(self.roles.static):
-            texts = [*(self.survey.texts[name] or ()), _MISSING]  # -1, the last, is that of a series without any
-            used = sorted({texts[code] for code in raw[:, k]})
-            place = {text: number for number, text in enumerate(used)}
-            codes[:, k] = np.array([place.get(text, -1) for text in texts])[raw[:, k]]
-            categories.append(tuple(used))
+            # -1, the last, is that of a series without any
+            texts = np.array([*self.survey.static[name], _MISSING], dtype=object)[raw[:, k]]
+            used, codes[:, k] = np.unique(texts, return_inverse=True)
+            categories.append(tuple(used.tolist()))
         return codes, tuple(categories)
 
     def _log_rows(self) -> None:
@@ -490,10 +472,7 @@ class _Places:
             logger.info(says, self.source, number_of(ahead, "row"))
 
     def _check_rhythms(self, source: Array) -> None:
-        """Refuse series with gaps whose time stamps are of another frequency, or of two.
-
-        A frequency that is given holds for a series that happens to have no two rows in a row, but not if none has.
-        """
+        """Refuse series with gaps of another frequency, or of two; a given one must hold for some series."""
         has_gaps, starts, is_given = self.rows < self.whole, self.whole_starts, self.table.frequency is not None
         coarser, two_rhythms = np.zeros(len(self.ids), dtype=bool), None
         next_one = 0
@@ -504,26 +483,25 @@ class _Places:
             places = first + np.flatnonzero(source[first : min(int(starts[next_one]), first + _HEAD)])
             series = np.searchsorted(starts, places, side="right") - 1
             begin = np.flatnonzero(np.diff(series, prepend=-1))
-            coarser[series[begin]] = coarser_series(places, begin)
+            coarser[series[begin]] = rhythms.coarser_series(places, begin)
             if is_given:
                 continue
             if self.frequency == "D":
-                coarser[series[begin]] |= business_series(self._times(places), begin)
-            runs = runs_of_longer_steps(places, begin)
+                coarser[series[begin]] |= rhythms.business_series(self._times(places), begin)
+            runs = rhythms.runs_of_longer_steps(places, begin)
             if two_rhythms is None and len(runs):
                 two_rhythms = places[[runs[0, 0] - 1, runs[0, 0], runs[0, 1]]]
         if coarser.any() and (not is_given or coarser[self.rows > 2].all()):
             number = int(coarser.argmax())
             time, rows, _ = self._stamps(number)
-            raise self._mixed(number, usual_frequency(time), int(rows[0]))
+            raise self._mixed(number, rhythms.usual_frequency(time), int(rows[0]))
         if two_rhythms is not None:
             stamps: Any = self._times(two_rhythms)
-            series_of = int(np.searchsorted(starts, two_rhythms[1], side="right")) - 1
-            raise UserError(
-                f"{self.table.where(int(source[two_rhythms[1]]) - 1)}: from {stamps[0]} to {stamps[2]} the time "
-                f"stamps{self._of(series_of)} come {stamps[1] - stamps[0]} apart, but others at frequency "
-                f"{self.frequency!r}; a series needs one frequency (give the right one to fill what is between)"
-            )
+            of = self._of(int(np.searchsorted(starts, two_rhythms[1], side="right")) - 1)
+            says = f"from {stamps[0]} to {stamps[2]} the time stamps{of} come {stamps[1] - stamps[0]} apart, but others"
+            needs = "a series needs one frequency (give the right one to fill what is between)"
+            where = self.table.where(int(source[two_rhythms[1]]) - 1)
+            raise UserError(f"{where}: {says} at frequency {self.frequency!r}; {needs}")
 
     def _refuse_gaps(self, share: float, most: float = np.inf) -> None:
         """Refuse to fill more than a share of the rows of a series, or more than so many in all."""
@@ -531,12 +509,14 @@ class _Places:
         if lacking.sum() <= most and (lacking <= share * self.whole).all():
             return
         worst = int((lacking / self.whole).argmax())
-        advice = "check its dates" if share else "none of them may be filled; check its dates and frequency"
-        if share and most == np.inf:
+        advice = "check its dates"
+        if not share:
+            advice = "none of them may be filled; check its dates and frequency"
+        elif most == np.inf:
             advice = (
-                f"filling {lacking[worst] / self.whole[worst]:.0%} of them is more than max_filled {share:g} allows; "
-                "check its dates and frequency, or give a larger max_filled"
+                f"filling {lacking[worst] / self.whole[worst]:.0%} of them is more than max_filled {share:g} allows"
             )
+            advice += "; check its dates and frequency, or give a larger max_filled"
         first, last = self._times(self.whole_starts[worst] + np.array([0, self.whole[worst] - 1]))
         raise UserError(
             f"{self.table.where(int(self._stamps(worst)[1][0]))}: from {first} to {last} there are "
@@ -551,7 +531,6 @@ class _Places:
         return "" if self.table.roles.is_wide else f" of series {shown(self.ids[series])}"
 
     def _usual(self, series: int) -> str:
-        """The frequency, and the series that it was found from."""
         longest = int(self.rows.argmax())
         is_alone = self.table.frequency is not None or series == longest
         return f"{self.frequency!r}" + ("" if is_alone else f" like series {shown(self.ids[longest])}")
@@ -564,9 +543,8 @@ class _Places:
         )
 
     def _irregular(self, series: int) -> UserError:
-        """What is wrong with the time stamps of a series, not all of which are on one grid of the frequency."""
         time, rows, is_own = self._stamps(series)
-        own = try_infer_frequency(time) if len(time) > 2 else None
+        own = rhythms.try_infer_frequency(time) if len(time) > 2 else None
         if own is not None and normalise_frequency(own) != self.frequency:
             return self._mixed(series, normalise_frequency(own), int(rows[0]))
         phases = self.grid.split(time)[1]
@@ -580,15 +558,11 @@ class _Places:
         which = f"of frequency {self._usual(series)}; {_REGULAR}"
         if is_future:  # which is to blame, however many rows it has
             which = f"of its series, which ends at {time[is_own][-1]}, of frequency {self.frequency!r}"
-        return UserError(
-            f"{self.table.where(int(rows[row]))}: time stamp {time[row]}{self._of(series)}{place} is not on the grid "
-            f"{which}"
-        )
+        stamp = f"time stamp {time[row]}{self._of(series)}{place}"
+        return UserError(f"{self.table.where(int(rows[row]))}: {stamp} is not on the grid {which}")
 
     def _mixed(self, series: int, own: str, row: int) -> UserError:
         needs = "give the right one as frequency"
         needs = needs if len(self.ids) == 1 else f"all need the same (where rows are missing, {needs})"
-        return UserError(
-            f"{self.table.where(row)}: the time stamps{self._of(series)} have frequency {own!r}, not "
-            f"{self._usual(series)}; {needs}"
-        )
+        says = f"the time stamps{self._of(series)} have frequency {own!r}, not {self._usual(series)}; {needs}"
+        return UserError(f"{self.table.where(row)}: {says}")

@@ -33,12 +33,9 @@ Numbers: TypeAlias = NDArray[np.int64] | Tensor
 class ShuffledBatches(Sampler[Numbers]):
     """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
 
-    Of more than ten million windows, as many are drawn at random, with replacement. With several processes each takes
-    its share of every batch, so that together they see the batches that one process would see; of the last batch of an
-    epoch, what cannot be shared out evenly is left out.
-
-    With `total`, it gives so many batches, epoch after epoch; None ends with the epoch. On a device, the numbers are
-    tensors there, the same on each. `position` batches are left out, counted through the epochs where there is a total.
+    Of more than ten million windows, as many are drawn at random, with replacement. Of several processes each takes its
+    share of every batch; of the last batch of an epoch, what cannot be shared out evenly is left out. With `total`, it
+    gives so many batches, epoch after epoch. `position` batches are left out, counted through the epochs.
     """
 
     num_windows: int
@@ -53,10 +50,9 @@ class ShuffledBatches(Sampler[Numbers]):
 
     @property
     def epoch_length(self) -> int:
-        """Batches in an epoch."""
-        size = self.batch_size * self.world_size
-        rest = self.num_windows % size // self.world_size  # windows of a last, smaller batch
-        return self.num_windows // size + (rest > 0)
+        """Batches in an epoch; a last, smaller one has windows for each process."""
+        whole, rest = divmod(self.num_windows, self.batch_size * self.world_size)
+        return whole + (rest >= self.world_size)
 
     @property
     def sampler(self) -> ShuffledBatches:
@@ -81,7 +77,6 @@ class ShuffledBatches(Sampler[Numbers]):
             position += last - first
 
     def _epoch(self, epoch: int, first: int, last: int) -> Iterator[Numbers]:
-        """The batches of an epoch from the number `first` on, before the number `last`."""
         generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**63)
         size = self.batch_size * self.world_size
         is_permuted = self.num_windows <= _PERMUTED
@@ -105,10 +100,9 @@ class ShuffledBatches(Sampler[Numbers]):
 
 
 def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
-    """The numbers of at most so many windows, rising and spread evenly over all of them: the same each time.
+    """The numbers of at most so many windows, rising: one drawn from each of `most` stretches, the same each time.
 
-    One is drawn from each of `most` stretches of the windows, which lie in the order of series and time. At equal
-    distances they might all be of the same hour, or of the same rows of each series.
+    At equal distances they might all be of the same hour, or of the same rows of each series.
     """
     if most >= num_windows:
         return range(num_windows)

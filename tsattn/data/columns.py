@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from numbers import Real
 from typing import Any
 
@@ -47,10 +48,7 @@ UNSEEN = "(not seen in training)"
 def in_categories(
     part: NDArray[np.float64] | None, names: Sequence[str], have: Categories, wanted: Categories, source: str
 ) -> NDArray[np.float64] | None:
-    """Covariates `(rows, columns)` in the categories of a trained model; others than those are 0, which is logged.
-
-    UserError for numbers where the model was trained on categories, or the other way round.
-    """
+    """Covariates `(rows, columns)` in the categories of a trained model; others are 0, which is logged."""
     for name in names:
         if (name in have) != (name in wanted):
             kinds = ("categories", "numbers") if name in have else ("numbers", "categories")
@@ -119,7 +117,11 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     cells, given = column.astype(object), column.notna().to_numpy()
     is_covariate = role.endswith("covariate")
-    kinds = cells.map(type).map({cell: _kind(cell) for cell in {*map(type, cells)}}).to_numpy()
+    named = {"b": (bool, np.bool_), "t": (str,), "n": (Real, Decimal), "-": (object,)}  # n may be read as a float
+    of_type = {
+        cell: next(kind for kind, types in named.items() if issubclass(cell, types)) for cell in {*map(type, cells)}
+    }
+    kinds = cells.map(type).map(of_type).to_numpy()
     if is_covariate and (kinds[given] == "b").all():
         return np.asarray(cells.where(given, np.nan), dtype=np.float64)
     # pandas would drop imaginary parts and count bools and dates as numbers
@@ -138,18 +140,10 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
         row, advice = int(wrong[0]), f"remove marks of thousands{advice}"
         if not re.fullmatch(r"\s*[+-]?\d[\d,.' \u00a0\u202f]*", str(cells.iloc[row])):
             advice = "name text columns as static, or list the targets"
-        raise UserError(
-            f"{where(row)}: {shown(cells.iloc[row])} in column {shown(column.name)} is not a number; a {role} needs "
-            f"numbers{', bools, or text without a number' if is_covariate else ''} ({advice})"
-        )
+        needs = "numbers, bools, or text without a number" if is_covariate else "numbers"
+        cell = f"{shown(cells.iloc[row])} in column {shown(column.name)}"
+        raise UserError(f"{where(row)}: {cell} is not a number; a {role} needs {needs} ({advice})")
     return numbers
-
-
-def _kind(cell: type) -> str:
-    """``b`` of bools, ``t`` of text and ``n`` of what may be read as a float, ``-`` of anything else."""
-    if issubclass(cell, bool | np.bool_):
-        return "b"
-    return "t" if issubclass(cell, str) else "n" if issubclass(cell, Real | Decimal) else "-"
 
 
 def covariate_columns(
@@ -157,8 +151,7 @@ def covariate_columns(
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
     """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
 
-    A category is a number from 1 on, by its place among the sorted texts; 0 is `UNSEEN`. Without `categorical` these
-    are pandas Categoricals, and text of which no cell is a number.
+    Without `categorical` these are pandas Categoricals, and text of which no cell is a number.
     """
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
@@ -238,9 +231,8 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     for number, name in enumerate(names):
         if not isinstance(name, str | int | float | tuple):  # ids are saved with a model, as plain data
             row, says = int(starts[(codes == number).argmax()]), f"is a {type(name).__name__}, not an id"
-            raise UserError(
-                f"{where(row)}: {shown(name)} in column {shown(ids.name)} {says}; valid are texts and numbers"
-            )
+            cell = f"{shown(name)} in column {shown(ids.name)}"
+            raise UserError(f"{where(row)}: {cell} {says}; valid are texts and numbers")
     order = id_order(names)
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
@@ -265,8 +257,7 @@ def id_order(names: list[Any]) -> list[int]:
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
     """Find which of the known ids each of some ids is, if it is one of them.
 
-    Files and frames may write the same ids as text and as numbers, and whole numbers as floats: an id that is not known
-    as it is, is the one that reads the same, if no other does.
+    Files may write ids as text, frames as numbers: an unknown id is the one that reads the same, if no other does.
     """
     places = {name: name for name in known}
     found = {name: places[name] for name in ids if name in places}
@@ -289,6 +280,7 @@ def is_lazy(table: Any) -> bool:
     return not is_pandas and isinstance(nw.from_native(table, pass_through=True), nw.LazyFrame)
 
 
-def listed(names: Sequence[Any], text: Callable[[Any], str] = repr) -> str:
+def listed(names: Iterable[Any], text: Callable[[Any], str] = repr) -> str:
     """The first of some names, for messages."""
-    return (one_of(shown(text(name)) for name in names[:12]) or "none") + (", ..." if len(names) > 12 else "")
+    some = [shown(text(name)) for name in islice(names, 13)]
+    return (one_of(some[:12]) or "none") + (", ..." if len(some) > 12 else "")

@@ -68,13 +68,14 @@ class FrameSource(Source):
     Attributes:
         table: a frame, a function that makes one, or the path of a file or such a folder.
         reader: how it is read; by default columns and frequency are found.
-        future: a frame or file of ids, time stamps and future covariates after the end of each series; None where the
-            table has them itself.
+        future: a frame or file of ids, time stamps and future covariates after the end of each series, if any.
+        is_fixed: whether the table is read in this way for any task, and this way is of no other table.
     """
 
     table: object
     reader: TableReader = TableReader()  # noqa: RUF009  # it is frozen
     future: object = None
+    is_fixed: bool = False
 
     @override
     def load(self) -> Panel:
@@ -83,11 +84,11 @@ class FrameSource(Source):
 
     @override
     def for_task(self, task: Task) -> FrameSource:
-        return FrameSource(self.table, self.reader.for_task(task), self.future)
+        return self if self.is_fixed else FrameSource(self.table, self.reader.for_task(task), self.future)
 
     @override
     def at(self, path: Path) -> FrameSource:
-        return FrameSource(path, self.reader.unweighted(), self.future)
+        return FrameSource(path) if self.is_fixed else FrameSource(path, self.reader.unweighted(), self.future)
 
 
 class ForecastDataModule(LightningDataModule):
@@ -105,19 +106,14 @@ class ForecastDataModule(LightningDataModule):
         task: sizes, columns and frequency; set by `setup`, or before it, with `scaler`, to those of a trained model.
         scaler: how series and covariates are scaled.
         panel: the series in original units; set by `setup`.
-        parts: the parts that must have windows.
-        options: of a class, the dataclass of its further arguments.
-        in_key: of a class, names of arguments that change batches alone, and belong to an experiment's key.
-        training_batches: how many batches the training loader gives, epoch after epoch; None for those of one epoch.
-        scored_windows: what ``auto`` comes to in a training, set before it; None for all windows.
     """
 
     name: str
-    parts: tuple[str, ...] = ("train", "val", "test")
-    options: ClassVar[type[WindowOptions]] = WindowOptions
-    in_key: tuple[str, ...] = ()
-    training_batches: int | None = None
-    scored_windows: int | None = None
+    parts: tuple[str, ...] = ("train", "val", "test")  # that must have windows
+    options: ClassVar[type[WindowOptions]] = WindowOptions  # of a class, the dataclass of its further arguments
+    in_key: tuple[str, ...] = ()  # of a class, arguments that change batches alone, and belong to an experiment's key
+    training_batches: int | None = None  # that the training loader gives, epoch after epoch; None: those of one epoch
+    scored_windows: int | None = None  # what ``auto`` comes to in a training; None for all windows
 
     def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
@@ -159,13 +155,12 @@ class ForecastDataModule(LightningDataModule):
         panel = self.panel
         splits = None if self._input is not None else [self.rule.split(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None or self.scaler is None:
-            assert splits is not None, "a file is forecast from with the task of a trained model"
+            if splits is None:
+                raise UserError("a file is forecast from with the task and the scaler of a trained model")
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
-            self.task, self.scaler = (
-                new_task(panel, self.name, self.context_length, self.prediction_length),
-                fit_scaler(panel, splits, self.scaling, self.transform),
-            )
+            self.task = new_task(panel, self.name, self.context_length, self.prediction_length)
+            self.scaler = fit_scaler(panel, splits, self.scaling, self.transform)
         else:
             for size in ("context_length", "prediction_length"):
                 mine, trained = getattr(self, size), getattr(self.task, size)
@@ -209,15 +204,13 @@ class ForecastDataModule(LightningDataModule):
     ) -> WindowDataset:
         """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own, cut on a device.
 
-        A longer context leaves the windows of validation and test the same; training windows need all of it. For
-        `seasons` see `WindowDataset`.
+        A longer context leaves the windows of validation and test the same. For `seasons` see `Series.windows`.
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, *sizes)
         return WindowDataset(self._placed(series, device), origins, *sizes, seasons)
 
     def _copied(self, **changes: Any) -> Self:
-        """A copy that shares series, splits and scaler, without what belongs to a training."""
         other = copy.copy(self)
         vars(other).update(
             {"trainer": None, "training_batches": None, "scored_windows": None, "_held": None, **changes}
@@ -225,10 +218,7 @@ class ForecastDataModule(LightningDataModule):
         return other
 
     def with_context(self, context_length: int) -> Self:
-        """Share the series, splits and scaler of these data, set up, for a model that sees so many past steps.
-
-        Validation and test windows stay those of the same rows; training windows need the whole context.
-        """
+        """Share series, splits and scaler for a model of this context; training windows need all of it."""
         panel, task, scaler = self._set_up("another context")
         task = replace(task, context_length=context_length)
         return self._copied(context_length=context_length, task=task, _scaled=(panel, task, scaler))
@@ -258,10 +248,8 @@ class ForecastDataModule(LightningDataModule):
         if output.distribution != "negative_binomial" or self.panel is None:
             return
         if self.transform is not None:
-            raise UserError(
-                f"distribution {output.distribution} is of counts as they are: leave out transform "
-                f"{self.transform['kind']}, or take distribution student_t"
-            )
+            mend = f"leave out transform {self.transform['kind']}, or take distribution student_t"
+            raise UserError(f"distribution {output.distribution} is of counts as they are: {mend}")
         check_counts(self.panel, f"distribution {output.distribution}")
 
     def train_dataloader(self) -> DataLoader[Batch]:
@@ -322,7 +310,6 @@ class ForecastDataModule(LightningDataModule):
         self._held = None
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
-        """Windows where the running Trainer has its batches cut, and the device it computes on: else the host."""
         trainer = self.trainer
         is_running = trainer is not None and trainer.state.status == TrainerStatus.RUNNING
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
@@ -333,14 +320,14 @@ class ForecastDataModule(LightningDataModule):
         is_large = series.nbytes > self.resident_gb * 1e9
         if device.type not in batch_order.RESIDENT_ON or self.num_workers or is_large:
             return series
-        if self._held is None or self._held[0] is not series or self._held[1].device != device:
+        if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
             self._held = series, series.to(device)
         return self._held[1]
 
     def _loading(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
         """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
         is_held = self._held is not None and windows.series is self._held[1]
-        return windows.series.device if is_held else None, {
+        return windows.series.values.device if is_held else None, {
             "num_workers": self.num_workers,
             "collate_fn": whole_batch,
             # what is sent in the background must lie in page-locked memory
@@ -362,7 +349,6 @@ class ForecastDataModule(LightningDataModule):
         return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def _check_windows(self, splits: list[Split]) -> None:
-        """Refuse lengths for which a part has no window, before anything is computed; log which series are short."""
         L, T = self.context_length, self.prediction_length
         if "val" not in self.parts and isinstance(self.rule, ByCount):
             what = "all rows before the test rows are trained on" if self.rule.test else "all rows are trained on"
@@ -381,16 +367,12 @@ class ForecastDataModule(LightningDataModule):
 class FrameDataModule(ForecastDataModule):
     """Data frame: long (a row for each series and time stamp) or wide (a column for each series).
 
-    Every series is split by the same rule. Missing values are masked, gaps in time are filled with missing values, and
-    nothing that has a value is dropped; see `TableReader`.
+    Missing values are masked, gaps in time are filled with missing values, and nothing that has a value is dropped.
 
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
         name: the name of the data set, as run folders and tables show it.
         **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
-
-    Raises:
-        UserError: for an option that is not valid.
     """
 
     options = DataOptions
@@ -451,8 +433,6 @@ class MappedDataModule(CSVDataModule):
 
 @dataclass
 class _Converted(FrameSource):
-    """A table that is converted if need be, once for any task; or the folder that one was converted to."""
-
     table: Path
     folder: Path | None = None
     verify: bool = False
@@ -469,12 +449,7 @@ class _Converted(FrameSource):
 
 
 class PanelDataModule(FrameDataModule):
-    """A panel that is given, split by `LastTenth` unless another split is asked for.
-
-    Args:
-        **options: columns and text, by which the panel was read and a file to forecast from is; split, lengths and
-            batch sizes: see `DataOptions`.
-    """
+    """A panel that is given, split by `LastTenth` unless `DataOptions` ask for another split."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)
@@ -492,7 +467,5 @@ class PanelDataModule(FrameDataModule):
 
 def _given() -> Any:
     """Refuse to read series that were given in Python, of which only the ends are saved."""
-    raise UserError(
-        "the series of this run were given in Python and are not in its folder: `predict --run DIR --input FILE` "
-        "forecasts from a file, and tsattn.load(DIR) takes frames"
-    )
+    mend = "`predict --run DIR --input FILE` forecasts from a file, and tsattn.load(DIR) takes frames"
+    raise UserError(f"the series of this run were given in Python and are not in its folder: {mend}")

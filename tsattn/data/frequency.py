@@ -24,7 +24,7 @@ from pandas.tseries.frequencies import to_offset
 from tsattn.errors import UserError, shown
 
 __all__ = ["OFF_GRID", "PHASED", "Grid", "Times", "are_business_days", "business_series", "coarser_series", "counts"]
-__all__ += ["fixed_step", "future_index", "is_steps", "normalise_frequency", "on_business_days", "one_time"]
+__all__ += ["fixed_step", "future_index", "is_steps", "normalise_frequency", "one_time"]
 __all__ += ["runs_of_longer_steps", "season_length", "seconds", "step_name", "try_infer_frequency", "usual_frequency"]
 __all__ += ["wall_times"]
 
@@ -34,21 +34,11 @@ Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 # after the start of the period that all periods have
 PHASED = {"MS": 27, "QS": 27, "HYS": 27, "YS": 27, "SMS": 12}
 
-_SEASONS = {
-    name: season
-    for season, names in {
-        1: "YE YS BYE BYS RE",
-        2: "HYE HYS BHYE BHYS",
-        4: "QE QS BQE BQS REQ",
-        5: "B C",
-        7: "D",
-        8: "bh cbh",
-        12: "ME MS BME BMS CBME CBMS WOM LWOM",
-        24: "SMS SME",
-        52: "W",
-    }.items()
-    for name in names.split()
-}
+_BY_SEASON = (
+    *("1 YE YS BYE BYS RE", "2 HYE HYS BHYE BHYS", "4 QE QS BQE BQS REQ", "5 B C", "7 D", "8 bh cbh", "24 SMS SME"),
+    *("12 ME MS BME BMS CBME CBMS WOM LWOM", "52 W"),
+)
+_SEASONS = {name: int(season) for season, *names in map(str.split, _BY_SEASON) for name in names}
 _UNITS = (("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000))
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
 # as pandas 1 wrote them; pandas 3 refuses them
@@ -62,8 +52,7 @@ _OLD_NAMES = {
 def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset) -> str:
     """Name a frequency as all versions of pandas do: ``15min`` for ``15T``, ``h`` for ``60min``, ``1`` for steps.
 
-    Lengths of time are also understood as text, such as ``1 days 12:00:00``. UserError for anything that is no
-    frequency, or an offset whose name does not say all of it.
+    UserError for anything that is no frequency or length of time, or an offset whose name does not say all of it.
     """
     if isinstance(given := frequency, pd.offsets.BaseOffset):
         with contextlib.suppress(ValueError):
@@ -104,7 +93,8 @@ def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset
 def fixed_step(offset: pd.offsets.BaseOffset) -> int | None:
     """Nanoseconds in a step of hours, minutes or seconds; None for what the calendar decides, days included."""
     is_fixed = offset.rule_code != "D" and isinstance(offset, pd.offsets.Tick)
-    return int(pd.Timedelta(offset).as_unit("ns").value) if is_fixed else None
+    step: Any = offset
+    return int(pd.Timedelta(step).as_unit("ns").value) if is_fixed else None
 
 
 def step_name(step: int) -> str:
@@ -170,10 +160,9 @@ def season_length(frequency: str) -> int:
         return 1
     offset = to_offset(frequency)
     base = offset.rule_code.split("-")[0]
-    if base == "D" and offset.n % 7 == 0:
-        return max(1, _SEASONS["W"] * 7 // offset.n)
     if base in _SEASONS:
-        return max(1, _SEASONS[base] // offset.n)
+        is_weeks = base == "D" and offset.n % 7 == 0
+        return max(1, (7 * _SEASONS["W"] if is_weeks else _SEASONS[base]) // offset.n)
     step = fixed_step(offset)
     if step is None:
         raise UserError(f"frequency {frequency!r} has no known season; give one such as h, D, B, W-SUN, MS, QE or YE")
@@ -243,10 +232,7 @@ class Grid:
         return (number // self._multiple).astype(np.int64), phase.astype(np.int64)
 
     def join(self, coordinates: NDArray[np.int64], phases: NDArray[np.int64]) -> Times:
-        """The stamps at coordinates within the span: the inverse of `split`, in nanoseconds.
-
-        A wall-clock time that a change of clocks skips is moved to just after the change.
-        """
+        """The stamps at coordinates within the span; one that a change of clocks skips comes just after it."""
         if self.step is not None:
             time = coordinates * self.step + phases
             if not self._is_time:
@@ -358,33 +344,27 @@ def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> 
     return coarser & (np.diff(begin, append=len(coordinates)) > 2)
 
 
-def on_business_days(index: Times) -> bool:
-    """Whether no stamp is on a weekend."""
-    return bool(np.is_busday(_days(index)).all())
-
-
-def are_business_days(index: Times, begin: NDArray[np.int64]) -> bool:
-    """Whether no stamp is on a weekend though some series goes on in another week."""
-    weeks = _weeks(_days(index).astype(np.int64))[0]
-    ends = np.append(begin[1:], len(index)) - 1
-    return on_business_days(index) and bool(np.any(weeks[begin] != weeks[ends]))
+def are_business_days(index: Times, begin: NDArray[np.int64] | None = None) -> bool:
+    """Whether no stamp is on a weekend, though some series from `begin` on goes on in another week."""
+    days = _days(index)
+    weeks = _weeks(days.astype(np.int64))[0]
+    goes_on = begin is None or bool(np.any(weeks[begin] != weeks[np.append(begin[1:], len(index)) - 1]))
+    return goes_on and bool(np.is_busday(days).all())
 
 
 def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]:
     """`(S,)` whether a series of 3 rows or more is regular on business days, over a weekend."""
     rows, days = np.diff(begin, append=len(index)), _days(index)
     first, last = days[begin], days[begin + rows - 1]
-    are_business: NDArray[np.bool_] = np.logical_and.reduceat(np.is_busday(days), begin) & (rows > 2)
-    are_business &= (last - first).astype(np.int64) >= rows
-    are_business &= np.busday_count(first, last) == rows - 1
+    are_long = (rows > 2) & ((last - first).astype(np.int64) >= rows) & (np.busday_count(first, last) == rows - 1)
+    are_business: NDArray[np.bool_] = are_long & np.logical_and.reduceat(np.is_busday(days), begin)
     return are_business
 
 
 def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:
     """`(runs, 2)` first and last of rows that follow each other at a longer step, so many that it can be no chance.
 
-    Rows that are missing by chance leave a step of k between two others with a probability of at most
-    (k - 1)^(k - 1) / k^k, however many are missing, and the same again only with the product.
+    By chance, a step of k has a probability of at most (k - 1)^(k - 1) / k^k, and again only with the product.
     """
     steps = np.diff(coordinates, prepend=coordinates[:1])
     steps[begin] = 0  # a run ends with its series

@@ -16,7 +16,7 @@ import shutil
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
 from tsattn.data.columns import series_numbers
-from tsattn.data.files import check_file
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import read_times, time_form, time_unit, time_zone, times_of
 from tsattn.data.table_options import SUFFIXES, RowWeights, TableOptions
@@ -43,12 +42,10 @@ logger = logging.getLogger("tsattn")
 
 INDEX = "panel.json"
 FORMAT = 3  # of the folder; raised when it changes
-_PLAIN = (
-    *("ids", "channels", "frequency", "past_names", "future_names", "static_names", "static_categories"),
-    *("covariate_categories", "is_wide", "id_name", "time_name"),
-)
 _ROWS = ("values", "past_covariates", "future_covariates", "ahead")
 _OF_SERIES = ("starts", "ahead_starts", "static")
+_NOT_PLAIN = {*_ROWS, *_OF_SERIES, "time", "weights", "fills_ahead"}
+_PLAIN = tuple(field.name for field in fields(Panel) if field.name not in _NOT_PLAIN)
 _WEIGHT = "weight"  # a column that is no part of the panel until it is named
 _CELLS = 1 << 20  # cells in a part: 8 MiB as float64, a few times that at work
 _SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
@@ -79,7 +76,14 @@ def opened_panel(
     if folder is None:
         panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
     else:
-        panel = _current_panel(path, folder, options, verify)
+        source = TableSource(path, options)
+        _make_current(source, folder)
+        try:
+            panel = open_panel(folder, verify=verify)
+        except UserError as error:
+            logger.info("%s", error)
+            _make_current(source, folder, is_damaged=True)
+            panel = open_panel(folder, verify=verify)
     column = options.weight_column
     if column is None:
         return weights.on(panel, None, str(path)) if weights else panel
@@ -91,32 +95,22 @@ def opened_panel(
     return weights.on(panel, _opened(folder / f"{_WEIGHT}.npy"), str(path))
 
 
-def _current_panel(path: Path, folder: Path, options: TableOptions, verify: bool) -> Panel:
-    """Convert a table unless it is converted, and again where the folder is damaged; open it."""
-    source, is_damaged = TableSource(path, options), False
-    while True:
-        if is_damaged or not _is_current(source, folder):
-            with _only_one(folder):
-                # another process may have converted it while this one waited
-                if is_damaged or not _is_current(source, folder):
-                    logger.info("converting %s to %s", path, folder)
-                    _replace(source, folder, overwrite=True)
-        try:
-            return open_panel(folder, verify=verify)
-        except UserError as error:
-            if is_damaged:
-                raise
-            logger.info("%s", error)
-            is_damaged = True
+def _make_current(source: TableSource, folder: Path, *, is_damaged: bool = False) -> None:
+    """Convert a table unless the folder holds it as it is now, read in this way."""
+    if is_damaged or not _is_current(source, folder):
+        with _only_one(folder):
+            # another process may have converted it while this one waited
+            if is_damaged or not _is_current(source, folder):
+                logger.info("converting %s to %s", source.path, folder)
+                _replace(source, folder, overwrite=True)
 
 
 def _is_current(source: TableSource, folder: Path) -> bool:
-    """Whether a folder holds a table as it is now, read in this way; the content of newer files is compared."""
-    if not is_panel_folder(folder):
-        return False
     try:
-        saved = _index(folder)["source"]
+        saved = _index(folder)["source"] if is_panel_folder(folder) else None
     except UserError:
+        return False
+    if saved is None:
         return False
     if saved["options"] != json.loads(json.dumps(asdict(source.options))):
         logger.info("%s is read in another way than %s was", source.path, folder)
@@ -131,11 +125,9 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
     """Write a table, a file or a folder of files, as a folder of arrays, which `open_panel` opens.
 
-    The folder takes 8 bytes a value (4 where the table has single precision) and 8 a row, and is called
-    ``NAME.partial`` while it is written. With `overwrite` it may replace one that was converted before.
-
-    UserError for a table that cannot be used, naming file and row; a folder that is there; a disk that is full; a table
-    that changes while it is read.
+    The folder takes 8 bytes a value (4 where the table has single precision) and 8 a row. With `overwrite` it may
+    replace one that was converted before. UserError for a table that cannot be used, naming file and row; a folder that
+    is there; a disk that is full; a table that changes while it is read.
     """
     if not folder.name:
         raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
@@ -147,7 +139,6 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
 
 
 def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
-    """Write a folder beside the one that is there, and put it in its place."""
     refusal = f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced"
     if folder.exists() and not is_panel_folder(folder):
         raise UserError(refusal)
@@ -190,7 +181,6 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 def _write(source: TableSource, folder: Path) -> None:
-    """Write all arrays, and last of all ``panel.json``."""
     states, roles = source.states(), source.roles
     columns = {"values": roles.target, "past_covariates": roles.past, "future_covariates": roles.future}
     columns |= {"ahead": roles.future, _WEIGHT: () if roles.weight is None else (roles.weight,)}
@@ -250,10 +240,7 @@ def _new_array(path: Path, shape: tuple[int, ...], kind: str) -> NDArray[Any]:
 
 
 def open_panel(folder: Path, *, verify: bool = False) -> Panel:
-    """Open the panel in a folder that `convert` made; `verify` compares checksums, which reads all arrays.
-
-    UserError for a folder that is none, is damaged or of a newer version.
-    """
+    """Open the panel in a folder that `convert` made, if it is whole; `verify` compares checksums of all arrays."""
     index = _index(folder)
     for name, part in index["arrays"].items():
         path = folder / f"{name}.npy"
@@ -262,10 +249,10 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
         if verify and sha256(path) != part["sha256"]:
             raise UserError(f"{folder} is damaged: the checksum of {path.name} is wrong; convert the table anew")
     arrays: dict[str, Any] = {
-        name: _opened(folder / f"{name}.npy", mapped=name not in _OF_SERIES) if name in index["arrays"] else None
-        for name in (*_ROWS, *_OF_SERIES)
+        name: _opened(folder / f"{name}.npy", mapped=name not in _OF_SERIES) for name in index["arrays"]
     }
-    arrays["time"] = times_of(_opened(folder / "time.npy"), index["time_unit"], index["time_zone"])
+    arrays["time"] = times_of(arrays["time"], index["time_unit"], index["time_zone"])
+    arrays.pop(_WEIGHT, None)
     return Panel(**{name: _immutable(index[name]) for name in _PLAIN}, **arrays)
 
 
@@ -297,7 +284,6 @@ def _index(folder: Path) -> dict[str, Any]:
 
 
 def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
-    """Take the columns that are named; all where none are."""
     advice = "convert the table anew to change it"
     for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
         if name not in (None, own):
@@ -322,7 +308,15 @@ class TableSource:
 
     def __init__(self, path: Path, options: TableOptions) -> None:
         self.path, self.options = path, options
-        self.files = _files(path, options)
+        if not path.exists():
+            raise UserError(f"{path} is not there: no such file or folder")
+        kinds = one_of(SUFFIXES)
+        if not path.is_dir() and options.text.kind_of(path) is None:
+            raise UserError(f"{path} cannot be converted; valid are {kinds} files and folders of them")
+        self.files = sorted(path.iterdir()) if path.is_dir() else [path]
+        self.files = [file for file in self.files if options.text.kind_of(file) is not None and file.is_file()]
+        if not self.files:
+            raise UserError(f"the folder {path} has no {kinds} file")
         self._starts = [0]  # the first row of each file that was begun, counted over all
         head = next(table_parts(self.files[0], None, 1000, options), pd.DataFrame())
         if not len(head):
@@ -343,12 +337,11 @@ class TableSource:
 
     def is_single(self, columns: Sequence[str]) -> bool:
         """Whether all of some columns are of types that single precision holds without a loss."""
-        schemas = [schema_of(file, self.options.text) for file in self.files]
-        return all(
-            schema is not None and name in schema.names and schema.field(name).type in _SMALL
-            for schema in schemas
-            for name in columns
-        )
+        for schema in (schema_of(file, self.options.text) for file in self.files):
+            known = {} if schema is None else {field.name: field.type for field in schema}
+            if not all(known.get(name) in _SMALL for name in columns):
+                return False
+        return True
 
     def parts(self) -> Iterator[Rows]:
         """All rows."""
@@ -375,7 +368,6 @@ class TableSource:
         return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
 
     def _read_times(self, frame: pd.DataFrame, where: Callable[[int], str]) -> Any:
-        """The time of some rows; how it is written is found from all of them."""
         if self._form is None:
             columns = ((part[self.roles.time], name_row) for part, name_row, _ in self._frames([self.roles.time]))
             self._form = (time_form(columns, self.options.text.date_format, self.options.frequency),)
@@ -399,17 +391,3 @@ class TableSource:
                 if len(frame):
                     yield frame[names], where, start
                 start, in_file = start + len(frame), in_file + len(frame)
-
-
-def _files(path: Path, options: TableOptions) -> list[Path]:
-    if not path.exists():
-        raise UserError(f"{path} is not there: no such file or folder")
-    if not path.is_dir():
-        if options.text.kind_of(path) is None:
-            raise UserError(f"{path} cannot be converted; valid are {one_of(SUFFIXES)} files and folders of them")
-        check_file(path)
-        return [path]
-    files = sorted(file for file in path.iterdir() if options.text.kind_of(file) is not None and file.is_file())
-    if not files:
-        raise UserError(f"the folder {path} has no {one_of(SUFFIXES)} file")
-    return files

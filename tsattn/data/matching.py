@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tsattn.data.assembly import Assembly
-from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, recoded
+from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, listed, recoded
 from tsattn.data.frequency import Grid, counts, season_length
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
@@ -52,10 +53,7 @@ def new_task(panel: Panel, name: str, context_length: int, prediction_length: in
 
 
 def match_task(panel: Panel, task: Task, source: str) -> Panel:
-    """Give a panel, from `source`, the columns, categories and zone of a trained model; log channels left out.
-
-    UserError names what is lacking, or another frequency.
-    """
+    """Give a panel, from `source`, the columns, categories and zone of a trained model; log channels left out."""
     if panel.frequency != task.frequency:
         raise UserError(f"{source} has frequency {panel.frequency!r}; the model was trained on {task.frequency!r}")
     times = no_times_of(task)
@@ -67,24 +65,18 @@ def match_task(panel: Panel, task: Task, source: str) -> Panel:
         noun, verb, it = ("column", "is", "it") if len(unused) == 1 else ("columns", "are", "them")
         says = "%s: %s %s %s not used: the model was not trained on %s"
         logger.warning(says, source, noun, one_of(unused), verb, it)
-    for kind, wanted, names in (
-        ("past covariate", task.past_covariates, panel.past_names),
-        ("future covariate", task.future_covariates, panel.future_names),
-        ("static column", task.static, panel.static_names),
-    ):
-        if missing := [name for name in wanted if name not in names]:
-            raise UserError(f"{source} lacks the {kind} {missing[0]!r} that the model was trained with")
     covariates = {"past": task.past_covariates, "future": task.future_covariates, "static": task.static}
+    for kind, wanted in covariates.items():
+        if missing := [name for name in wanted if name not in getattr(panel, f"{kind}_names")]:
+            what = "static column" if kind == "static" else f"{kind} covariate"
+            raise UserError(f"{source} lacks the {what} {missing[0]!r} that the model was trained with")
     panel = panel.select(channels=task.channels, **covariates)
     panel = with_categories(panel, task.categories_by_covariate, source)
     return in_static_categories(panel, task.categories, source)
 
 
 def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
-    """Limit the categories of covariates to those in the training rows.
-
-    UserError for a covariate of too many categories.
-    """
+    """Limit the categories of covariates to those in the training rows; UserError for too many, or none."""
     if not panel.covariate_categories:
         return panel
     ends = np.array([split.train_end for split in splits])
@@ -93,19 +85,14 @@ def with_training_categories(panel: Panel, splits: Sequence[Split]) -> Panel:
         for k, name in enumerate(names):
             if name not in panel.covariate_categories or part is None:
                 continue
-            codes: set[float] = set()
-            for rows in blocks_of(part):
-                column = part[rows][are_first(panel.starts, ends, rows), k]
-                codes |= {*np.unique(column[~np.isnan(column)]).tolist()}
-            known = panel.covariate_categories[name]
-            seen[name] = tuple(known[int(code) - 1] for code in sorted(codes) if code)
+            blocks = (part[rows][are_first(panel.starts, ends, rows), k] for rows in blocks_of(part))
+            codes = set[int]().union(*(block[block > 0].astype(int).tolist() for block in blocks))
+            seen[name] = tuple(panel.covariate_categories[name][code - 1] for code in sorted(codes))
             if not seen[name]:
                 raise UserError(f"covariate {shown(name)} has no category in the training rows")
             if len(seen[name]) > MOST:
-                raise UserError(
-                    f"covariate {shown(name)} has {len(seen[name])} categories in the training rows; give at most "
-                    f"{MOST}, or numbers"
-                )
+                has = f"covariate {shown(name)} has {len(seen[name])} categories in the training rows"
+                raise UserError(f"{has}; give at most {MOST}, or numbers")
     return with_categories(panel, seen, "the series")
 
 
@@ -127,18 +114,16 @@ def in_static_categories(panel: Panel, wanted: Sequence[Sequence[str]], source: 
     """Number the categories of each static column by their place in those given; others are -1, which is logged."""
     columns = []
     for k, (name, known) in enumerate(zip(panel.static_names, wanted, strict=True)):
-        assert panel.static is not None
         number = {category: i for i, category in enumerate(known)}
-        own, codes = [*panel.static_categories[k], UNSEEN], panel.static[:, k]
+        own, codes = [*panel.static_categories[k], UNSEEN], np.asarray(panel.static)[:, k]
         columns.append(np.array([number.get(category, -1) for category in own])[codes])
         texts = np.array(own, dtype=object)[codes]
-        unseen = np.flatnonzero((columns[-1] < 0) & (texts != UNSEEN))
-        if len(unseen):
-            of = ["" if panel.is_wide else f"series {shown(panel.ids[i])} has " for i in unseen[:12]]
-            named = [f"{whose}category {shown(text)}" for whose, text in zip(of, texts[unseen[:12]], strict=True)]
-            more = ", ..." if len(unseen) > 12 else ""
+        unseen = np.flatnonzero((columns[-1] < 0) & (texts != UNSEEN)).tolist()
+        if unseen:
+            of = ["" if panel.is_wide else f"series {shown(panel.ids[i])} has " for i in unseen]
+            named = [f"{whose}category {shown(texts[i])}" for whose, i in zip(of, unseen, strict=True)]
             says = "%s: static column %s: %s, not seen in training: the mean of the learnt categories takes the place"
-            logger.warning(says, source, shown(name), one_of(named) + more)
+            logger.warning(says, source, shown(name), listed(named, str))
     static = np.stack(columns, axis=1).astype(np.int64) if columns else None
     return replace(panel, static=static, static_categories=tuple(map(tuple, wanted)))
 
@@ -147,11 +132,8 @@ def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
     """Log that time stamps have a zone, but the one of the model was not saved with it."""
     zone = time_zone(panel.time)
     if task.time_zone == UNKNOWN_ZONE and zone is not None:
-        logger.warning(
-            "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s, as if "
-            "that were the same",
-            *(source, zone),
-        )
+        says = "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s"
+        logger.warning(f"{says}, as if that were the same", source, zone)
 
 
 _PLAIN = TextFormat()
@@ -162,49 +144,36 @@ def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
     """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
 
     The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of
-    which the rows after the end of each series are taken. UserError names a row that cannot be used.
+    which the rows after the end of each series are taken.
     """
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
     if isinstance(future, Panel):
         future = _rows_after(panel, future)
     categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
+    last, none = panel.time[panel.starts[1:] - 1], np.zeros((S, 0))
+    arrays = np.zeros((S, 1)), none, np.zeros((S, F)), none, none
     own = Rows(
-        names=panel.ids,
-        series=np.arange(S),
-        time=panel.time[panel.starts[1:] - 1],
-        values=np.zeros((S, 1)),
-        past=np.zeros((S, 0)),
-        known=np.zeros((S, F)),
-        weights=np.zeros((S, 0)),
-        static=np.zeros((S, 0)),
-        where=lambda row: f"{_SERIES}, row {panel.starts[row + 1]}",
-        categories=categories,
+        panel.ids, np.arange(S), last, *arrays, lambda row: f"{_SERIES}, row {panel.starts[row + 1]}", categories
     )
     rows = future_rows(future, own, roles, text, _SERIES)
     place = {name: number for number, name in enumerate(panel.ids)}
-    ends = counts(own.time)[[place[name] for name in rows.names]][rows.series]
-    early = np.flatnonzero(counts(rows.time) <= ends)
-    if early.size:
-        row = int(early[0])
+    ends = counts(last)[[place[name] for name in rows.names]][rows.series]
+    for row in np.flatnonzero(counts(rows.time) <= ends)[:1].tolist():
         of = "" if panel.is_wide else f" of series {shown(rows.names[rows.series[row]])}"
-        raise UserError(
-            f"{rows.where(row)}: time stamp {rows.time[row]}{of} does not come after the last row with a target"
-        )
-    parts = [own, rows]
-    frequency = panel.frequency
-    joined, _ = Assembly(lambda: parts, roles, _SERIES, lambda row: rows.where(row - S), frequency=frequency).panel()
-    assert joined.ahead is not None
+        stamp = f"time stamp {rows.time[row]}{of}"
+        raise UserError(f"{rows.where(row)}: {stamp} does not come after the last row with a target")
+    parts, named = [own, rows], (roles, _SERIES, lambda row: rows.where(row - S))
+    joined, _ = Assembly(lambda: parts, *named, frequency=panel.frequency).panel()
     with quiet(False):  # the future is new, even where the panel is not
         ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
     return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
 
 
 def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
-    last = dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True))
     frame = future.to_frame()
     owners = pd.Series(future.ids * len(frame)) if future.is_wide else frame[future.id_name]
-    ends = owners.map(last)
+    ends = owners.map(dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True)))
     frame = frame.rename(columns={future.id_name: panel.id_name, future.time_name: panel.time_name})
     kept = frame[panel.time_name].gt(ends) | ends.isna()
     names = [*([] if panel.is_wide else [panel.id_name]), panel.time_name, *panel.future_names]
@@ -238,10 +207,9 @@ def appended(panel: Panel, later: Panel) -> Panel:
     phase[first] = found[:n]
     wrong = second[np.isin(second, first) & (phase[second] != found[n:])]
     if wrong.size:
-        raise UserError(
-            f"the later rows of series {shown(ids[wrong[0]])} are not on the time grid of those before; both need the "
-            f"same, at frequency {panel.frequency!r}"
-        )
+        whose = f"the later rows of series {shown(ids[wrong[0]])}"
+        needs = f"both need the same, at frequency {panel.frequency!r}"
+        raise UserError(f"{whose} are not on the time grid of those before; {needs}")
     phase[second], cut[second] = found[n:], begin[n:]
     end[numbers] = begin + lengths  # of a series in both, that of the later panel
     np.minimum.at(origin, numbers, begin)
@@ -259,30 +227,30 @@ def appended(panel: Panel, later: Panel) -> Panel:
         result[to] = joined[kept]
         return result
 
-    joined_time = grid.join(
-        np.arange(starts[-1]) - (starts[:-1] - origin).repeat(end - origin), phase.repeat(end - origin)
-    )
-    if isinstance(panel.time, pd.DatetimeIndex) and isinstance(joined_time, pd.DatetimeIndex):
-        joined_time = joined_time.as_unit(panel.time.unit)
+    time = grid.join(np.arange(starts[-1]) - (starts[:-1] - origin).repeat(end - origin), phase.repeat(end - origin))
+    if isinstance(panel.time, pd.DatetimeIndex) and isinstance(time, pd.DatetimeIndex):
+        time = time.as_unit(panel.time.unit)
+    wholes = {name: rows(name) for name in ("values", "past_covariates", "future_covariates")}
+    joined = replace(panel, ids=ids, time=time, starts=starts, weights=None, **wholes)
+    return _with_other_parts(joined, (panel, first), (later, second))
+
+
+def _with_other_parts(joined: Panel, *parts: tuple[Panel, NDArray[np.int64]]) -> Panel:
+    """Take static columns from two panels, later ones first, and the future of each series from where it ends.
+
+    Each part has the numbers of its series in the joined panel.
+    """
+    (panel, first), (later, second) = parts
+    S = len(joined)
     kinds = zip(panel.static_categories, later.static_categories, strict=True)
     categories = tuple(tuple(sorted({*mine, *others})) for mine, others in kinds)
     static: Any = None if panel.static is None else np.zeros((S, len(categories)), np.int64)
-    for one, numbers in ((panel, first), (later, second)) if static is not None else ():
+    for one, numbers in parts if static is not None else ():
         static[numbers] = np.asarray(in_static_categories(one, categories, _SERIES).static)
     ahead_of = np.concatenate([first.repeat(np.diff(panel.ahead_starts)), second.repeat(np.diff(later.ahead_starts))])
     is_last = ~np.isin(ahead_of, second) | (np.arange(len(ahead_of)) >= panel.ahead_starts[-1])
     order = np.flatnonzero(is_last)[np.argsort(ahead_of[is_last], kind="stable")]
     steps = np.bincount(ahead_of[is_last], minlength=S)
     known = None if panel.ahead is None or later.ahead is None else np.concatenate([panel.ahead, later.ahead])[order]
-    return replace(
-        panel,
-        ids=ids,
-        time=joined_time,
-        starts=starts,
-        **{name: rows(name) for name in ("values", "past_covariates", "future_covariates")},
-        ahead=known,
-        ahead_starts=np.concatenate([[0], np.cumsum(steps)]),
-        static=static,
-        static_categories=categories,
-        weights=None,
-    )
+    ahead_starts = np.concatenate([[0], np.cumsum(steps)])
+    return replace(joined, ahead=known, ahead_starts=ahead_starts, static=static, static_categories=categories)

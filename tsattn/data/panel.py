@@ -100,7 +100,7 @@ class Panel:
         future: Sequence[str] | None = None,
         static: Sequence[str] | None = None,
     ) -> Panel:
-        """Keep these columns, in this order; all where None is given. ValueError for one that is not there."""
+        """Keep these columns, in this order; all where None is given."""
         changed: dict[str, Any] = {}
         for wanted, names, parts in (
             (channels, "channels", ("values", "weights")),
@@ -108,14 +108,15 @@ class Panel:
             (future, "future_names", ("future_covariates", "ahead")),
             (static, "static_names", ("static",)),
         ):
-            if wanted is not None:
-                columns = [getattr(self, names).index(name) for name in wanted]
-                changed[names] = tuple(wanted)
-                for part in parts:
-                    array = getattr(self, part) if columns or part == "values" else None
-                    changed[part] = None if array is None else columns_of(array, columns)
-                if names == "static_names":
-                    changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
+            if wanted is None:
+                continue
+            columns = [getattr(self, names).index(name) for name in wanted]
+            changed[names] = tuple(wanted)
+            for part in parts:
+                array = getattr(self, part) if columns or part == "values" else None
+                changed[part] = None if array is None else columns_of(array, columns)
+            if names == "static_names":
+                changed["static_categories"] = tuple(self.static_categories[column] for column in columns)
         panel = replace(self, **changed)
         kept = {*panel.past_names, *panel.future_names}
         known = {name: own for name, own in self.covariate_categories.items() if name in kept}
@@ -185,27 +186,15 @@ class Panel:
         if not self.is_wide:
             columns[self.id_name] = pd.Index([*self.ids], tupleize_cols=False).repeat(self.lengths)
         columns[self.time_name] = self.time
-        for part, names in (
-            (self.values, self.channels),
-            (self.past_covariates, self.past_names),
-            (self.future_covariates, self.future_names),
-        ):
-            if part is not None:
-                columns.update(zip(names, part.T, strict=True))
+        columns |= zip(self.channels, self.values.T, strict=True)
+        for part, names in ((self.past_covariates, self.past_names), (self.future_covariates, self.future_names)):
+            columns |= zip(names, () if part is None else part.T, strict=True)
         for name, known in self.covariate_categories.items():
             columns[name] = category_names(columns[name], known)
-        if self.static is not None:
-            for name, categories, codes in zip(self.static_names, self.static_categories, self.static.T, strict=True):
-                columns[name] = np.array([*categories, UNSEEN], dtype=object)[codes].repeat(self.lengths)
+        static = () if self.static is None else self.static.T
+        for name, categories, codes in zip(self.static_names, self.static_categories, static, strict=True):
+            columns[name] = np.array([*categories, UNSEEN], dtype=object)[codes].repeat(self.lengths)
         return pd.DataFrame(columns)
-
-    def named_columns(self) -> dict[str, Any]:
-        """The columns of `to_frame`, by the arguments of `tsattn.data.table_options.Columns`."""
-        return {
-            **{"id_column": None if self.is_wide else self.id_name, "time_column": self.time_name},
-            **{"target": self.channels, "static": self.static_names},
-            **{"past_covariates": self.past_names, "future_covariates": self.future_names},
-        }
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle arrays in files as the places where they lie."""

@@ -30,25 +30,20 @@ class TableReader(TableOptions):
     """Reads a table to a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
-    order: series are sorted by their ids, rows by time. A missing target is NaN; so is everything in the rows that fill
-    a gap in time. What is done to a table is logged to the logger ``tsattn``: rows sorted, gaps filled, values missing,
-    columns not used, series without any value left out.
+    order: series are sorted by their ids, rows by time. What is done to a table is logged to the logger ``tsattn``:
+    rows sorted, gaps filled, values missing, columns not used, series without any value left out.
 
     Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
     target are its future. Other fields are those of `Columns` and `TableOptions`.
 
     Attributes:
-        strict: nothing is mended: time stamps must rise from row to row of a series, without a gap, and every cell must
-            hold a value.
+        strict: mend nothing: time stamps must rise, without a gap, and every cell must hold a value.
         allow_missing: whether a strict reader takes empty cells.
         trained_on: the targets, of tables that have all of them; None leaves them to `target`.
         categorical: the covariates that are categories, however they are written; None finds them.
         weights: how much series and stretches of time count in a training.
         unread: columns that are left out, if they are there.
         zone_of: time stamps of another table, into whose time zone those of this one are converted; None leaves them.
-
-    Raises:
-        UserError: for what is none of these.
     """
 
     strict: bool = False
@@ -99,25 +94,20 @@ class TableReader(TableOptions):
     def read(
         self, table: Any, source: str = "the frame", *, future: Any = None, row_of: Callable[[int], str] | None = None
     ) -> Panel:
-        """Read the series in a table.
+        """Read the series in a table; UserError names the series and the row (from 1) that cannot be used.
 
         Args:
             table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__``; a pandas
-                Series, which is a wide table of one column; a path for `read_table`; or that of a folder that a table
-                was converted to, all columns of which are taken where none are named.
+                Series, which is a wide table of one column; a path for `read_table`, or of a folder that a table was
+                converted to.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
-
-        Raises:
-            UserError: for a table that cannot be used, naming the series and the row (from 1).
         """
-        folder = converted_folder(table)
-        if folder is not None:
-            panel = self.converted(folder)
-            if self.zone_of is not None:
-                time = in_zone_of(self.zone_of, panel.time, str(folder), "what the model was fitted on")
-                panel = replace(panel, time=time)
+        if (folder := converted_folder(table)) is not None:
+            panel, zone = self.converted(folder), self.zone_of
+            if zone is not None:
+                panel = replace(panel, time=in_zone_of(zone, panel.time, str(folder), "what the model was fitted on"))
             return panel if future is None else with_future(panel, future, self.text)
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency
@@ -126,11 +116,9 @@ class TableReader(TableOptions):
         rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
             _refuse_falling(rows)
-            if not self.allow_missing:
-                _refuse_missing(rows, roles)
-        parts = [rows]
-        if future is not None:
-            parts.append(future_rows(future, rows, roles, self.text, source))
+        if self.strict and not self.allow_missing:
+            _refuse_missing(rows, roles)
+        parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self.text, source)]
 
         def where(row: int) -> str:
             part = next(part for part in reversed(parts) if row >= part.start)
@@ -146,49 +134,36 @@ class TableReader(TableOptions):
         return self.weights.on(panel, cells, source) if self.is_weighted else panel
 
     def converted(self, path: Path, folder: Path | None = None, *, verify: bool = False) -> Panel:
-        """Open what a table was converted to, or is, into a folder; the arguments are those of `opened_panel`.
-
-        UserError for what cannot be opened or converted, and for a strict reader.
-        """
+        """Open what a table was converted to, or is, into a folder; see `opened_panel`."""
         if self.strict:
             raise UserError(f"strict reads tables into memory; a table such as {path} is mended where it is converted")
         return opened_panel(path, self.options, self.weights, folder, verify=verify)
 
     def table(self, table: Any, source: str = "the frame", *, row_of: Callable[[int], str] | None = None) -> Table:
-        """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s.
-
-        UserError for a table without the columns that it needs.
-        """
-        folder = converted_folder(table)
-        if folder is not None:
+        """Open a table and find the roles of its columns, no cell looked at; the arguments are `read`'s."""
+        if (folder := converted_folder(table)) is not None:
             panel = self.converted(folder)
-            return replace(self.unweighted(), **panel.named_columns()).table(panel.to_frame(), str(folder))
+            named: Any = {"id_column": None if panel.is_wide else panel.id_name, "time_column": panel.time_name}
+            named |= {"target": panel.channels, "static": panel.static_names}
+            named |= {"past_covariates": panel.past_names, "future_covariates": panel.future_names}
+            return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
         table = computed(table, source, self.columns, self.weight_column)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
         frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
-        row_of = own_row_of or row_of
-        named = replace(self.columns, target=self._targets(frame))
+        row_of, columns = own_row_of or row_of, replace(self.columns, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
-        frame, roles = assigned(frame, source, named, self.weight_column, allow_steps=allow_steps)
+        frame, roles = assigned(frame, source, columns, self.weight_column, allow_steps=allow_steps)
         return Table(frame, roles, source, self.text, self.frequency, row_of)
 
     def _targets(self, frame: Any) -> Any:
-        """The targets that are asked for; None leaves them to the table."""
         if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:
             return self.trained_on  # of other columns none is a target
         return self.target
 
 
-def panel_from_frame(
-    table: Any,
-    *,
-    source: str = "the frame",
-    future: Any = None,
-    row_of: Callable[[int], str] | None = None,
-    **options: Any,
-) -> Panel:
+def panel_from_frame(table: Any, *, source: str = "the frame", future: Any = None, **options: Any) -> Panel:
     """Read the series in a table; the options are those of `TableReader`, the other arguments those of its `read`."""
-    return TableReader(**options).read(table, source, future=future, row_of=row_of)
+    return TableReader(**options).read(table, source, future=future)
 
 
 def _refuse_falling(rows: Rows) -> None:
@@ -199,9 +174,8 @@ def _refuse_falling(rows: Rows) -> None:
         at = int(falls[order[falls + 1].argmin()])
         row, what = int(order[at + 1]), "goes back behind" if steps[at] else "repeats"
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
-        raise UserError(
-            f"{rows.where(row)}: time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
-        )
+        stamp = f"time stamp {rows.time[row]}{of}"
+        raise UserError(f"{rows.where(row)}: {stamp} {what} the row before; time stamps must rise")
 
 
 def _refuse_missing(rows: Rows, roles: Roles) -> None:

@@ -5,7 +5,6 @@ Shape letters: S series, C columns; `starts` is `(S + 1,)` int64, the first row 
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
 import weakref
@@ -41,28 +40,20 @@ class FileView:
     @classmethod
     def of(cls, array: Any) -> FileView | None:
         """Describe an array in a file, or a view of one; None for anything else."""
-        base: Any = array
-        while base is not None and not isinstance(base, np.memmap):
-            base = getattr(base, "base", None)
-        if base is None or base.filename is None:
+        whole: Any = array
+        while isinstance(getattr(whole, "base", None), np.ndarray):
+            whole = whole.base
+        if not isinstance(whole, np.memmap) or whole.filename is None:
             return None
-        whole: Any = base
-        first = np.frombuffer(whole._mmap, np.uint8).__array_interface__["data"][0]
-        begin = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY  # where the map of the file begins
-        offset = begin + array.__array_interface__["data"][0] - first
-        return cls(str(base.filename), _state(base.filename), offset, array.dtype.str, array.shape, array.strides)
+        offset = whole.offset + array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        return cls(str(whole.filename), _state(whole.filename), offset, array.dtype.str, array.shape, array.strides)
 
     def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
-        """Map the array again, to read (``r``) or to change in memory alone (``c``).
-
-        UserError for a file that has changed.
-        """
+        """Map the array again, to read (``r``) or to change in memory alone (``c``)."""
         if _state(self.path) != self.changed:
             raise UserError(f"{self.path} was written anew while it was in use; start again")
-        size = np.dtype(self.dtype).itemsize
-        raw = np.memmap(self.path, np.uint8, mode)[self.offset :]
-        numbers = raw[: len(raw) // size * size].view(self.dtype)
-        return np.lib.stride_tricks.as_strided(numbers, self.shape, self.strides, subok=True, writeable=mode == "c")
+        raw = np.memmap(self.path, np.uint8, mode)
+        return np.ndarray.__new__(np.memmap, self.shape, np.dtype(self.dtype), raw, self.offset, self.strides)
 
 
 def _state(path: str) -> tuple[int, int]:
@@ -122,10 +113,7 @@ def runs_of(array: NDArray[Any], first: NDArray[np.int64], lengths: NDArray[np.i
 
 
 def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An empty array: in a file that is removed with it, if it is large and `array` is mapped, else in memory.
-
-    UserError if the disk is too full.
-    """
+    """An empty array: in a file that goes with it, if it is large and `array` is mapped, else in memory."""
     size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
     if not is_mapped(array) or size <= _IN_MEMORY:
         return np.empty(shape, dtype)

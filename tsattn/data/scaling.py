@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tsattn.data.columns import match_ids
+from tsattn.data.columns import listed, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, is_mapped, made_rows, room_like
 from tsattn.data.splits import Split
-from tsattn.data.columns import listed
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
@@ -50,10 +50,7 @@ Rows: TypeAlias = NDArray[np.int64]
 
 
 def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each column over the observed rows of all blocks, `(rows, C)` each.
-
-    NaN is missing, and a constant column has scale 1. UserError for a column without one observed value, by its name.
-    """
+    """Mean and standard deviation, 1 of a constant, of each column over the rows of all blocks, `(rows, C)` each."""
     found, rows = _Moments((len(names),)), 0
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # `scaled_series` refuses too large values
         for values in blocks:
@@ -73,11 +70,7 @@ def moments(blocks: Iterable[Table], names: Sequence[str]) -> tuple[tuple[float,
 
 
 def panel_moments(panel: Panel, ends: Rows | None = None) -> tuple[Table, Table]:
-    """Mean and standard deviation of the first `ends (S,)` rows, or of all, of each channel of each series.
-
-    Returns:
-        two `(S, C)`: means, NaN without an observed value, and standard deviations, 1 where a channel is constant.
-    """
+    """Mean (NaN without a value) and standard deviation `(S, C)` of the first `ends (S,)` rows, or of all."""
     found = _Moments((len(panel), len(panel.channels)))
     for rows in blocks_of(panel.values, most=_BLOCK):
         values = panel.values[rows].astype(np.float64, copy=False)
@@ -131,8 +124,7 @@ def fit_scaler(
 ) -> Scaler:
     """Fit the scales of series and covariates, and a transform of the targets, to the training rows alone.
 
-    A series without a training value takes the scale of all series, which is logged. UserError for a column without a
-    training value, or values that the transform does not take.
+    A series without a training value takes the scale of all series, which is logged.
     """
     ends = np.array([split.train_end for split in splits])
     scaler = _fit_targets(panel, ends, scaling)
@@ -143,16 +135,13 @@ def fit_scaler(
         return scaler
     names = (*panel.past_names, *panel.future_names)
     mean, scale = moments(_first_rows(panel, parts, ends), names)
-    kept = {k for k, name in enumerate(names) if name in panel.covariate_categories}  # numbers of categories
-    mean, scale = (
-        tuple(default if k in kept else one for k, one in enumerate(part))
-        for part, default in ((mean, 0.0), (scale, 1.0))
-    )
+    kept = [name in panel.covariate_categories for name in names]  # numbers of categories stay as they are
+    mean = tuple(0.0 if is_kept else one for one, is_kept in zip(mean, kept, strict=True))
+    scale = tuple(1.0 if is_kept else one for one, is_kept in zip(scale, kept, strict=True))
     return replace(scaler, covariate_mean=mean, covariate_scale=scale)
 
 
 def _first_rows(panel: Panel, parts: Sequence[Table], ends: Rows) -> Iterable[Table]:
-    """The first `ends (S,)` rows of all series, of arrays `(rows, n)` side by side."""
     for rows in blocks_of(panel.values, sum(part.shape[1] for part in parts), _BLOCK):
         kept = are_first(panel.starts, ends, rows)
         if kept.any() or not panel.is_mapped:
@@ -174,10 +163,7 @@ def _fit_targets(panel: Panel, ends: Rows, scaling: str) -> Scaler:
 
 
 def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapping[str, Any]) -> Scaler:
-    """Fit a transform of the targets, and the scales of what it gives; `original` scales them as they are.
-
-    The lambdas are those given, or the most likely ones from 0 to 2 of the training rows.
-    """
+    """Fit a transform and the scales of what it gives: lambdas are those given, or the most likely ones from 0 to 2."""
     kind, C, by_series = transform["kind"], len(panel.channels), None
     _check_domain(panel, kind)
     lambdas = (transform.get("lambda", 0.0),) * C
@@ -202,9 +188,7 @@ def _likely(values: Table) -> Table:
     """The lambda under which each column is most likely normal; 1 for a constant, NaN for fewer than two values."""
     from scipy import optimize, stats
 
-    def bounded(likelihood: Any) -> Any:
-        return optimize.minimize_scalar(likelihood, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
-
+    bounded = partial(optimize.minimize_scalar, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
     lambdas = np.full(values.shape[1], np.nan)
     for place, column in enumerate(values.T):
         known = column[~np.isnan(column)]
@@ -221,8 +205,8 @@ def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
     _check_domain(panel, kind)
 
     def values_of(rows: slice) -> Table:
-        each = each_row(lambdas, panel.starts, rows)
-        return transformed(kind, panel.values[rows].astype(np.float64, copy=False), each)
+        values = panel.values[rows].astype(np.float64, copy=False)
+        return transformed(kind, values, each_row(lambdas, panel.starts, rows))
 
     return replace(panel, values=made_rows(panel.values, values_of))
 
@@ -231,23 +215,16 @@ def _check_domain(panel: Panel, kind: str) -> None:
     bad = _first_bad(panel, lambda values: values < 0 if kind == "log1p" else values <= 0)
     if bad is not None:
         others = "log1p takes 0, too; " if kind != "log1p" and bad[0] == 0 else ""
-        raise UserError(
-            f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {others}without a transform any value is "
-            "taken, and an empty cell is masked"
-        )
+        mend = f"{others}without a transform any value is taken, and an empty cell is masked"
+        raise UserError(f"transform {kind} takes values {TRANSFORMS[kind]}, but {bad[1]}: {mend}")
 
 
 def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
-    """Refuse values that are no whole numbers from 0, which `what` needs, naming column, series and row of the first.
-
-    `of` are the series that these are the ends of, by whose rows the message speaks; None of whole ones.
-    """
+    """Refuse values that are no whole numbers from 0, which `what` needs, by the first row among those of `of`."""
     bad = _first_bad(panel, lambda values: ~np.isnan(values) & ((values < 0) | (values != np.round(values))), of)
     if bad is not None:
-        raise UserError(
-            f"{what} takes counts, whole numbers from 0, but {bad[1]}; models with distribution normal or student_t "
-            "take any value"
-        )
+        mend = "models with distribution normal or student_t take any value"
+        raise UserError(f"{what} takes counts, whole numbers from 0, but {bad[1]}; {mend}")
 
 
 def _first_bad(
@@ -269,40 +246,31 @@ def _first_bad(
 
 
 def series_units(panel: Panel, scaler: Scaler, history: Rows | None = None) -> tuple[Table, Table]:
-    """Mean and scale of each series, two `(S, C)`; a new one has those of its first `history (S,)` rows, or of all.
-
-    Ids that are numbers here and text there are the same, see `match_ids`; this is logged.
-    """
+    """Mean and scale of each series, `(S, C)`; a new one has those of its first `history (S,)` rows, or of all."""
     shape = len(panel), len(scaler.mean)
     mean, scale = np.broadcast_to(scaler.mean, shape), np.broadcast_to(scaler.scale, shape)
     if scaler.scaling != "series":
         return mean, scale
     numbers = _known_numbers(panel.ids, scaler)
-    renamed = [
-        (one, scaler.ids[n]) for one, n in zip(panel.ids, numbers, strict=True) if n >= 0 and scaler.ids[n] != one
-    ]
-    if renamed:
-        logger.warning("the ids are not those trained on, but their text is: %r is taken for %r", *renamed[0])
+    for one, number in zip(panel.ids, numbers.tolist(), strict=True):
+        if number >= 0 and scaler.ids[number] != one:
+            says = "the ids are not those trained on, but their text is: %r is taken for %r"
+            logger.warning(says, one, scaler.ids[number])
+            break
     is_new = numbers < 0
     saved = np.asarray(scaler.series_mean)[numbers], np.asarray(scaler.series_scale)[numbers]
     if not is_new.any():
         return saved
     own, spread = panel_moments(panel, history)
-    texts = {str(name) for name in scaler.ids}
-    similar = sum(str(name) in texts for name, new in zip(panel.ids, is_new.tolist(), strict=True) if new)
-    logger.warning(
-        "%d of %d series not trained on; each is scaled by the rows given of it%s",
-        *(is_new.sum(), len(panel)),
-        f" (the ids of {similar} were trained on as numbers, or as text)" if similar else "",
-    )
+    said = "%d of %d series not trained on; each is scaled by the rows given of it"
+    logger.warning(said, is_new.sum(), len(panel))
     own, spread = np.where(np.isnan(own), mean, own), np.where(np.isnan(own), scale, spread)
     return np.where(is_new[:, None], own, saved[0]), np.where(is_new[:, None], spread, saved[1])
 
 
 def _known_numbers(ids: tuple[Any, ...], scaler: Scaler) -> Rows:
     """`(S,)` the place of each id among those that were trained on, -1 of a new one."""
-    place = {name: number for number, name in enumerate(scaler.ids)}
-    known = match_ids(ids, scaler.ids)
+    place, known = {name: number for number, name in enumerate(scaler.ids)}, match_ids(ids, scaler.ids)
     return np.array([place[known[name]] if name in known else -1 for name in ids])
 
 
@@ -310,16 +278,13 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
     """Scale a panel to tensors, ``(value - mean) / scale``; of a large panel in files these lie in files, too.
 
     A missing value is imputed by the last observed one of its series (so nothing is seen ahead of its time), at the
-    very start by the mean; the mask of observed values keeps it out of loss and metrics.
+    very start by the mean. UserError for a value too large to compute with, or one that the transform does not take.
 
     Args:
         panel: the series.
         scaler: of the training part, and of the transformed values where it transforms targets.
         history: `(S,)` the first rows of each series, by which one that was not trained on is scaled; all by default.
             With it, targets are weighted as in a training.
-
-    Raises:
-        UserError: for a value too large to compute with, or one that the transform does not take.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -350,10 +315,7 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
 
 
 def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np.int64]) -> float:
-    """Average the weights above 0 of the observed targets in the first `history (S,)` rows of each series.
-
-    Weights are divided by it, so that only their ratios matter, and a weight of 0 is as a missing target.
-    """
+    """Average the weights above 0 of the observed targets in the first rows, so that only their ratios matter."""
     total, count = 0.0, 0
     for rows in blocks_of(panel.values):
         block = weights[rows]
@@ -432,7 +394,6 @@ def with_new_series(scaler: Scaler, panel: Panel, history: Rows) -> Scaler:
 
 
 def _transform_of(panel: Panel, scaler: Scaler, history: Rows | None) -> SeriesTransform | None:
-    """The transform of the series of a panel; a new series takes the one of all."""
     fitted = scaler.transform
     if fitted is None:
         return None
@@ -452,10 +413,7 @@ def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
 def warn_of_rounding(
     panel: Panel, mean: NDArray[np.float64], centers: Mapping[str, NDArray[np.float64]], scaling: str
 ) -> None:
-    """Log the series and covariates that are lost beside a value that makes their scale, and that value.
-
-    `mean (S, C)` is subtracted from the targets, and `centers` from the covariates of their arrays.
-    """
+    """Log the series and covariates that are lost beside a value that makes their scale, and that value."""
     blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
     if blurred.size:
         series, channel = blurred[0].tolist()
@@ -463,13 +421,10 @@ def warn_of_rounding(
         rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
         row = _farthest_row(panel.values[:, channel], mean[series, channel], *rows)
         names = panel.channels if panel.is_wide else panel.ids
-        lost = np.unique(blurred[:, 1 if panel.is_wide else 0])
-        logger.warning(
-            "%d of %d series (%s) change by less than single precision tells apart: %s; %s%s",
-            *(len(lost), len(names), listed([names[number] for number in lost.tolist()])),
-            *(cell_words(panel, "values", (row, channel)), EMPTY_IT),
-            ", or give each series its own scale (scaling: series)" if is_shared else "",
-        )
+        lost = [names[number] for number in np.unique(blurred[:, 1 if panel.is_wide else 0]).tolist()]
+        mend = EMPTY_IT + (", or give each series its own scale (scaling: series)" if is_shared else "")
+        says = "%d of %d series (%s) change by less than single precision tells apart: %s; %s"
+        logger.warning(says, len(lost), len(names), listed(lost), cell_words(panel, "values", (row, channel)), mend)
     for name, center in centers.items():
         part = getattr(panel, name)
         names = panel.past_names if name == "past_covariates" else panel.future_names
@@ -477,10 +432,8 @@ def warn_of_rounding(
         for place in np.flatnonzero(blurred).tolist():
             row = _farthest_row(part[:, place], center[place], 0, len(part))
             what = f"covariate {shown(names[place])}"
-            logger.warning(
-                "%s changes by less than single precision tells apart: it%s; %s",
-                *(what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT),
-            )
+            says = "%s changes by less than single precision tells apart: it%s; %s"
+            logger.warning(says, what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT)
 
 
 def blurred_columns(
@@ -530,7 +483,6 @@ def blurred_columns(
 
 
 def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
-    """The row, of those from `first` to before `end`, whose value is the farthest from a center."""
     best, at = -1.0, first
     for begin in range(first, end, _PIECE):
         away = np.nan_to_num(np.abs(column[begin : min(begin + _PIECE, end)] - center), nan=-1.0)

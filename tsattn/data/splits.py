@@ -46,38 +46,28 @@ class Split:
         return Split(self.test_end, self.test_end, self.test_end)
 
     def origins(self, part: str, context_length: int, prediction_length: int) -> range:
-        """The rows at which a window's horizon may start in ``train``, ``val`` or ``test``: every one, none left out.
-
-        UserError if the part is too short for one window.
-        """
+        """All rows at which a window's horizon may start in a part; UserError if it is too short for one window."""
         start, end = self.bounds(part)
         words = f"the {PART_WORDS[part]} part"
         if end == start:
+            move = "`val_rows` and `test_rows`, `val_from` and `test_from`, or `train_fraction` and `val_fraction`"
+            raise UserError(f"{words} of the data has no rows; move {move}")
+        L, T, rows = context_length, prediction_length, end - start
+        if rows < T:
             raise UserError(
-                f"{words} of the data has no rows; move `val_rows` and `test_rows`, `val_from` and "
-                "`test_from`, or `train_fraction` and `val_fraction`"
+                f"prediction_length {T} is longer than {words} of the data, {rows} rows; valid: 1 to {rows}"
             )
-        if prediction_length > end - start:
-            raise UserError(
-                f"prediction_length {prediction_length} is longer than {words} of the data, {end - start} rows; "
-                f"valid: 1 to {end - start}"
-            )
-        if part != "train" and context_length > start:
-            raise UserError(
-                f"context_length {context_length} is longer than the {start} rows before {words}; valid: 1 to {start}"
-            )
-        first = max(start, context_length)
-        if first + prediction_length > end:
-            raise UserError(
-                f"context_length {context_length} and prediction_length {prediction_length} need "
-                f"{context_length + prediction_length} rows, but {words} has {end}; lower them to {end} together"
-            )
-        return range(first, end - prediction_length + 1)
+        if part != "train" and start < L:
+            raise UserError(f"context_length {L} is longer than the {start} rows before {words}; valid: 1 to {start}")
+        if end < max(start, L) + T:
+            both = f"context_length {L} and prediction_length {T} need {L + T} rows"
+            raise UserError(f"{both}, but {words} has {end}; lower them to {end} together")
+        return range(max(start, L), end - T + 1)
 
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
         """Origins for a series that may be too short for a whole context: its windows are padded at the front.
 
-        A training part too short for one whole window gives one; no window is without a row of context. May be empty.
+        A training part too short for one whole window gives one. May be empty.
         """
         start, end = self.bounds(part)
         last = end - prediction_length
@@ -86,10 +76,7 @@ class Split:
 
 
 def all_origins(splits: Sequence[Split], part: str, context_length: int, prediction_length: int) -> list[range]:
-    """The origins of a part for many series, among which at least one must be long enough for a whole window.
-
-    UserError if none is; of several series, about the longest.
-    """
+    """The origins of a part for many series; UserError unless one at least is long enough for a whole window."""
     sizes = context_length, prediction_length
     if len(splits) == 1:
         return [splits[0].origins(part, *sizes)]
@@ -121,13 +108,15 @@ class ByShare:
 
     def __post_init__(self) -> None:
         if not (self.train > 0 and self.val > 0 and self.train + self.val < 1):
-            raise UserError(
-                f"split must be shares of train and val above 0 that sum to less than 1, not {self.train}, {self.val}"
-            )
+            need = "split must be shares of train and val above 0 that sum to less than 1"
+            raise UserError(f"{need}, not {self.train}, {self.val}")
 
     def split(self, time: Sized) -> Split:
         """Split by the number of rows."""
-        train, val = (_part(len(time), share) for share in (self.train, self.val))
+        # 0.7 of 90 is 63, though as floats their product is a little less
+        products = [len(time) * share for share in (self.train, self.val)]
+        are_whole = [math.isclose(product, round(product), rel_tol=1e-15) for product in products]
+        train, val = (round(p) if is_whole else int(p) for p, is_whole in zip(products, are_whole, strict=True))
         return Split(train, train + val, len(time))
 
 
@@ -149,10 +138,7 @@ class ByCount:
 
 @dataclass(frozen=True)
 class ByDate:
-    """Validation from the time stamp `val` on, testing from `test` on, each included; before them is training.
-
-    Dates without a time zone are in that of the data.
-    """
+    """Validation from the time stamp `val` on, testing from `test` on, in the zone of the data unless they have one."""
 
     val: pd.Timestamp
     test: pd.Timestamp
@@ -196,13 +182,6 @@ class Recut:
         return self.cut(self.of.split(time))
 
 
-def _part(rows: int, share: float) -> int:
-    """A share of the rows, rounded down; 0.7 of 90 is 63, though as floats their product is a little less."""
-    product = rows * share
-    whole = round(product)
-    return whole if math.isclose(product, whole, rel_tol=1e-15) else int(product)
-
-
 def asked_rule(
     train_fraction: float | None = None,
     val_fraction: float | None = None,
@@ -212,22 +191,17 @@ def asked_rule(
     test_from: str | None = None,
 ) -> ByShare | ByCount | ByDate:
     """Make the rule that a user asks for; UserError for two ways to split, half of one, or what is no date."""
-    if val_rows == 0 and test_rows is None:
-        test_rows = 0
-    ways = {
-        "train_fraction and val_fraction": (train_fraction, val_fraction),
-        "val_rows and test_rows": (val_rows, test_rows),
-        "val_from and test_from": (val_from, test_from),
-    }
+    test_rows = 0 if val_rows == 0 and test_rows is None else test_rows
+    shares, rows, dates = (train_fraction, val_fraction), (val_rows, test_rows), (val_from, test_from)
+    ways = {"train_fraction and val_fraction": shares, "val_rows and test_rows": rows, "val_from and test_from": dates}
     given = [way for way, pair in ways.items() if pair != (None, None)]
     if len(given) > 1:
         raise UserError(f"data is split in one way: {given[0]}, or {given[1]}")
-    for way in given:
-        if way != "train_fraction and val_fraction" and None in ways[way]:
-            raise UserError(f"a split needs both {way}")
-    for what, rows in (("val_rows", val_rows), ("test_rows", test_rows)):
-        if rows is not None and rows < 0:
-            raise UserError(f"{what} must be at least 0, not {rows}")
+    if given and ways[given[0]] != shares and None in ways[given[0]]:
+        raise UserError(f"a split needs both {given[0]}")
+    for what, count in (("val_rows", val_rows), ("test_rows", test_rows)):
+        if count is not None and count < 0:
+            raise UserError(f"{what} must be at least 0, not {count}")
     if val_rows is not None and test_rows is not None:
         return ByCount(val_rows, test_rows)
     if val_from is not None and test_from is not None:
@@ -248,10 +222,7 @@ def iso_date(text: Any) -> pd.Timestamp:
 
 
 def in_zone(date: pd.Timestamp, tz: Any, what: str) -> pd.Timestamp:
-    """Put a date into a time zone, or None of these, unless it names its own.
-
-    UserError for a date with a time zone where there is none, saying `what` gave it.
-    """
+    """Put a date into a time zone, or None of these; UserError for one of a zone where there is none, by `what`."""
     if date.tz is None:
         return date.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")
     if tz is None:

@@ -129,10 +129,7 @@ def _whole_numbers(column: pd.Series) -> pd.Series | None:
 
 
 def read_times(column: pd.Series, where: Where, form: str | None, zone: Any = None) -> Times:
-    """Read part of a column of time stamps of one time zone, or steps, none missing, in the form of `time_form`.
-
-    Offsets that change are those of `zone`, where it is known.
-    """
+    """Read part of a column of time stamps of one time zone (or offsets of `zone`), or steps, none missing."""
     kind, name = column.dtype, shown(column.name)
     stamps: Any
     if isinstance(kind, pd.PeriodDtype):

@@ -36,7 +36,6 @@ SUFFIXES = {
 }
 """The kind of a file, by its suffix."""
 
-_FORM = "row_weights must be a list of first and last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
 _SCALINGS = ("global", "series")
 
 
@@ -99,11 +98,6 @@ class TextFormat:
         return self.format or SUFFIXES.get(suffix)
 
     @property
-    def leaves_out(self) -> bool:
-        """Whether some lines of a CSV file are not read."""
-        return bool(self.comment) or self.skip_rows > 0
-
-    @property
     def codec(self) -> str:
         """The encoding that files are opened with; a mark of the byte order in front of UTF-8 is no text."""
         return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
@@ -116,11 +110,9 @@ class Columns:
     Attributes:
         id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
             columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index of
-            time stamps or periods.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index.
         target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one every column without another role is a target unless this lists them; it must where one of several
-            is called ``y`` or ``target``.
+            wide one it is every column without another role by default, unless one is called ``y`` or ``target``.
         past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
             Categoricals and text of which no cell is a number.
         future_covariates: columns known for the future too, of the same kinds.
@@ -184,9 +176,8 @@ class TableOptions(Columns):
         object.__setattr__(self, "weight_column", weight)
         share = self.max_filled
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
-            raise UserError(
-                f"max_filled must be from 0 to 1, a share of the rows of a series, not {shown(repr(share))}"
-            )
+            need = "max_filled must be from 0 to 1, a share of the rows of a series"
+            raise UserError(f"{need}, not {shown(repr(share))}")
 
 
 @dataclass(frozen=True)
@@ -205,7 +196,8 @@ class RowWeights:
         rows = [] if row_weights is None else row_weights
         for one in (rows, *(rows if isinstance(rows, Sequence) else ())):
             if not isinstance(one, Sequence) or isinstance(one, str) or (one is not rows and len(one) != 3):
-                raise UserError(f"{_FORM}, not {shown(repr(one))}")
+                form = "a list of first and last time stamp and weight, such as [2020-03-01, 2020-05-31, 0]"
+                raise UserError(f"row_weights must be {form}, not {shown(repr(one))}")
         of_series = {name: _weight(value, f"of series {shown(name)}") for name, value in series.items()}
         return cls(of_series, tuple((start, end, _weight(w, f"from {start} to {end}")) for start, end, w in rows))
 
@@ -220,24 +212,17 @@ class RowWeights:
         return {"series_weights": series or None, "row_weights": rows or None}
 
     def on(self, panel: Panel, cells: NDArray[np.float64] | None, source: str) -> Panel:
-        """Weight the targets of a panel, also by a column of weights, NaN in rows that fill gaps.
-
-        UserError for a series that `source` has not got, or a stretch of time that has no row or is none.
-        """
+        """Weight the targets of a panel, also by a column of weights, NaN in rows that fill gaps."""
         names = panel.channels if panel.is_wide else panel.ids
         places = {str(name): place for place, name in enumerate(names)} | {one: i for i, one in enumerate(names)}
         of_series = np.ones((len(panel), len(panel.channels)))
         for name, weight in self.series.items():
             place = places.get(name, places.get(str(name)))
             if place is None:
-                raise UserError(
-                    f"series_weights names {shown(name)}, which {source} has not got; valid are "
-                    f"{one_of(map(shown, names[:12]))}"
-                )
+                valid = one_of(map(shown, names[:12]))
+                raise UserError(f"series_weights names {shown(name)}, which {source} has not got; valid are {valid}")
             of_series[(slice(None), place) if panel.is_wide else place] *= weight
-        # a date alone is a whole day, in whatever time zone
-        is_day = [isinstance(panel.time, pd.DatetimeIndex) and _is_day(end) for _, end, _ in self.rows]
-        ends = [[_moment(one, panel.time) for one in (start, end)] for start, end, _ in self.rows]
+        ends = [(_moment(start, panel.time), _moment(end, panel.time, is_end=True)) for start, end, _ in self.rows]
         is_there = np.zeros(len(ends), dtype=bool)
 
         def weights_of(rows: slice) -> NDArray[np.float64]:
@@ -247,10 +232,7 @@ class RowWeights:
             weights *= of_series[owners(panel.starts, rows)]
             time: Any = panel.time[rows]
             for number, (first, last) in enumerate(ends):
-                is_before = (
-                    time.tz_localize(None).normalize() <= last.tz_localize(None) if is_day[number] else time <= last
-                )
-                inside = np.asarray((time >= first) & is_before)
+                inside = np.asarray((time >= first) & (time <= last))
                 is_there[number] |= inside.any()
                 weights[inside] *= self.rows[number][2]
             return weights
@@ -289,7 +271,6 @@ def check_choices(scaling: str, val_windows: object) -> None:
 
 
 def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:
-    """Names of columns as text, for numbers can name columns too; none for None."""
     is_name = isinstance(given, str | Integral) and not isinstance(given, bool)
     is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes | dict) and not one
     names = () if given is None else [given] if is_name else [*given] if is_list else [None]
@@ -305,17 +286,13 @@ def _weight(value: Any, what: str) -> float:
     return float(value)
 
 
-def _is_day(given: Any) -> bool:
-    """Whether a date has no time of day, so that it means the whole day."""
-    if isinstance(given, datetime):  # a Timestamp too
-        return False
-    return isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given)) is not None
-
-
-def _moment(given: Any, time: Any) -> Any:
-    """A time stamp in the time zone of others, or a step."""
+def _moment(given: Any, time: Any, *, is_end: bool = False) -> Any:
     if isinstance(time, pd.DatetimeIndex):
-        return in_zone(iso_date(given), time.tz, "row_weights")
+        stamp, what = iso_date(given), "row_weights"
+        is_day = isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given))
+        if is_end and is_day and not isinstance(given, datetime):  # without a time of day it is the whole day
+            return in_zone(stamp + pd.Timedelta(1, "D"), time.tz, what) - pd.Timedelta(1, "ns")
+        return in_zone(stamp, time.tz, what)
     if not is_whole_number(given):
         raise UserError(f"the data count steps, so row_weights must give steps, not {shown(repr(given))}")
     return int(given)

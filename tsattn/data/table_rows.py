@@ -16,21 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tsattn.data.columns import (
-    ID_COLUMNS,
-    LONG_TABLES,
-    TARGETS,
-    TIME_COLUMNS,
-    Categories,
-    covariate_columns,
-    id_columns,
-    is_lazy,
-    listed,
-    match_ids,
-    number_columns,
-    series_numbers,
-    with_joined_ids,
-)
+from tsattn.data import columns as cells
+from tsattn.data.columns import ID_COLUMNS, LONG_TABLES, TARGETS, TIME_COLUMNS, id_columns, is_lazy, listed, match_ids
 from tsattn.data.files import first_line
 from tsattn.data.frequency import Times
 from tsattn.data.quiet import quiet
@@ -130,7 +117,7 @@ def plain_frame(
             free = next(name for name in (NO_NAME, *TIME_COLUMNS) if name not in columns)
             time_column = time_column or own or free
             frame = frame.set_axis(stamps.rename(time_column), axis=0).reset_index()
-    return with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
+    return cells.with_joined_ids(frame.reset_index(drop=True), id_column, source), time_column
 
 
 def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
@@ -149,12 +136,10 @@ def is_nameless(column: str) -> bool:
 
 def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
     """The roles that were named; id, time and target columns are found by their usual names where none are."""
-    columns, id_column, target = set(frame.columns), named.id_column, named.target
-    usual = next((names for names in LONG_TABLES if names[0] in columns), None)
-    if id_column is None and usual is not None:
-        id_column = usual[0]
-    times = (*([] if usual is None else usual[1:2]), *TIME_COLUMNS)
-    time = named.time_column or next((name for name in times if name in columns), None)
+    columns, target = set(frame.columns), named.target
+    usual = next((names for names in LONG_TABLES if names[0] in columns), (None, "date"))
+    id_column = named.id_column or usual[0]
+    time = named.time_column or next((name for name in (usual[1], *TIME_COLUMNS) if name in columns), None)
     is_saved = time is None and len(frame) and len(columns) and is_nameless(frame.columns[0])
     if is_saved and not pd.api.types.is_numeric_dtype(frame.dtypes.iloc[0]):
         time = str(frame.columns[0])  # as pandas saves an index of time stamps
@@ -173,17 +158,13 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
 def check_roles(
     frame: pd.DataFrame, source: str, roles: Roles, *, every_target: bool, needs_target: bool = True
 ) -> Roles:
-    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets.
-
-    No cell is looked at. Columns without a role are logged.
-    """
+    """Check that every column has one role at most; with `every_target` the rest of a wide table are targets."""
     columns, role_of = set(frame.columns), dict[str, str]()
     for role, name in roles.named:
         if name not in columns:
             hint = did_you_mean(shown(name), map(shown, frame.columns))
-            raise UserError(
-                f"{source} has no {role} column {shown(name)}{hint}; its columns are {listed(frame.columns, str)}"
-            )
+            valid = f"its columns are {listed(frame.columns, str)}"
+            raise UserError(f"{source} has no {role} column {shown(name)}{hint}; {valid}")
         if name in role_of:
             both = f"{role_of[name]} and as {role}"
             raise UserError(f"column {shown(name)} of {source} is named as {both}; a column has one role")
@@ -199,10 +180,8 @@ def check_roles(
             raise UserError(f"column {nameless[0]!r} of {source} {says}")
         if len(rest) > 1 and (usual := next((name for name in TARGETS if name in rest), None)) is not None:
             others = one_of(shown(name) for name in rest if name != usual)
-            raise UserError(
-                f"{source} has {usual} beside {others}: give target {usual} (the others as past_covariates or "
-                f"id_column), or target [{listed(rest, str)}] to forecast all"
-            )
+            ways = f"target {usual} (the others as past_covariates or id_column), or target [{listed(rest, str)}]"
+            raise UserError(f"{source} has {usual} beside {others}: give {ways} to forecast all")
         roles = replace(roles, target=rest)
     elif rest:
         what = f"column {shown(rest[0])} is" if len(rest) == 1 else f"columns {one_of(map(shown, rest))} are"
@@ -260,7 +239,7 @@ class Rows:
     weights: NDArray[np.float64]  # `(R, 1)`; `(R, 0)` without such a column
     static: NDArray[np.float64]  # `(R, K)` categories of the static columns, from 1 on
     where: Callable[[int], str]  # names a row (from 0) in messages
-    categories: Categories = field(default_factory=dict)  # of static columns, and covariates that are such
+    categories: cells.Categories = field(default_factory=dict)  # of static columns, and covariates that are such
     is_own: bool = True  # of the table itself, not of a future that was given beside it
     start: int = 0  # the number of the first row, counted over all parts of the table
 
@@ -287,26 +266,23 @@ def read_rows(
         time = read_times(frame[roles.time], where, form, getattr(near if zone_of is None else zone_of, "tz", None))
     if zone_of is not None:
         time = in_zone_of(zone_of, time, table.source, "what the model was fitted on")
-    values = number_columns(frame, roles.target, where, "target")
-    past, of_past = covariate_columns(frame, roles.past, where, "past covariate", categorical)
-    known, of_known = covariate_columns(frame, roles.future, where, "future covariate", categorical)
-    weights = number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
+    values = cells.number_columns(frame, roles.target, where, "target")
+    past, of_past = cells.covariate_columns(frame, roles.past, where, "past covariate", categorical)
+    known, of_known = cells.covariate_columns(frame, roles.future, where, "future covariate", categorical)
+    weights = cells.number_columns(frame, () if roles.weight is None else (roles.weight,), where, "weight")
     for column in weights.T:  # a row without any target needs none
         for row in np.flatnonzero((column < 0) | (np.isnan(column) & ~np.isnan(values).all(axis=1)))[:1].tolist():
             what = "is missing" if np.isnan(column[row]) else f"is {column[row]:g}"
             says = f"the weight in column {shown(roles.weight)} {what}; a number of at least 0 is needed"
             raise UserError(f"{where(row)}: {says}")
-    series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
-    static, of_static = covariate_columns(frame, roles.static, where, "static", roles.static)
+    series, names = cells.series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
+    static, of_static = cells.covariate_columns(frame, roles.static, where, "static", roles.static)
     categories = {**of_past, **of_known, **of_static}
     return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
 
 
 def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:
-    """Read the rows of a frame or file of future values: ids, time stamps and future covariates alone.
-
-    Series that the table, whose rows are `own`, has not got are left out, which is logged.
-    """
+    """Read ids, time stamps and future covariates of a frame or file; log the series that `own` rows have not got."""
     if not roles.future:
         says = "would not be used: no `future_covariates` were named before the fit"
         raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
@@ -329,10 +305,8 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: s
             logger.warning(says, _FUTURE, len(not_there), source, left_out)
     is_there = np.array([name in same for name in rows.names])
     kept = np.flatnonzero(is_there[rows.series])
-    missing: dict[str, Any] = {
-        name: np.full((len(kept), getattr(own, name).shape[1]), np.nan)
-        for name in ("values", "past", "weights", "static")
-    }
+    empty = ("values", "past", "weights", "static")
+    missing: dict[str, Any] = {name: np.full((len(kept), getattr(own, name).shape[1]), np.nan) for name in empty}
     return replace(
         rows,
         **missing,

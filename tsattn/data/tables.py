@@ -49,7 +49,7 @@ _NO_TEXT = re.compile(
 def read_table(
     path: str | Path, *, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
 ) -> pd.DataFrame:
-    """Read the table in a file, nothing checked but that it is one.
+    """Read the table in a file; UserError names the file and what is wrong with it, with the line where one is known.
 
     Cells of a CSV file that are empty or read ``NA``, ``nan``, ``null`` and the like are missing. Its series ids are
     kept as they are written (``NA`` and ``007`` are ids), unless all of them are plain whole numbers; so are its dates,
@@ -60,9 +60,6 @@ def read_table(
         id_column: the column of series ids, if it is neither ``unique_id`` nor ``item_id``.
         time_column: the column of time stamps, if it is not ``date``, ``ds`` or ``timestamp``.
         text: how a CSV file is written: by default with commas, decimal points, in UTF-8.
-
-    Raises:
-        UserError: naming the file and what is wrong with it, with the line where one is known.
     """
     path = Path(path)
     kind = text.kind_of(path)
@@ -129,15 +126,11 @@ def opened(
     path = Path(table).expanduser()
     if path.is_absolute() and path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())  # messages name it as the user did
-    read = read_table(path, id_column=id_column, time_column=time_column, text=text)
-    return read, str(path), rows_of(path, text)
+    return read_table(path, id_column=id_column, time_column=time_column, text=text), str(path), rows_of(path, text)
 
 
 def as_frame(table: Any, source: str) -> pd.DataFrame:
-    """Turn any frame into a pandas frame: polars, pyarrow, lazy ones, and whatever hands out Arrow data.
-
-    A pandas Series becomes a frame of one column, which is called ``y`` if the series has no name.
-    """
+    """Turn any frame into a pandas frame; a Series becomes a column, ``y`` if it has no name."""
     if isinstance(table, pd.DataFrame):
         return table
     if isinstance(table, pd.Series):
@@ -148,10 +141,9 @@ def as_frame(table: Any, source: str) -> pd.DataFrame:
         valid = "pandas, polars and pyarrow frames, others with __arrow_c_stream__, and paths of files"
         raise UserError(f"{source} is a {type(table).__name__}; valid are {valid}")
     try:
-        frame: pd.DataFrame = pa.table(table).to_pandas()
+        return pd.DataFrame(pa.table(table).to_pandas())
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} cannot be turned into a pandas frame: {first_line(error)}") from error
-    return frame
 
 
 def read_cells(
@@ -164,9 +156,8 @@ def read_cells(
 ) -> pd.DataFrame:
     """Read a CSV file, which may be packed by gzip, as pandas does; blank lines are no rows.
 
-    Of `ids`, names that a column of ids may have, the first that is there is kept as it is written (``NA`` and ``007``
-    are ids), unless all its cells are plain whole numbers; so are the columns `dates`, as ``010220`` is the first of
-    February. Without a header columns are 0, 1, ...
+    Of `ids`, names that a column of ids may have, the first that is there is kept as it is written, unless all its
+    cells are plain whole numbers; so are the columns `dates`. Without a header columns are 0, 1, ...
     """
     with _readable(path, "csv", text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
@@ -220,10 +211,7 @@ def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) 
 
 
 def _lines(path: Path, text: TextFormat) -> Iterator[tuple[int, str]]:
-    """The lines of a CSV file that are read, without those before the header and comments, and their numbers, from 1.
-
-    A line within a quoted cell is no comment, whatever it begins with.
-    """
+    """The lines of a CSV file that are read, and their numbers, from 1; one within a quoted cell is no comment."""
     number, is_quoted, begins = 0, False, True
     with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
         while line := str(file.readline(_READ_AHEAD)):  # a line of many megabytes comes in pieces
@@ -237,7 +225,7 @@ def _lines(path: Path, text: TextFormat) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _source(path: Path, text: TextFormat) -> Iterator[Any]:
-    if not text.leaves_out:
+    if not text.comment and not text.skip_rows:
         yield path
         return
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as kept:
@@ -266,11 +254,8 @@ def _options(
     names: list[Any] = first if has_header else list(range(len(first)))
     _check_names(path, names)
     found = next(filter(None, (id_columns(name, names) for name in ids)), ())
-    missing = {
-        # as pandas calls columns without a name
-        name or f"Unnamed: {i}": [""] if name in found else _MISSING
-        for i, name in enumerate(names if found else ())
-    }
+    called = [name or f"Unnamed: {i}" for i, name in enumerate(names if found else ())]  # as pandas does
+    missing = {name: [""] if name in found else _MISSING for name in called}
     kept = [name for name in (*found, *dates) if name in names]
     if not in_parts:
         # a column with a text is one of texts, which pandas reads many times faster than if it is told so
@@ -279,7 +264,7 @@ def _options(
     return {
         "header": "infer" if has_header else None,
         "index_col": False,
-        "compression": "gzip" if _is_packed(path) and not text.leaves_out else None,
+        "compression": "gzip" if _is_packed(path) and not text.comment and not text.skip_rows else None,
         "low_memory": False,
         "sep": text.separator,
         "decimal": text.decimal,
@@ -338,10 +323,8 @@ def _readable(path: Path, kind: str, text: TextFormat) -> Iterator[None]:
 
 def _check_names(path: Path, names: Sequence[Any]) -> None:
     if len(names) > _MAX_COLUMNS:
-        says = (
-            f"has {len(names)} columns; at most {_MAX_COLUMNS} are read: write many series as rows of unique_id, ds, y"
-        )
-        raise UserError(f"{path} {says}")
+        mend = "write many series as rows of unique_id, ds, y"
+        raise UserError(f"{path} has {len(names)} columns; at most {_MAX_COLUMNS} are read: {mend}")
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}")
 

@@ -111,14 +111,9 @@ class Series:
         Where a series begins later than a context, the rows that are lacking at the front are not observed: their
         values are 0, the mean, and their time stamps those of the first row.
 
-        Args:
-            numbers: `(B,)` the series of each window, on the device of the series.
-            origins: `(B,)` rows from the start of that series.
-            context_length: L.
-            prediction_length: T.
-            padded: False where no context lacks rows; to find that out here, the host would wait for the device.
-            seasons: lengths, at most L, of seasons whose last known values the units hold, with the targets as given
-                (of series on the host); None: neither.
+        `numbers (B,)` are their series, on the same device, `origins (B,)` rows from their starts. `padded` is False
+        where no context lacks rows; to find that out here, the host would wait for the device. The units hold the last
+        known values of `seasons`, of at most L steps, and the targets as given (of series on the host).
         """
         L, T = context_length, prediction_length
         # each small operation takes its share of a batch
@@ -390,16 +385,13 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
     if lacking.size:
         names = one_of(f"`{shown(panel.future_names[column])}`" for column in lacking)
         has = "has" if lacking.size == 1 else "have"
-        raise UserError(
-            f"{names} {has} no values for the next {number_of(horizon, 'step')}; {pass_them.format('them')}"
-        )
+        steps = number_of(horizon, "step")
+        raise UserError(f"{names} {has} no values for the next {steps}; {pass_them.format('them')}")
     number, step, column = missing[0].tolist()
     series = "" if panel.is_wide else f"series {shown(panel.ids[number])} has "
-    raise UserError(
-        f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at "
-        f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast; "
-        f"{pass_them.format('one for each')}"
-    )
+    at = f"{panel.future_time(number, step + 1)[-1]}, step {step + 1} of the {horizon} to forecast"
+    early = f"future covariate {shown(panel.future_names[column])} stops early: {series}no value at {at}"
+    raise UserError(f"{early}; {pass_them.format('one for each')}")
 
 
 def warn_of_far(

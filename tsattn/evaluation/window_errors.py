@@ -116,7 +116,7 @@ def window_errors(
     *,
     by_step: bool = False,
 ) -> Tensor:
-    """Sum the errors of each window of a batch; all tensors are on one device.
+    """Sum the errors of each window of a batch, `(B, C, K)` float64, see `sum_names`; all tensors are on one device.
 
     Point and target are compared in original units, where a zero is a zero: on the scaled axis, in single precision,
     equal numbers need not be equal.
@@ -130,15 +130,8 @@ def window_errors(
         observed: `(B, T, C)` bool; None if all is observed.
         units: mean and scale, above 0, of the windows, two `(B, 1, C)` or `(1, 1, C)`, see `Units.of`.
         levels: the Q quantile levels, the median among them; none for a point forecast.
-        originals: the point forecast and the target `(B, T, C)` in original units, float64, where they are known
-            there; else they are taken back from the scaled axis.
-        by_step: whether to keep the terms of each step instead of adding them up.
-
-    Returns:
-        `(B, C, K)` float64, see `sum_names`, or by step `(B, T, C, K)`; what is not observed counts in none of them.
-
-    Raises:
-        UserError: for a forecast of another shape.
+        originals: point forecast and target `(B, T, C)` in original units, float64; None if they are not known there.
+        by_step: whether to keep the terms of each step, `(B, T, C, K)`; what is not observed counts in none of them.
     """
     mean, scale = units
     point = point_forecast(forecast, target, levels)

@@ -52,8 +52,8 @@ class Oddity:
     def __str__(self) -> str:
         how = f"comes {self.minutes} minutes after the row before" if self.minutes else "is written twice in a row"
         words = {"row_word": "row" if self.cells == 1 else "rows", "number": self.row + 1, "how": how}
-        names = one_of(repaired for _, repaired in self.renamed)
-        return _SENTENCES[self.kind].format(**vars(self), **words, count=len(self.renamed), names=names)
+        words |= {"count": len(self.renamed), "names": one_of(repaired for _, repaired in self.renamed)}
+        return _SENTENCES[self.kind].format(**vars(self), **words)
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ class Card:
 
     def facts(self) -> list[tuple[str, str]]:
         """The card as pairs of a word and what there is to say, in the order of reading."""
-        split = self.split(range(self.rows))
-        months = "12, 4 and 4 months of 30 days in the order of time; the rows after that belong to no part"
-        how = months if self.parts == "ett" else "70, 10 and 20 percent in the order of time"
+        split, how = self.split(range(self.rows)), "70, 10 and 20 percent in the order of time"
+        if self.parts == "ett":
+            how = "12, 4 and 4 months of 30 days in the order of time; the rows after that belong to no part"
         sizes = f"{split.train_end}, {split.val_end - split.train_end} and {split.test_end - split.val_end} rows"
         pairs = [
             ("what", self.title),
@@ -176,17 +176,13 @@ def fetch(card: Card, root: Path) -> Path:
     A download whose sum is not known is kept, and its sum is printed on standard error. UserError if it cannot be
     downloaded, or does not have a sum of the card (then nothing is overwritten).
     """
-    assert card.file is not None
-    assert card.url is not None
-    path = root / card.file
+    path = root / str(card.file)
     if path.is_dir():
         raise UserError(f"{path} is a folder, not the file {card.file}; remove it or name another root")
     if path.exists():
         if card.sums and sha256(path) not in card.sums:
-            raise UserError(
-                f"{path} is not the official {card.file} (its sha256 differs: cut short or edited); "
-                "remove it to download it again, or read your own data with CSVDataModule"
-            )
+            mend = "remove it to download it again, or read your own data with CSVDataModule"
+            raise UserError(f"{path} is not the official {card.file} (its sha256 differs: cut short or edited); {mend}")
         return path
     import pooch
     import requests
@@ -196,24 +192,21 @@ def fetch(card: Card, root: Path) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root) as folder:
-            unpack = pooch.Decompress(method="gzip") if card.url.endswith(".gz") else None
+            unpack = pooch.Decompress(method="gzip") if str(card.url).endswith(".gz") else None
             options = {"processor": unpack, "progressbar": sys.stderr.isatty()}
             fetched = Path(pooch.retrieve(card.url, None, fname="download", path=folder, **options))
             found = sha256(fetched)
             if card.sums and found not in card.sums:
                 raise ValueError(f"the sha256 is {found}")
-            whole = Path(folder, card.file)  # a copy is readable by all whom the umask lets
+            whole = Path(folder, path.name)  # a copy is readable by all whom the umask lets
             shutil.copyfile(fetched, whole)
             whole.replace(path)  # so that the file is there whole or not at all
     except requests.exceptions.RequestException as error:
-        raise UserError(
-            f"{path} is not there, and {card.url} cannot be reached to download it; "
-            f"put the file {card.file} into {root}"
-        ) from error
+        mend = f"put the file {card.file} into {root}"
+        raise UserError(f"{path} is not there, and {card.url} cannot be reached to download it; {mend}") from error
     except (ValueError, EOFError, gzip.BadGzipFile) as error:
-        raise UserError(
-            f"the download of {card.file} from {card.url} was cut short or altered (its sha256 differs); try again"
-        ) from error
+        says = "was cut short or altered (its sha256 differs); try again"
+        raise UserError(f"the download of {card.file} from {card.url} {says}") from error
     except OSError as error:
         raise UserError(f"{card.file} cannot be written to {root}: {error.strerror or error}") from error
     if not card.sums:

@@ -25,18 +25,6 @@ from tsattn.task import Task
 __all__ = ["CO2DataModule", "CardSource", "PublicDataModule", "differences", "read_card"]
 
 
-class _Weeks(FrameSource):
-    """The strict frame; files that are forecast from are read as one's own."""
-
-    @override
-    def for_task(self, task: Task) -> FrameSource:
-        return self
-
-    @override
-    def at(self, path: Path) -> FrameSource:
-        return FrameSource(path)
-
-
 class CO2DataModule(ForecastDataModule):
     """Weekly atmospheric CO2, split 70 / 10 / 20 percent in time; missing weeks are masked, never dropped.
 
@@ -51,7 +39,7 @@ class CO2DataModule(ForecastDataModule):
 
     def __init__(self, context_length: int = 208, prediction_length: int = 52, **sizes: Any) -> None:
         sizes |= {"context_length": context_length, "prediction_length": prediction_length}
-        source = _Weeks(self.load_frame, TableReader(strict=True, allow_missing=True))
+        source = FrameSource(self.load_frame, TableReader(strict=True, allow_missing=True), is_fixed=True)
         super().__init__("co2", source, CARDS["co2"], **sizes)
 
     def load_frame(self) -> pd.DataFrame:
@@ -71,15 +59,12 @@ class PublicDataModule(ForecastDataModule):
     Args:
         name: ``ETTh1``, ``ETTh2``, ``ETTm1``, ``ETTm2``, ``weather``, ``exchange_rate``, ``national_illness``,
             ``electricity``, ``traffic``, ``solar`` or ``vic_electricity``.
-        root: the folder of the CSV files; `$TSATTN_DATA` by default, else `data`. A file that is not there is
-            downloaded into it once.
+        root: the folder of the CSV files, `$TSATTN_DATA` by default, else `data`; what is not there is downloaded.
         clean: whether numbers that stand for missing values are masked, so that none is scored. Not the benchmark's
             protocol, so the data set is then called ``NAME_clean``.
-        channels_as_series: whether each channel is a series of its own, with one channel ``y``, for a model of many
-            series.
-        until: a date; rows from it on are left out, as if they had not come yet, and the rest is split. So findings in
-            the usual test part are checked in other windows. Not the benchmark's protocol either: the data set is then
-            called ``NAME_until_DATE``.
+        channels_as_series: whether each channel is a series of its own, with one channel ``y``.
+        until: a date; rows from it on are left out, and the rest is split, so that findings in the usual test part are
+            checked in other windows. The data set is then called ``NAME_until_DATE``.
         **sizes: lengths and batch sizes, see `WindowOptions`.
 
     Raises:
@@ -98,9 +83,8 @@ class PublicDataModule(ForecastDataModule):
         self.card = card_of(name, files_only=True)
         if clean and not self.card.sentinels:
             valid = one_of(card.name for card in CARDS.values() if card.sentinels)
-            raise UserError(
-                f"clean masks the numbers that stand for missing values, but {name} has none; valid: {valid}"
-            )
+            what = "clean masks the numbers that stand for missing values"
+            raise UserError(f"{what}, but {name} has none; valid: {valid}")
         if until is not None and self.card.parts == "ett":
             raise UserError(f"the parts of {name} are months from its beginning, so that until leaves out none of them")
         self.root, self.clean, self.channels_as_series, self.until = root, clean, channels_as_series, until
@@ -155,25 +139,19 @@ class CardSource(Source):
             panel = read_card(card, path)
             rows, channels = panel.values.shape
             if (rows, channels) != (card.rows, card.columns):
-                raise UserError(
-                    f"{path} has {rows} rows x {channels} channels, but {card.name} has {card.rows} x "
-                    f"{card.columns}; remove it to download it again, or read your own data with CSVDataModule"
-                )
+                but = f"{rows} rows x {channels} channels, but {card.name} has {card.rows} x {card.columns}"
+                mend = "remove it to download it again, or read your own data with CSVDataModule"
+                raise UserError(f"{path} has {but}; {mend}")
             if self.until is not None:
                 end = int(panel.time.searchsorted(in_zone(self.until, getattr(panel.time, "tz", None), "until")))
                 if not 0 < end < rows:
-                    raise UserError(
-                        f"until must lie within {card.name}, which has rows from {panel.time[0]} to {panel.time[-1]}, "
-                        f"not at {self.until}"
-                    )
+                    has = f"{card.name}, which has rows from {panel.time[0]} to {panel.time[-1]}"
+                    raise UserError(f"until must lie within {has}, not at {self.until}")
                 panel = panel.until(np.array([end]))
         if self.clean:
-            values = panel.values.copy()
-            for sentinel in card.sentinels:
-                if sentinel.column in panel.channels:
-                    column = values[:, panel.channels.index(sentinel.column)]
-                    column[column == sentinel.value] = np.nan
-            panel = replace(panel, values=values)
+            standing = {sentinel.column: sentinel.value for sentinel in card.sentinels}
+            gone = panel.values == [standing.get(name, np.nan) for name in panel.channels]
+            panel = replace(panel, values=np.where(gone, np.nan, panel.values))
         return panel
 
 
@@ -182,9 +160,10 @@ def read_card(card: Card, path: Path) -> Panel:
     has_header = card.date_column is not None
     table, where = read_cells(path, has_header=has_header), lines_of(path, has_header=has_header)
     if not has_header:
-        table = table.set_axis(_grid(card.first, len(table), card).rename("date"), axis=0)
+        table = table.set_axis(pd.date_range(card.first, periods=len(table), freq=card.frequency, name="date"), axis=0)
     elif card.on_grid and card.date_column in table.columns and len(table):
-        table[card.date_column] = _grid(time_stamps(table[card.date_column], where)[0], len(table), card)
+        first = time_stamps(table[card.date_column], where)[0]
+        table[card.date_column] = pd.date_range(first, periods=len(table), freq=card.frequency)
     if card.channels:
         table = table[[name for name in table.columns if name in (card.date_column, *card.channels)]]
     return _named_as(card, _reader(card).read(table, str(path), row_of=where))
@@ -197,10 +176,6 @@ def _reader(card: Card, *, allow_missing: bool = False) -> TableReader:
 
 def _named_as(card: Card, panel: Panel) -> Panel:
     return replace(panel, channels=tuple(card.renamed.get(name, name) for name in panel.channels))
-
-
-def _grid(first: Any, rows: int, card: Card) -> pd.DatetimeIndex:
-    return pd.date_range(first, periods=rows, freq=card.frequency)
 
 
 def differences(card: Card, root: Path) -> list[str]:
