@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tsattn.data.panel import Panel
-from tsattn.data.reader import panel_from_frame
+from tsattn.data import Panel, panel_from_frame
 from tsattn.errors import UserError
 
 FREQUENCIES = ["min", "15min", "h", "D", "B", "W-SUN", "MS", "ME", "QS-JAN", "QE-DEC", "YS-JAN", "YE-DEC"]

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -16,60 +17,30 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.data.cases import FREQUENCIES, ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
-from tsattn.data import assembly
+from tsattn.data import Panel, TableReader, assembly, panel_from_frame
 from tsattn.data.mapped import convert
 from tsattn.data.matching import in_static_categories, match_task
-from tsattn.data.panel import Panel
 from tsattn.data.quiet import quiet
-from tsattn.data.reader import TableReader, panel_from_frame
 from tsattn.data.windows import future_for
 from tsattn.errors import UserError
 from tsattn.task import Task
 
-
-def test_long_frame_becomes_series_end_to_end(caplog: pytest.LogCaptureFixture) -> None:
-    frame = long_frame({"a": 30, "b": 41, "c": 1}, "MS")
-    panel = panel_from_frame(frame)
-    assert panel.ids == ("a", "b", "c")
-    assert len(panel) == 3
-    assert panel.channels == ("y",)
-    assert panel.frequency == "MS"
-    assert panel.starts.tolist() == [0, 30, 71, 72]
-    assert panel.lengths.tolist() == [30, 41, 1]
-    assert panel.time.tolist() == frame["ds"].tolist()
-    assert panel.values.dtype == np.float64
-    np.testing.assert_array_equal(panel.values, frame[["y"]])
-    assert panel.past_covariates is panel.future_covariates is panel.static is panel.ahead is None
-    assert not panel.is_wide
-    assert logged(caplog) == []
+KINDS: list[tuple[str, Callable[[pd.Series], pd.Series]]] = [
+    *(("y", lambda y, to=to: y.astype(to)) for to in ("float32", "Int64", pd.ArrowDtype(pa.float64()), object, str)),
+    *(("ds", lambda ds, to=to: ds.astype(to)) for to in (object, "category", pd.ArrowDtype(pa.timestamp("s")))),
+    ("ds", lambda ds: ds.astype(str).astype("string[pyarrow]")),
+    ("ds", lambda ds: ds.dt.date),
+]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda y: y.astype("float32"), id="float32"),
-        pytest.param(lambda y: y.astype("int16"), id="int16"),
-        pytest.param(lambda y: y.astype("Int64"), id="Int64"),
-        pytest.param(lambda y: y.astype(pd.ArrowDtype(pa.float64())), id="arrow"),
-        pytest.param(lambda y: y.astype(object), id="objects"),
-        pytest.param(lambda y: y.astype(str), id="text of numbers"),
-    ],
-)
-def test_numbers_of_all_kinds(change: Callable[[pd.Series], pd.Series]) -> None:
-    frame = long_frame({"a": 5, "b": 4})
-    assert_same(panel_from_frame(frame.assign(y=change(frame["y"]))), panel_from_frame(frame))
-
-
-@pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
-def test_missing_targets_are_nan(missing: object) -> None:
-    frame = long_frame({"a": 5, "b": 4})
-    frame["y"] = frame["y"].astype("Float64" if missing is pd.NA else object)
-    frame.loc[[0, 6], "y"] = missing
-    assert np.flatnonzero(np.isnan(panel_from_frame(frame).values)).tolist() == [0, 6]
+@pytest.mark.parametrize(("column", "change"), KINDS)
+def test_numbers_and_time_stamps_of_all_kinds(column: str, change: Callable[[pd.Series], pd.Series]) -> None:
+    frame = long_frame({"a": 15, "b": 14})
+    assert_same(panel_from_frame(frame.assign(**{column: change(frame[column])})), panel_from_frame(frame))
 
 
 fuzz = settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     database=None,
     derandomize=True,
@@ -89,24 +60,19 @@ def test_shuffled_rows_give_the_same_series(lengths: list[int], frequency: str, 
     rows = list(range(len(frame)))
     random.shuffle(rows)
     panel = panel_from_frame(frame.iloc[rows], past_covariates=["past"], static=["kind"])
-    assert len(panel) == len(lengths)
-    assert panel.frequency == frequency
-    for number, name in enumerate(panel.ids):
-        own = frame[frame["unique_id"] == name]
-        run = slice(*panel.starts[number : number + 2])
-        assert panel.time[run].tolist() == own["ds"].tolist()
-        assert panel.values[run, 0].tolist() == own["y"].tolist()
-        assert panel.past_covariates[run, 0].tolist() == own["past"].tolist()
-        assert panel.static_categories[0][panel.static[number, 0]] == name.upper()
+    assert (panel.frequency, panel.lengths.tolist(), panel.channels) == (frequency, lengths, ("y",))
+    assert panel.ids == tuple(f"s{number}" for number in range(len(lengths)))
+    assert panel.time.tolist() == frame["ds"].tolist()
+    np.testing.assert_array_equal(panel.values, frame[["y"]])
+    np.testing.assert_array_equal(panel.past_covariates, frame[["past"]])
+    assert panel.future_covariates is panel.ahead is None
+    assert [panel.static_categories[0][code] for code in panel.static[:, 0]] == [name.upper() for name in panel.ids]
 
 
-def test_a_pandas_series_is_a_wide_table_of_one_column() -> None:
-    frame = wide_frame().set_index("date")
-    assert_same(panel_from_frame(frame["x"]), panel_from_frame(frame[["x"]]))
-    assert panel_from_frame(frame["x"].rename(None)).channels == ("y",)
-
-
-def test_a_file_is_read_and_its_rows_are_named(tmp_path: Path) -> None:
+def test_files_and_series_are_read_as_frames(tmp_path: Path) -> None:
+    wide = wide_frame().set_index("date")
+    assert_same(panel_from_frame(wide["x"]), panel_from_frame(wide[["x"]]))
+    assert panel_from_frame(wide["x"].rename(None)).channels == ("y",)
     frame = long_frame({"a": 9, "b": 8})
     frame.to_csv(tmp_path / "it.csv", index=False)
     assert_same(panel_from_frame(str(tmp_path / "it.csv")), panel_from_frame(frame))
@@ -168,7 +134,7 @@ def small_frames(draw: st.DrawFn) -> pd.DataFrame:
 def test_any_frame_gives_a_sound_panel_or_a_refusal() -> None:
     refused, panels = [], []
 
-    @settings(fuzz, max_examples=200)
+    @settings(fuzz, max_examples=100)
     @given(
         frame=small_frames(),
         frequency=st.sampled_from([None, None, None, "D", "h", "MS"]),
@@ -190,7 +156,7 @@ def test_any_frame_gives_a_sound_panel_or_a_refusal() -> None:
 
     check()
     assert {len(message.splitlines()) for message in refused} == {1}
-    assert min(len(refused), len(panels)) > 25, (len(refused), len(panels))
+    assert min(len(refused), len(panels)) > 12, (len(refused), len(panels))
 
 
 def assert_sound(panel: Panel, frame: pd.DataFrame) -> None:
@@ -216,24 +182,16 @@ def assert_sound(panel: Panel, frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize("cell", ["1.000", "1.000,5", "-1.000.000", " 12.5"])
 def test_a_point_beside_decimal_commas_is_no_mark_of_decimals(tmp_path: Path, cell: str) -> None:
     """Pandas reads 1.000 as text then, which read as a number without the file would be 1."""
-    lines = [
-        f"{day};{value}" for day, value in zip(pd.date_range("2024", periods=6), (7, 8, 9, cell, 3, 4), strict=True)
-    ]
-    path = tmp_path / "own.csv"
-    path.write_text("\n".join(["date;y", *lines]) + "\n")
-    german = {"separator": ";", "decimal": ","}
-    message = re.escape(
-        f"line 5: {cell} in column y is not a number; a target needs numbers (remove marks of thousands"
-    )
-    for read in (
-        lambda: TableReader.of(german).read(path),
-        lambda: convert(path, tmp_path / "arrays", TableReader.of(german).options),
-    ):
-        with pytest.raises(UserError) as caught:
-            read()
-        assert re.search(message, str(caught.value)), caught.value
+    values = zip(pd.date_range("2024", periods=6), (7, 8, 9, cell, 3, 4), strict=True)
+    path, german = tmp_path / "own.csv", TableReader.of({"separator": ";", "decimal": ","})
+    path.write_text("\n".join(["date;y", *(f"{day};{value}" for day, value in values)]) + "\n")
+    message = re.escape(f"line 5: {cell} in column y is not a number; a target needs numbers (remove marks of thousand")
+    with pytest.raises(UserError, match=message):
+        german.read(path)
+    with pytest.raises(UserError, match=message):
+        convert(path, tmp_path / "arrays", german.options)
     path.write_text(path.read_text().replace(cell, "1000,5"))
-    assert TableReader.of(german).read(path).values[:, 0].tolist() == [7, 8, 9, 1000.5, 3, 4]
+    assert german.read(path).values[:, 0].tolist() == [7, 8, 9, 1000.5, 3, 4]
 
 
 def test_what_to_do_with_another_encoding_is_said_by_its_first_bytes(tmp_path: Path) -> None:
@@ -261,101 +219,82 @@ def test_rows_after_the_last_target_are_the_future_of_covariates(caplog: pytest.
     caplog.set_level(logging.INFO)
     frame = covariate_frame()
     panel = panel_from_frame(frame, **ROLES)
-    known = frame[frame["y"].notna()]
+    known, future = frame[frame["y"].notna()], frame[frame["y"].isna()]
     assert panel.lengths.tolist() == [10, 8]
     assert panel.time.tolist() == known["ds"].tolist()
     np.testing.assert_array_equal(panel.values, known[["y"]])
     np.testing.assert_array_equal(panel.past_covariates, known[["rain"]])
     np.testing.assert_array_equal(panel.future_covariates, known[["price", "promo"]].astype(float))
-    assert panel.past_names == ("rain",)
-    assert panel.future_names == ("price", "promo")
-    future = frame[frame["y"].isna()]
+    assert (panel.past_names, panel.future_names) == (("rain",), ("price", "promo"))
     np.testing.assert_array_equal(panel.ahead, future[["price", "promo"]].astype(float))
     assert panel.ahead_starts.tolist() == [0, 4, 8]
     expected = future[["price", "promo"]].to_numpy(float).reshape(2, 4, 2)
-    np.testing.assert_array_equal(future_for(panel, 4), expected)
     np.testing.assert_array_equal(future_for(panel, 2), expected[:, :2])
     assert panel.future_time(1, 4).tolist() == future["ds"].tolist()[4:]
     assert logged(caplog) == ["the frame: read 8 rows after the last targets as the future of the covariates"]
 
 
-def test_future_may_come_in_a_frame_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_future_may_come_in_a_frame_of_its_own() -> None:
     frame = covariate_frame()
-    is_future = frame["y"].isna()
+    whole, is_future = panel_from_frame(frame, **ROLES), frame["y"].isna()
     future = frame.loc[is_future, ["price", "unique_id", "promo", "ds"]].iloc[::-1]
-    panel = panel_from_frame(frame[~is_future], future=future, **ROLES)
-    assert_same(panel, panel_from_frame(frame, **ROLES))
+    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), whole)
     # part in rows after the last target, part in the frame of future values
     early = frame["ds"] < frame.groupby("unique_id")["ds"].transform("max")
-    panel = panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES)
-    assert_same(panel, panel_from_frame(frame, **ROLES))
+    assert_same(panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES), whole)
 
 
 def test_future_that_stops_early_is_refused_with_its_place() -> None:
     panel = panel_from_frame(covariate_frame().drop(index=25), **ROLES)  # the last row of series b
     assert future_for(panel, 3).shape == (2, 3, 2)
-    with pytest.raises(UserError) as caught:
+    said = rf"covariate price stops early.*series b.*{covariate_frame()['ds'][25]}.*step 4 of the 4.*`--future FILE`"
+    with pytest.raises(UserError, match=said):
         future_for(panel, 4)
-    message = str(caught.value)
-    last = covariate_frame()["ds"][25]
-    for fragment in ("covariate price", "stops early", "series b", str(last), "step 4 of the 4", "`--future FILE`"):
-        assert fragment in message
     with pytest.raises(UserError, match=r"series a.*step 5 of the 6"):
         future_for(panel, 6)
 
 
-def test_past_covariates_after_the_last_target_are_not_lost_silently(caplog: pytest.LogCaptureFixture) -> None:
-    panel_from_frame(covariate_frame().assign(rain=1.0), **ROLES)
-    assert logged(caplog) == ["the frame: values of the past covariate rain after the last targets are not used"]
-
-
 @pytest.mark.parametrize(
-    ("change", "fragments"),
+    ("change", "said"),
     [
-        pytest.param(
-            lambda f: f.assign(unique_id="c"),
-            ["of series 'c', not of any in the frame; valid are 'a', 'b'"],
-            id="unknown series",
+        (lambda f: f.assign(unique_id="c"), "of series 'c', not of any in the frame; valid are 'a', 'b'"),
+        (
+            lambda f: f.assign(ds=f["ds"] - pd.Timedelta(6, "D")),
+            "of future values, row 1: .* twice",
         ),
-        pytest.param(
-            lambda f: f.assign(ds=f["ds"] - pd.Timedelta(6, "D")), ["of future values, row 1", "twice"], id="overlap"
-        ),
-        pytest.param(
-            lambda f: f.drop(columns="promo"), ["has no future covariate column promo"], id="column that lacks"
-        ),
-        pytest.param(lambda f: f.assign(price=np.inf), ["of future values, row 1", "price", "infinite"], id="infinite"),
-        pytest.param(lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC")), ["time zone UTC"], id="other time zone"),
-        pytest.param(lambda f: f[:0], ["no rows"], id="no rows"),
-        pytest.param(
-            lambda f: f.assign(ds=f["ds"] + pd.Timedelta(1, "h")),
-            ["of future values, row 1", "grid"],
-            id="off the grid",
-        ),
-        pytest.param(lambda f: f.assign(ds="soon"), ["of future values, row 1", "soon", "not a date"], id="no dates"),
-        pytest.param(lambda f: f.to_dict(), ["dict"], id="no frame"),
+        (lambda f: f.drop(columns="promo"), "has no future covariate column promo"),
+        (lambda f: f.assign(price=np.inf), "of future values, row 1: the value of price is infinite"),
+        (lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC")), "time zone UTC"),
+        (lambda f: f[:0], "no rows"),
+        (lambda f: f.assign(ds=f["ds"] + pd.Timedelta(1, "h")), "of future values, row 1: .* grid"),
+        (lambda f: f.assign(ds="soon"), "of future values, row 1: soon .* not a date"),
+        (lambda f: f.to_dict(), "dict"),
     ],
 )
-def test_unusable_future_is_refused(change: Callable[[pd.DataFrame], object], fragments: list[str]) -> None:
+def test_unusable_future_is_refused(change: Callable[[pd.DataFrame], object], said: str) -> None:
     frame = covariate_frame()
-    is_future = frame["y"].isna()
-    message = refusal(
-        frame[~is_future], future=change(frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]), **ROLES
-    )
-    for fragment in ("frame of future values", *fragments):
-        assert fragment in message
+    future = frame.loc[frame["y"].isna(), ["unique_id", "ds", "price", "promo"]]
+    message = refusal(frame[frame["y"].notna()], future=change(future), **ROLES)
+    assert "frame of future values" in message
+    assert re.search(said, message), message
+
+
+def test_a_future_within_a_gap_of_the_history_is_refused() -> None:
+    frame = long_frame({"a": 9}).assign(x=1.0)
+    gap = frame.loc[[4], ["unique_id", "ds", "x"]]
+    message = refusal(frame.drop(index=4), future=gap, future_covariates=["x"])
+    assert "row 1: time stamp 2020-01-05 00:00:00 of series a does not come after the last row with a target" in message
 
 
 def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     frame = covariate_frame()
-    is_future = frame["y"].isna()
-    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]]
+    known, future = frame[frame["y"].notna()], frame.loc[frame["y"].isna(), ["unique_id", "ds", "price", "promo"]]
     more = pd.concat([future.assign(unique_id="x")[:3], future, future.assign(unique_id="z")])
-    panel = panel_from_frame(frame[~is_future], future=more, **ROLES)
-    assert_same(panel, panel_from_frame(frame, **ROLES))
+    assert_same(panel_from_frame(known, future=more, **ROLES), panel_from_frame(frame, **ROLES))
     assert logged(caplog) == ["the frame of future values: left out 2 series that the frame has not got: 'x', 'z'"]
     # rows are still named as they were given
     more.iloc[4, more.columns.get_loc("ds")] = more.iloc[3]["ds"]
-    message = refusal(frame[~is_future], future=more, **ROLES)
+    message = refusal(known, future=more, **ROLES)
     assert message.startswith("the frame of future values, row 5: time stamp")
     assert "first in the frame of future values, row 4" in message
 
@@ -363,12 +302,12 @@ def test_future_of_other_series_is_left_out_and_that_is_said(caplog: pytest.LogC
 def test_future_may_write_ids_as_text_that_are_numbers_in_the_table() -> None:
     frame = covariate_frame()
     frame["unique_id"] = frame["unique_id"].map({"a": 1, "b": 2})
-    is_future = frame["y"].isna()
-    future = frame.loc[is_future, ["unique_id", "ds", "price", "promo"]].astype({"unique_id": str})
-    assert_same(panel_from_frame(frame[~is_future], future=future, **ROLES), panel_from_frame(frame, **ROLES))
+    known = frame[frame["y"].notna()]
+    future = frame.loc[frame["y"].isna(), ["unique_id", "ds", "price", "promo"]].astype({"unique_id": str})
     more = pd.concat([future, future[future["unique_id"] == "2"].assign(unique_id="9")])
-    assert_same(panel_from_frame(frame[~is_future], future=more, **ROLES), panel_from_frame(frame, **ROLES))
-    message = refusal(frame[~is_future], future=future.replace({"unique_id": {"1": "8", "2": "9"}}), **ROLES)
+    for table in (future, more):
+        assert_same(panel_from_frame(known, future=table, **ROLES), panel_from_frame(frame, **ROLES))
+    message = refusal(known, future=future.replace({"unique_id": {"1": "8", "2": "9"}}), **ROLES)
     assert "of series '8', '9', not of any in the frame; valid are 1, 2" in message
 
 
@@ -383,12 +322,14 @@ def test_covariates_without_any_future_are_named() -> None:
         future_for(panel_from_frame(frame, **ROLES), 3)
 
 
-def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_and_unused_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     frame = covariate_frame()
     frame.loc[[0, 2, 16], "price"] = np.nan
     frame.loc[3, "rain"] = np.nan
+    frame.loc[25, "rain"] = 1.0  # after the last target
     panel_from_frame(frame, **ROLES)
     assert logged(caplog) == [
+        "the frame: values of the past covariate rain after the last targets are not used",
         "the frame: covariate rain: 1 of 18 values are missing; a model that needs one sees the last known",
         "the frame: covariate price: 3 of 18 values are missing; a model that needs one sees the last known",
     ]
@@ -396,30 +337,18 @@ def test_missing_covariates_are_counted(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_rows_without_a_target_need_not_repeat_the_category() -> None:
     frame = covariate_frame().assign(shop=lambda frame: frame["unique_id"].map({"a": "south", "b": "north"}))
-    whole = panel_from_frame(frame, **ROLES, static="shop")
+    options: dict[str, Any] = {**ROLES, "static": "shop"}
+    whole = panel_from_frame(frame, **options)
     is_future = frame["y"].isna()
-    assert_same(panel_from_frame(frame.assign(shop=frame["shop"].mask(is_future)), **ROLES, static="shop"), whole)
+    assert_same(panel_from_frame(frame.assign(shop=frame["shop"].mask(is_future)), **options), whole)
     first = frame.assign(shop=frame["shop"].mask(frame.index == 0))
-    assert "row 1: the category in static column shop is missing" in refusal(first, **ROLES, static="shop")
-    without = panel_from_frame(frame.assign(shop=frame["shop"].mask(frame["unique_id"] == "b")), **ROLES, static="shop")
-    assert without.static_categories == (("missing", "south"),)
+    assert "row 1: the category in static column shop is missing" in refusal(first, **options)
     other = frame.assign(shop=frame["shop"].where(~is_future, "west"))
-    assert "shop changes within series a, to west" in refusal(other, **ROLES, static="shop")
-
-
-def test_future_within_the_history_is_refused() -> None:
-    frame = long_frame({"a": 9}).assign(x=1.0)
-    gap = frame.loc[[4], ["unique_id", "ds", "x"]]
-    message = refusal(frame.drop(index=4), future=gap, future_covariates=["x"])
-    assert "frame of future values, row 1" in message
-    assert "2020-01-05" in message
-    assert "does not come after the last row with a target" in message
-
-
-def test_bool_covariates_are_0_and_1() -> None:
-    frame = long_frame({"a": 4}).assign(p=[True, False, True, True], q=pd.array([True, None, False, True], "boolean"))
-    panel = panel_from_frame(frame.assign(r=frame["q"].astype(object)), past_covariates=["p", "q", "r"])
-    np.testing.assert_array_equal(panel.past_covariates, [[1, 1, 1], [0, np.nan, np.nan], [1, 0, 0], [1, 1, 1]])
+    assert "shop changes within series a, to west" in refusal(other, **options)
+    flags = frame.assign(rain=pd.array([True, None] * 13, "boolean"), price=pd.Series([True, None] * 13, dtype=object))
+    panel = panel_from_frame(flags, **ROLES)
+    np.testing.assert_array_equal(panel.past_covariates[:4, 0], [1, np.nan, 1, np.nan])
+    np.testing.assert_array_equal(panel.future_covariates[:4, 0], [1, np.nan, 1, np.nan])
 
 
 def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureFixture) -> None:
@@ -436,117 +365,60 @@ def test_categories_of_training_number_those_of_later(caplog: pytest.LogCaptureF
     assert unseen.static.tolist() == [[1, 0], [-1, 0]]
     assert unseen.to_frame()["shop"].unique().tolist() == ["south", "(not seen in training)"]
     assert in_static_categories(unseen, known, "it").static.tolist() == [[1, 1], [-1, 1]]
-    told = "it: static column shop: series b has category west, not seen in training: the mean of the learnt categories"
-    assert [message.startswith(told) for message in caplog.messages] == [True]
+    assert ["series b has category west, not seen in training" in said for said in caplog.messages] == [True]
     with pytest.raises(UserError, match="it lacks the static column 'region' that the model was trained with"):
         match_task(panel, Task("toy", 4, 2, ("y",), "D", 7, static=("region",), categories=(("north",),)), "it")
 
 
-@pytest.mark.parametrize("frequency", FREQUENCIES)
-def test_gaps_are_filled_as_missing_and_logged(frequency: str, caplog: pytest.LogCaptureFixture) -> None:
-    whole = long_frame({"a": 40, "b": 30, "c": 10}, frequency)
-    panel = panel_from_frame(whole.drop(index=[4, 5, 33, 47]))
+@pytest.mark.parametrize(
+    ("frequency", "zone"),
+    [
+        *((frequency, None) for frequency in ("min", "B", "ME", "QS-JAN", "YE-DEC")),
+        *((frequency, "Europe/Berlin") for frequency in ("30min", "D", "W-SUN")),
+    ],
+)
+def test_gaps_are_filled_as_missing_and_logged(
+    frequency: str, zone: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = long_frame({"a": 400, "b": 30, "c": 10} if zone else {"a": 40, "b": 30, "c": 10}, frequency, "2020-03-01")
+    whole["ds"] = whole["ds"].dt.tz_localize(zone)
+    gone = [10, 28, 29, len(whole) - 20]
+    panel = panel_from_frame(whole.drop(index=gone))
     assert panel.frequency == frequency
     assert panel.time.tolist() == whole["ds"].tolist()
-    assert panel.starts.tolist() == [0, 40, 70, 80]
-    expected = whole["y"].to_numpy().copy()
-    expected[[4, 5, 33, 47]] = np.nan
-    np.testing.assert_array_equal(panel.values[:, 0], expected)
+    assert panel.lengths.tolist() == [len(whole) - 40, 30, 10]
+    np.testing.assert_array_equal(panel.values[:, 0], whole["y"].mask(whole.index.isin(gone)))
     assert logged(caplog) == ["the frame: filled 4 missing time stamps in 2 of 3 series"]
 
 
-@pytest.mark.parametrize("frequency", ["30min", "D", "W-SUN"])
-def test_gaps_across_changes_of_clocks_are_filled_on_the_right_stamps(frequency: str) -> None:
-    stamps = pd.date_range("2020-03-01", periods=400, freq=frequency, tz="Europe/Berlin")
-    frame = pd.DataFrame({"unique_id": "a", "ds": stamps, "y": np.arange(400.0)})
-    panel = panel_from_frame(frame.drop(index=[10, 28, 29, 200, 300]))
-    assert panel.frequency == frequency
-    assert panel.time.tolist() == stamps.tolist()
-    assert str(panel.time.tz) == "Europe/Berlin"
-    assert np.flatnonzero(np.isnan(panel.values)).tolist() == [10, 28, 29, 200, 300]
+def test_unit_and_time_zone_are_kept() -> None:
+    frame = long_frame({"a": 5, "b": 4}, "h").drop(index=2)
+    for unit in ("s", "ms", "us", "ns"):
+        panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.as_unit(unit)))
+        assert (panel.time.unit, len(panel.time)) == (unit, 9)
+    for zone in ("UTC", "Europe/Berlin", "+05:30"):
+        panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.tz_localize(zone)))
+        assert panel.time.tz is not None
+        assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
+    assert str(panel_from_frame(frame.assign(ds=frame["ds"].astype(str) + "Z")).time.tz) == "UTC"
 
 
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_unit_of_the_time_stamps_is_kept(unit: str) -> None:
-    frame = long_frame({"a": 10, "b": 9}).drop(index=5)
-    panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.as_unit(unit)))
-    assert panel.time.unit == unit
-    assert len(panel.time) == 19
+def test_frequency_given_is_normalised_used_and_checked() -> None:
+    frame = long_frame({"a": 9, "b": 5}, "h")
+    for frequency in ("h", "H", "60min"):
+        panel = panel_from_frame(frame.drop(index=[3]), frequency=frequency)
+        assert (panel.frequency, len(panel.time)) == ("h", 14)
+    for frequency in ("30min", "D"):
+        assert f"'h', not {frequency!r};" in refusal(frame, frequency=frequency)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda ds: ds.astype(str), id="text"),
-        pytest.param(lambda ds: ds.dt.strftime("%Y/%m/%d %H:%M"), id="slashes"),
-        pytest.param(lambda ds: ds.dt.date, id="dates"),
-        pytest.param(lambda ds: ds.astype(object), id="objects"),
-        pytest.param(lambda ds: ds.astype("category"), id="category"),
-        pytest.param(lambda ds: ds.astype(pd.ArrowDtype(pa.timestamp("s"))), id="arrow"),
-        pytest.param(lambda ds: ds.astype(str).astype("string[pyarrow]"), id="arrow text"),
-        pytest.param(lambda ds: ds.dt.strftime("%d/%m/%Y"), id="day first, as the 13th shows"),
-    ],
-)
-def test_time_stamps_of_all_kinds(change: Callable[[pd.Series], pd.Series]) -> None:
-    frame = long_frame({"a": 15, "b": 14})
-    assert_same(panel_from_frame(frame.assign(ds=change(frame["ds"]))), panel_from_frame(frame))
-
-
-@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
-def test_time_zone_is_kept(zone: str) -> None:
-    frame = long_frame({"a": 5, "b": 4}, "h")
-    panel = panel_from_frame(frame.assign(ds=frame["ds"].dt.tz_localize(zone)))
-    assert panel.time.tz is not None
-    assert panel.time[0] == pd.Timestamp("2020-01-01", tz=zone)
-    text = frame["ds"].astype(str) + "Z"
-    assert str(panel_from_frame(frame.assign(ds=text)).time.tz) == "UTC"
-
-
-@pytest.mark.parametrize("frequency", ["h", "H", "60min"])
-def test_frequency_given_is_normalised_and_used(frequency: str) -> None:
-    panel = panel_from_frame(long_frame({"a": 9, "b": 5}, "h").drop(index=[3]), frequency=frequency)
-    assert panel.frequency == "h"
-    assert len(panel.time) == 14
-
-
-@pytest.mark.parametrize("frequency", ["30min", "D"])
-def test_frequency_given_is_checked(frequency: str) -> None:
-    message = refusal(long_frame({"a": 9, "b": 5}, "h"), frequency=frequency)
-    assert f"'h', not {frequency!r};" in message
-
-
-def test_frequency_given_allows_series_with_every_other_row_missing() -> None:
-    frame = long_frame({"a": 9, "b": 9}, "D").drop(index=[10, 12, 14, 16])
-    message = refusal(frame)
-    assert "row 10" in message
-    assert "of series b have frequency '2D', not 'D' like series a" in message
-    assert panel_from_frame(frame, frequency="D").lengths.tolist() == [9, 9]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("D", "h"),
-        ("h", "D"),
-        ("D", "B"),
-        ("MS", "ME"),
-        ("MS", "QS-JAN"),
-        ("D", "W-SUN"),
-        ("W-SUN", "W-MON"),
-        ("h", "30min"),
-    ],
-)
+@pytest.mark.parametrize(("one", "other"), [("D", "h"), ("D", "B"), ("MS", "QS-JAN"), ("W-SUN", "W-MON")])
 def test_mixed_frequencies_are_refused(one: str, other: str) -> None:
     frame = pd.concat([long_frame({"a": 30}, one), long_frame({"b": 20}, other)], ignore_index=True)
-    message = refusal(frame)
-    assert "row 31" in message
-    assert f"series b have frequency {other!r}, not {one!r} like series a" in message
+    assert re.search(f"row 31.*series b have frequency {other!r}, not {one!r} like series a", refusal(frame))
 
 
-@pytest.mark.parametrize(
-    ("frequency", "row"),
-    [*((frequency, row) for frequency in ("h", "MS") for row in (0, 1, 20, 29)), ("D", 0), ("B", 20), ("W-SUN", 1)],
-)
+@pytest.mark.parametrize(("frequency", "row"), [("h", 0), ("h", 29), ("MS", 20), ("D", 0), ("B", 20), ("W-SUN", 1)])
 def test_row_off_the_grid_is_named(frequency: str, row: int) -> None:
     frame = long_frame({"a": 40, "b": 30}, frequency)
     frame.loc[40 + row, "ds"] += pd.Timedelta(7, "min")
@@ -562,27 +434,3 @@ def test_no_more_rows_are_filled_than_fit_whatever_share_is_allowed(monkeypatch:
     assert len(panel_from_frame(frame, max_filled=1.0).time) == 101
     frame.loc[19, "ds"] = frame["ds"][0] + pd.Timedelta(300, "D")
     assert refusal(frame, max_filled=1.0).endswith("but only 20 rows; check its dates")
-
-
-def test_one_series_over_a_weekend_shows_business_days() -> None:
-    monday = long_frame({"a": 5, "b": 4}, "B", first="2024-01-01")  # b begins on Thursday
-    panel = panel_from_frame(monday)
-    assert panel.frequency == "B"
-    assert panel.lengths.tolist() == [5, 4]
-    assert panel_from_frame(monday[:5]).frequency == "D"
-
-
-def test_rows_out_of_time_are_sorted_and_that_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    frame = long_frame({"a": 5, "b": 5})
-    assert_same(panel_from_frame(frame.iloc[[0, 1, 2, 3, 4, 6, 5, 7, 8, 9]]), panel_from_frame(frame))
-    assert logged(caplog) == ["the frame: sorted the rows of 1 of 2 series by time"]
-
-
-def test_time_stamps_are_converted_to_the_zone_asked_for() -> None:
-    frame = wide_frame(frequency="D").set_index("date").tz_localize("Europe/Berlin")
-    utc = frame.tz_convert("UTC")  # not daily by that clock
-    panel = panel_from_frame(utc, zone_of=frame.index[:1], frequency="D")
-    assert_same(panel, panel_from_frame(frame))
-    assert str(panel.time.tz) == "Europe/Berlin"
-    message = refusal(frame.tz_localize(None), zone_of=frame.index)
-    assert message.startswith("the frame has no time zone, what the model was fitted on time zone Europe/Berlin; time")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import io
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -58,35 +59,25 @@ def refusal(path: Path) -> str:
     return message
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".pq", ".PARQUET"])
-def test_parquet_is_read_as_it_is(tmp_path: Path, suffix: str) -> None:
-    frame = read_table(written(tmp_path, PARQUET.getvalue(), f"table{suffix}"))
-    pd.testing.assert_frame_equal(frame, FRAME, check_dtype=False)
-
-
-def test_index_of_a_parquet_file_comes_back(tmp_path: Path) -> None:
-    path = tmp_path / "indexed.parquet"
-    FRAME.set_index(["unique_id", "ds"]).to_parquet(path)
-    assert list(read_table(path).index.names) == ["unique_id", "ds"]
+def test_parquet_is_read_as_it_is(tmp_path: Path) -> None:
+    for suffix in (".parquet", ".pq", ".PARQUET"):
+        frame = read_table(written(tmp_path, PARQUET.getvalue(), f"table{suffix}"))
+        pd.testing.assert_frame_equal(frame, FRAME, check_dtype=False)
+    FRAME.set_index(["unique_id", "ds"]).to_parquet(tmp_path / "indexed.parquet")
+    assert list(read_table(tmp_path / "indexed.parquet").index.names) == ["unique_id", "ds"]
 
 
 @pytest.mark.parametrize(
-    ("written_ids", "ids"),
+    "ids",
     [
-        (["1", "2", "10"], [1, 2, 10]),
-        (["-1", "0", "7"], [-1, 0, 7]),
-        (["007", "7", "8"], ["007", "7", "8"]),
-        (["NA", "null", "nan"], ["NA", "null", "nan"]),
-        (["1.0", "1", "2"], ["1.0", "1", "2"]),
-        (["1", "b", "2"], ["1", "b", "2"]),
-        (["True", "False", "x"], ["True", "False", "x"]),
-        (["9" * 30, "1", "2"], ["9" * 30, "1", "2"]),
+        *([1, 2, 10], [-1, 0, 7], ["007", "7", "8"], ["NA", "null", "nan"], ["1.0", "1", "2"], ["1", "b", "2"]),
+        *(["True", "False", "x"], ["9" * 30, "1", "2"]),
     ],
+    ids=str,
 )
-def test_ids_are_kept_as_written(tmp_path: Path, written_ids: list[str], ids: list[object]) -> None:
-    rows = "".join(f"{name},2020-01-01,NA\n" for name in written_ids)
-    path = written(tmp_path, f"unique_id,ds,y\n{rows}".encode())
-    frame = read_table(path)
+def test_ids_are_kept_as_written(tmp_path: Path, ids: list[object]) -> None:
+    rows = "".join(f"{name},2020-01-01,NA\n" for name in ids)
+    frame = read_table(written(tmp_path, f"unique_id,ds,y\n{rows}".encode()))
     assert frame["unique_id"].tolist() == ids
     assert frame["y"].isna().all()
     renamed = written(tmp_path, f"shop,ds,y\n{rows}".encode())
@@ -94,39 +85,33 @@ def test_ids_are_kept_as_written(tmp_path: Path, written_ids: list[str], ids: li
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "fragments"),
+    ("name", "content", "said"),
     [
-        pytest.param("t.csv", b"", ["empty", "header"], id="empty csv"),
-        pytest.param("t.parquet", b"", ["0 bytes"], id="empty parquet"),
-        pytest.param("t.csv", b"\n\n", ["empty", "header"], id="blank lines"),
-        pytest.param("t.csv", CSV + b"caf\xe9,2020-01-01,1\n", ["UTF-8", "latin-1"], id="latin 1"),
-        pytest.param("t.csv", "ds,y\n".encode("utf-16"), ["UTF-8", "utf-16"], id="utf 16"),
-        pytest.param("t.csv", b"ds,y\n2020-01-01,1,2\n", ["fields"], id="rows too long"),
-        pytest.param("t.csv", b"ds,y\n2020-01-01,1\n2020-01-02,2,3\n", ["line 3", "saw 3"], id="one row too long"),
-        pytest.param("t.csv", b"ds,y,y\n2020-01-01,1,2\n", ["two columns 'y'"], id="column twice"),
-        pytest.param("t.csv", b'ds,y\n2020-01-01,"1\n', ["regular CSV"], id="open quote"),
-        pytest.param("t.csv", b"a" * 200_000, ["regular CSV"], id="endless header"),
-        pytest.param("t.parquet", CSV, ["cannot be read as a Parquet file"], id="csv called parquet"),
-        pytest.param("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], ["cut"], id="half a parquet"),
-        pytest.param("t.txt", CSV, [".csv", ".parquet", "`--data.format csv`"], id="other suffix"),
-        pytest.param("t.csv.zip", CSV, [".csv", ".parquet"], id="archive"),
+        ("t.csv", b"", "is empty; it needs a header"),
+        ("t.parquet", b"", "0 bytes"),
+        ("t.csv", b"\n\n", "empty"),
+        ("t.csv", b"ds,y\n2020-01-01,1\n2020-01-02,2,3\n", "line 3"),
+        ("t.csv", b"ds,y\n2020-01-01,1,2\n", "fields"),
+        ("t.csv", b"ds,y,y\n2020-01-01,1,2\n", "two columns 'y'"),
+        ("t.csv", b'ds,y\n2020-01-01,"1\n', "regular CSV"),
+        ("t.csv", b"a" * 200_000, "regular CSV"),
+        ("t.parquet", CSV, "cannot be read as a Parquet file"),
+        ("t.parquet", PARQUET.getvalue()[: len(PARQUET.getvalue()) // 2], "cut"),
+        ("t.txt", CSV, r"\.csv.*`--data.format csv`"),
+        ("t.csv.zip", CSV, r"\.parquet"),
     ],
+    ids=str,
 )
 def test_unusable_file_is_refused_in_one_sentence(
-    tmp_path: Path, name: str, content: bytes, fragments: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, said: str
 ) -> None:
     message = refusal(written(tmp_path, content, name))
-    for fragment in fragments:
-        assert fragment in message
-
-
-def test_messages_name_a_file_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(tmp_path, b"date,y\n2024-01-01,1\n2024-01-02,2\n", "sales.csv")
-    assert opened(file, "the frame")[1] == str(file)
-    monkeypatch.chdir(tmp_path)
-    assert opened(file, "the frame")[1] == "sales.csv"
+    assert re.search(said, message), message
     assert "no such file" in refusal(tmp_path / "gone.csv")
     assert "a folder" in refusal(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path, b"date,y\n2024-01-01,1\n2024-01-02,2\n", "sales.csv")
+    assert opened(path, "the frame")[1] == "sales.csv", "named from the working directory"
 
 
 def test_a_million_columns_are_refused_before_they_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,19 +140,15 @@ def test_other_separators_decimals_and_encodings_are_read(
     assert rows_of(tmp_path / "t.csv", text)(1) == f"{tmp_path / 't.csv'}, line 3"
 
 
-def test_dates_of_a_given_format_keep_their_zeros(tmp_path: Path) -> None:
+def test_another_separator_is_named(tmp_path: Path) -> None:
+    for separator in (";", "\t", "|"):
+        message = refusal(written(tmp_path, CSV.replace(b",", separator.encode())))
+        assert f"separates its cells with {separator!r}, not with ','; give that as separator" in message
+    with pytest.raises(UserError, match="separates its cells with ',', not with ';'"):
+        read_table(written(tmp_path, CSV), text=TextFormat(";"))
     path = written(tmp_path, b"date,y\n010220,1\n020220,2\n")
     assert read_table(path)["date"].tolist() == [10220, 20220]
     assert read_table(path, text=TextFormat(date_format="%d%m%y"))["date"].tolist() == ["010220", "020220"]
-
-
-@pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_another_separator_is_named(tmp_path: Path, separator: str) -> None:
-    path = written(tmp_path, CSV.replace(b",", separator.encode()))
-    message = refusal(path)
-    assert f"separates its cells with {separator!r}, not with ','; give that as separator" in message
-    with pytest.raises(UserError, match="separates its cells with ',', not with ';'"):
-        read_table(written(tmp_path, CSV), text=TextFormat(";"))
 
 
 class Broken:
@@ -175,27 +156,20 @@ class Broken:
         raise RuntimeError("out of order\nsince today")
 
 
-@pytest.mark.parametrize(
-    ("table", "fragments"),
-    [
-        (np.zeros((3, 2)), ["ndarray", "pandas"]),
-        ("table.csv", ["str", "paths of files"]),
-        (None, ["NoneType"]),
-        (Broken(), ["out of order"]),
-    ],
-)
-def test_what_is_no_frame_is_refused(table: object, fragments: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
-        as_frame(table, "it")
-    message = str(caught.value)
-    assert message.startswith("it ")
-    assert len(message.splitlines()) == 1
-    for fragment in fragments:
-        assert fragment in message
+def test_what_is_no_frame_is_refused() -> None:
+    for table, said in (
+        (np.zeros((3, 2)), "ndarray"),
+        ("t.csv", "str"),
+        (None, "NoneType"),
+        (Broken(), "out of order"),
+    ):
+        with pytest.raises(UserError, match=f"^it .*{said}.*$") as caught:
+            as_frame(table, "it")
+        assert len(str(caught.value).splitlines()) == 1
 
 
 fuzz = settings(
-    max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -214,20 +188,19 @@ def test_no_id_is_lost_or_merged(tmp_path_factory: pytest.TempPathFactory, ids: 
 
 def test_columns_whose_kind_shows_late_are_read_as_a_whole(tmp_path: Path) -> None:
     """The parser reads such a file in pieces."""
-    rows = 40_000
-    frame = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2020", periods=rows, freq="h"), "x": 7, "y": 0.25})
-    frame["x"] = frame["x"].astype(str)
+    rows, path = 40_000, tmp_path / "a.csv"
+    frame = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2020", periods=rows, freq="h"), "x": "7", "y": 0.25})
     frame.loc[rows - 2, "x"] = "seven"
     frame.loc[rows - 1, "unique_id"] = None
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    assert (tmp_path / "a.csv").stat().st_size > 1 << 20
-    read = read_table(tmp_path / "a.csv")
+    frame.to_csv(path, index=False)
+    assert path.stat().st_size > 1 << 20
+    read = read_table(path)
     assert read["x"].tolist() == frame["x"].tolist()
     assert read["unique_id"].isna().to_numpy().nonzero()[0].tolist() == [rows - 1]
     with pytest.raises(UserError, match=f"a.csv, line {rows}: seven in column x is not a number"):
-        panel_from_frame(tmp_path / "a.csv", target="x")
+        panel_from_frame(path, target="x")
     with pytest.raises(UserError, match=f"a.csv, line {rows + 1}: the id in column unique_id is missing"):
-        panel_from_frame(tmp_path / "a.csv")
+        panel_from_frame(path)
 
 
 def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
@@ -243,7 +216,7 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
 def test_any_bytes_give_a_frame_or_a_refusal(tmp_path: Path, name: str, whole: bytes) -> None:
     answers = []
 
-    @fuzz
+    @settings(fuzz, max_examples=100)
     @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | damaged(whole))
     @example(content=b"\x00")
     @example(content=b"a,b\n\x00,1\n")
@@ -272,129 +245,87 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     return panel.to_frame().set_index(panel.time_name)
 
 
-def strict_file(folder: Path, content: str) -> Path:
-    path = folder / "series.csv"
-    path.write_bytes(content.encode())
-    return path
-
-
-def strict_refusal(path: Path, **options: object) -> str:
+def strict_refusal(folder: Path, content: str, **options: object) -> str:
+    path = written(folder, content.encode(), "series.csv")
     with pytest.raises(UserError) as caught:
         read_csv(path, **options)
     message = str(caught.value)
-    assert len(message.splitlines()) == 1, "a strict_refusal is one line"
+    assert len(message.splitlines()) == 1, "a refusal is one line"
     assert str(path) in message
-    return message
+    return message.replace(str(path), "FILE")
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path, line_end: str, mark: str) -> None:
-    path = strict_file(tmp_path, mark + line_end.join(["x,date,z", "1,2020-01-01,2.5", "-3,2020-01-02,4e2", ""]))
-    np.testing.assert_array_equal(read_csv(path).to_numpy(), [[1, 2.5], [-3, 400]])
+LONG = "a" * 10_000
 
 
 @pytest.mark.parametrize(
-    ("content", "fragments"),
+    ("content", "said"),
     [
-        ("date,x\n", ["no rows"]),
-        ("date\n2020-01-01\n", ["no target column"]),
-        ("time,x\n2020-01-01,1\n", ["no time column date", "time, x"]),
-        ("date,x\n2020-01-01,1\n2020-13-01,2\n", ["line 3", "2020-13-01", "not a date", "2016-07-01"]),
-        ("date,x\n1577836800,1\n1577840400,2\n", ["line 2", "1577836800", "not a date"]),
-        ("date,x\nTrue,1\nFalse,2\n", ["line 2", "True", "not a date"]),
-        ("date,x\n2020-01-01,1\n2020-01-02,2\n2020-01-02,3\n", ["line 4", "2020-01-02", "repeats", "must rise"]),
-        ("date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n", ["line 4", "goes back behind", "must rise"]),
-        ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,two\n", ["line 3", "two", "column z", "not a number"]),
-        ('date,x\n2020-01-01,"1,000"\n', ["line 2", "marks of thousands", "the decimal ','"]),
-        ("date,x\n2020-01-01,1\n2020-01-02,True\n", ["line 3", "True", "not a number"]),
-        ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,\n", ["line 3", "value of z", "missing", "finite"]),
-        ("date,x\n2020-01-01,1\n2020-01-02,nan\n", ["line 3", "missing"]),
-        ("date,x\n2020-01-01,1\n2020-01-02,-inf\n", ["line 3", "value of x", "infinite"]),
-        ("date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00,2\n", ["time zone"]),
-        ("x,date\n1,5,2020-01-01\n2,6,2020-01-02\n", ["fields"]),
+        ("date,x\n", "no rows"),
+        ("date\n2020-01-01\n", "no target column"),
+        ("time,x\n2020-01-01,1\n", "no time column date.*time, x"),
+        ("date,x\n2020-01-01,1\n2020-13-01,2\n", "line 3: 2020-13-01 .*not a date.*2016-07-01"),
+        ("date,x\n1577836800,1\n1577840400,2\n", "line 2: 1577836800 .*not a date"),
+        ("date,x\nTrue,1\nFalse,2\n", "line 2: True .*not a date"),
+        ("date,x\n2020-01-01,1\n2020-01-02,2\n2020-01-02,3\n", "line 4: .*2020-01-02.* repeats .*must rise"),
+        ("date,x\n2020-01-01,1\n2020-01-03,2\n2020-01-02,3\n", "line 4: .*goes back behind.*must rise"),
+        ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,two\n", "line 3: two in column z is not a number"),
+        ('date,x\n2020-01-01,"1,000"\n', "line 2: .*marks of thousands.*the decimal ','"),
+        ("date,x\n2020-01-01,1\n2020-01-02,True\n", "line 3: True .*not a number"),
+        ("date,x,z\n2020-01-01,1,1\n2020-01-02,2,\n", "line 3: the value of z is missing.*finite"),
+        ("date,x\n2020-01-01,1\n2020-01-02,nan\n", "line 3: .*missing"),
+        ("date,x\n2020-01-01,1\n2020-01-02,-inf\n", "line 3: the value of x is infinite"),
+        ("date,x\n2020-03-29T01:00+01:00,1\n2020-03-29T03:00,2\n", "time zone"),
+        ("x,date\n1,5,2020-01-01\n2,6,2020-01-02\n", "fields"),
+        # lines are those that an editor shows
+        ("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", "line 6:"),
+        ('date,"x\n(ppm)"\n2020-01-01,1\n2020-01-02,two\n', "line 4:"),
+        # breaks within cells do not break the sentence, nor do long ones fill it
+        ('date,x\n"one\ntwo",1\n', ""),
+        ('"the\ndate",x\n2020-01-01,1\n', ""),
+        ('date,"x\ny"\n2020-01-01,inf\n', ""),
+        ("date,x\n2020-01-01,one\u2028two\n", ""),
+        (f"date,x\n2020-01-01,{LONG}\n", "line 2:"),
+        (f"date,x\n2020-01-01,{20 * LONG}\n", "row 1:"),
     ],
 )
-def test_unusable_content_is_refused_in_one_sentence(tmp_path: Path, content: str, fragments: list[str]) -> None:
-    message = strict_refusal(strict_file(tmp_path, content))
-    for fragment in fragments:
-        assert fragment in message
+def test_unusable_content_is_refused_in_one_sentence(tmp_path: Path, content: str, said: str) -> None:
+    message = strict_refusal(tmp_path, content)
+    assert re.search(said, message), message
+    assert len(message) < 220
 
 
-@pytest.mark.parametrize("suffix", ["gz", "zst"])
-def test_plain_text_with_the_suffix_of_an_archive_is_read(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"series.csv.{suffix}"
-    path.write_text("date,x\n2020-01-01,1\n2020-01-02,2\n")
-    assert read_csv(path)["x"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        ("date,x\n\n2020-01-01,1\n\n\n2020-01-02,two\n", 6),
-        ("date,x\n2020-01-01,1\n\n2020-13-01,2\n", 4),
-        ('date,"x\n(ppm)"\n2020-01-01,1\n2020-01-02,two\n', 4),
-    ],
-)
-def test_line_is_the_one_an_editor_shows(tmp_path: Path, content: str, line: int) -> None:
-    assert f"line {line}:" in strict_refusal(strict_file(tmp_path, content))
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        'date,x\n2020-01-01,"one\ntwo"\n',
-        'date,x\n"one\ntwo",1\n',
-        '"the\ndate",x\n2020-01-01,1\n',
-        'date,"x\ny"\n2020-01-01,inf\n',
-        "date,x\n2020-01-01,one\u2028two\n",
-    ],
-)
-def test_line_breaks_in_cells_do_not_break_the_sentence(tmp_path: Path, content: str) -> None:
-    strict_refusal(strict_file(tmp_path, content))
-
-
-@pytest.mark.parametrize(("length", "place"), [(10_000, "line 2:"), (200_000, "row 1:")])
-def test_long_text_in_a_cell_is_shown_in_part(tmp_path: Path, length: int, place: str) -> None:
-    path = strict_file(tmp_path, f"date,x\n2020-01-01,{'a' * length}\n")
-    message = strict_refusal(path)
-    assert len(message) < 200 + len(str(path))
-    assert place in message
-
-
-def test_empty_cells_and_nothing_else_are_missing_values_where_allowed(tmp_path: Path) -> None:
-    path = strict_file(tmp_path, "date,x,z\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,5\n")
-    frame = read_csv(path, allow_missing=True)
+def test_texts_of_every_kind_are_read(tmp_path: Path) -> None:
+    lines = ["x,date,z", "1,2020-01-01,2.5", "-3,2020-01-02,4e2", ""]
+    # plain text may have the suffix of an archive
+    for mark, end, suffix in (("", "\n", ".gz"), ("\ufeff", "\r\n", ".zst"), ("", "\r", "")):
+        path = written(tmp_path, (mark + end.join(lines)).encode(), f"table.csv{suffix}")
+        np.testing.assert_array_equal(read_csv(path).to_numpy(), [[1, 2.5], [-3, 400]])
+    gaps = "date,x,z\n2020-01-01,1,\n2020-01-02,,\n2020-01-03,3,5\n"
+    frame = read_csv(written(tmp_path, gaps.encode()), allow_missing=True)
     np.testing.assert_array_equal(frame.to_numpy(), [[1, np.nan], [np.nan, np.nan], [3, 5]])
-    for cell, said in (("inf", "infinite"), ("True", "True")):
-        wrong = strict_file(tmp_path, f"date,x\n2020-01-01,1\n2020-01-02,\n2020-01-03,{cell}\n")
-        assert f"line 4: {said}" in strict_refusal(wrong, allow_missing=True).replace("the value of x is ", "")
+    for cell, said in (("inf", "line 4: the value of x is infinite"), ("True", "line 4: True")):
+        assert said in strict_refusal(tmp_path, gaps.replace("3,5", f"{cell},5"), allow_missing=True)
 
 
 @pytest.mark.parametrize(
-    ("values", "days", "fragments"),
+    ("values", "days", "said"),
     [
-        ([1, 2, np.nan], [1, 2, 3], ["row 3", "x", "missing"]),
-        ([1, np.inf, 3], [1, 2, 3], ["row 2", "x", "infinite"]),
-        ([1, 2, 3], [2, 2, 3], ["row 2", "repeats"]),
-        ([1, 2, 3], [2, 3, 1], ["row 3", "goes back"]),
-        ([1, 2, 3], [1, 2, 4], ["row 1", "4 time stamps", "none of them may be filled"]),
+        ([1, 2, np.nan], [1, 2, 3], "row 3.* x .*missing"),
+        ([1, np.inf, 3], [1, 2, 3], "row 2.* x .*infinite"),
+        ([1, 2, 3], [2, 2, 3], "row 2.*repeats"),
+        ([1, 2, 3], [2, 3, 1], "row 3.*goes back"),
+        ([1, 2, 3], [1, 2, 4], "row 1.*4 time stamps.*none of them may be filled"),
     ],
 )
-@pytest.mark.parametrize("is_long", [False, True])
-def test_a_strict_reader_of_frames_names_source_and_row(
-    values: list[float], days: list[int], fragments: list[str], is_long: bool
-) -> None:
+def test_a_strict_reader_of_frames_names_source_and_row(values: list[float], days: list[int], said: str) -> None:
     frame = pd.DataFrame({"ds": [pd.Timestamp(2020, 1, day) for day in days], "x": values})
-    if is_long:
-        other = pd.DataFrame({"ds": pd.date_range("2020-01-01", periods=3), "x": 1.0})
-        # rows of series may lie between those of others
-        frame = pd.concat([frame.assign(unique_id="a"), other.assign(unique_id="b")]).sort_index(kind="stable")
-        fragments = [fragment for fragment in fragments if not fragment.startswith("row")]
-    with pytest.raises(UserError) as caught:
-        TableReader(target="x", strict=True, frequency="D").read(frame, "memory")
-    for fragment in ["memory", *fragments]:
-        assert fragment in str(caught.value)
+    other = pd.DataFrame({"ds": pd.date_range("2020-01-01", periods=3), "x": 1.0})
+    # rows of series may lie between those of others
+    both = pd.concat([frame.assign(unique_id="a"), other.assign(unique_id="b")]).sort_index(kind="stable")
+    for table, expected in ((frame, said), (both, said.partition(".*")[2])):
+        with pytest.raises(UserError, match=f"memory.*{expected}"):
+            TableReader(target="x", strict=True, frequency="D").read(table, "memory")
 
 
 def test_a_strict_reader_takes_what_needs_no_mending(caplog: pytest.LogCaptureFixture) -> None:
@@ -402,7 +333,6 @@ def test_a_strict_reader_takes_what_needs_no_mending(caplog: pytest.LogCaptureFi
     frame.loc[3, "x"] = np.nan  # its row is the future of p
     panel = TableReader(target="x", future_covariates="p", strict=True).read(frame)
     assert panel.values[:, 0].tolist() == [1, 2, 3]
-    assert panel.ahead is not None
     assert panel.ahead.tolist() == [[8]]
     missing = TableReader(target="x", past_covariates="p", strict=True, allow_missing=True).read(frame)
     np.testing.assert_array_equal(missing.values[:, 0], [1, 2, 3, np.nan])
@@ -429,7 +359,6 @@ def test_the_command_line_has_a_word_for_each_column() -> None:
     assert {*COLUMNS} <= diagnose <= {*READING, "context_length", "prediction_length", "output"}
 
 
-
 def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
     given = {"target": "y", "static": ["a"], "frequency": "15T", "decimal": ",", "separator": ";", "other": 1}
     reader = TableReader.of(given, strict=True)
@@ -442,6 +371,8 @@ def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
     }
     with pytest.raises(UserError, match="max_filled must be from 0 to 1"):
         TableOptions(max_filled=True)
+    with pytest.raises(UserError, match=r"id_column must name a column, not \[\]"):
+        Columns(id_column=[])
 
 
 @pytest.mark.parametrize("kind", [CSVDataModule, MappedDataModule, FrameDataModule, PublicDataModule])
@@ -449,8 +380,3 @@ def test_the_command_line_knows_every_type(kind: type[Any]) -> None:
     parser = ArgumentParser()
     parser.add_class_arguments(kind, "data")
     assert not [one.dest for one in parser._actions if "Unvalidated" in str(getattr(one, "_typehint", ""))]
-
-
-def test_no_name_is_no_column_of_ids() -> None:
-    with pytest.raises(UserError, match=r"id_column must name a column, not \[\]"):
-        Columns(id_column=[])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import chain, pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -31,46 +30,21 @@ def series_of(rows: int, missing: bool) -> Series:
     return scaled_series(wide_panel(frame, "toy"), Scaler((0.0,) * C, (1.0,) * C))
 
 
-def sliced(tensor: Tensor, starts: list[int], length: int) -> np.ndarray:
-    return np.stack([tensor.numpy()[start : start + length] for start in starts])
-
-
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("indices", [[0], [28], [5, 3, 3, 17], list(range(29))])
-def test_batch_equals_windows_sliced_one_by_one(missing: bool, indices: list[int]) -> None:
-    series = series_of(50, missing)
-    dataset = WindowDataset(series, range(15, 44), CONTEXT, HORIZON)
-    assert len(dataset) == 29
-    origins = [15 + index for index in indices]
-    pasts = [origin - CONTEXT for origin in origins]
-    batch = dataset.__getitems__(indices)
-    assert len(batch) == len(indices)
-    np.testing.assert_array_equal(batch.past, sliced(series.values, pasts, CONTEXT))
-    np.testing.assert_array_equal(batch.target, sliced(series.values, origins, HORIZON))
-    np.testing.assert_array_equal(batch.time, sliced(series.time, pasts, CONTEXT + HORIZON))
-    if missing:
-        np.testing.assert_array_equal(batch.past_observed, sliced(series.observed, pasts, CONTEXT))
-        np.testing.assert_array_equal(batch.target_observed, sliced(series.observed, origins, HORIZON))
-    else:
-        assert batch.past_observed is None
-        assert batch.target_observed is None
-
-
-def test_one_index_gives_a_batch_of_one() -> None:
-    dataset = WindowDataset(series_of(50, False), range(CONTEXT, 46), CONTEXT, HORIZON)
+def test_windows_by_their_number() -> None:
+    series = series_of(50, True)
+    before = series.values.clone()
+    dataset = WindowDataset(series, range(CONTEXT, 46), CONTEXT, HORIZON)
     assert torch.equal(dataset[7].past, dataset.__getitems__([7]).past)
     for number in (-1, len(dataset)):
         with pytest.raises(IndexError, match="numbered from 0 to 33"):
             dataset[number]
-
-
-def test_horizon_of_zero_has_no_target() -> None:
-    batch = series_of(50, True).windows(torch.tensor([0]), torch.tensor([50]), CONTEXT, 0)
-    assert batch.target is None
-    assert batch.target_observed is None
-    assert batch.past_observed is not None
-    assert batch.past.shape == (1, CONTEXT, C)
-    assert batch.time.shape == (1, CONTEXT)
+    dataset.__getitems__([0, 1]).past.zero_()
+    assert torch.equal(series.values, before), "a batch does not share memory with the series"
+    batch = series.windows(torch.tensor([0]), torch.tensor([50]), CONTEXT, 0)
+    assert batch.target is batch.target_observed is None
+    assert (batch.past.shape, batch.time.shape) == ((1, CONTEXT, C), (1, CONTEXT))
+    with pytest.raises(UserError, match="2 ranges of origins were given for 1 series"):
+        WindowDataset(series, [range(13, 15), range(13, 15)], CONTEXT, HORIZON)
 
 
 def test_windows_are_cut_when_asked_for_not_copied_ahead() -> None:
@@ -81,15 +55,7 @@ def test_windows_are_cut_when_asked_for_not_copied_ahead() -> None:
     assert sum(part.nbytes for part in held) <= 100, "no more than a range a series"
 
 
-def test_batch_does_not_share_memory_with_the_series() -> None:
-    series = series_of(50, False)
-    before = series.values.clone()
-    WindowDataset(series, range(CONTEXT, 46), CONTEXT, HORIZON).__getitems__([0, 1]).past.zero_()
-    assert torch.equal(series.values, before)
-
-
-@pytest.mark.parametrize("season", [1, 3, 7])
-@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize(("season", "share"), [(1, 0.3), (3, 0.0), (7, 0.3)])
 def test_windows_know_their_targets_and_last_seasons_in_original_units(season: int, share: float) -> None:
     rng, lengths = np.random.default_rng(2), [40, 5, 30]
     y = np.round(100 + 9 * rng.standard_normal(sum(lengths)), 1)
@@ -104,13 +70,13 @@ def test_windows_know_their_targets_and_last_seasons_in_original_units(season: i
     starts = np.cumsum([0, *lengths])
     ends = [(starts[number], starts[number] + row) for number, rows in enumerate(origins) for row in rows]
     np.testing.assert_array_equal(batch.units.target[..., 0], [y[end : end + 2] for _, end in ends])
+    known = batch.units.seasons[season]
     for window, (start, end) in enumerate(ends):
         for place in range(season):
             row = end - season + place
             of_place = [y[i] for i in range(row, start - 1, -season) if not np.isnan(y[i])]
             of_any = [y[i] for i in range(row, start - 1, -1) if not np.isnan(y[i])]
             expected = (of_place or of_any or [103.0])[0]
-            known = batch.units.seasons[season]
             assert known.original[window, place, 0] == expected, (window, place)
             assert known.scaled[window, place, 0] == np.float32((expected - 103.0) / 7.0)
 
@@ -118,7 +84,7 @@ def test_windows_know_their_targets_and_last_seasons_in_original_units(season: i
 def test_windows_never_cross_series() -> None:
     compared = []
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(
         lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
         missing=st.booleans(),
@@ -132,25 +98,25 @@ def test_windows_never_cross_series() -> None:
         compared.append(compared_windows(lengths, missing, context, horizon, seed))
 
     check()
-    assert sum(map(bool, compared)) > 40, "most drawn series have windows"
+    assert sum(map(bool, compared)) > 25, "most drawn series have windows"
 
 
 def compared_windows(lengths: list[int], missing: bool, context: int, horizon: int, seed: int) -> int:
     """How many windows are the slices cut one by one, in any order, padded where a series begins too late."""
     torch.manual_seed(seed)
-    rows, S, length = sum(lengths), len(lengths), context + horizon
-    starts = torch.tensor([0, *np.cumsum(lengths)])
+    rows, S = sum(lengths), len(lengths)
+    widths = {"values": 2, "past_covariates": 1, "future_covariates": 3}
+    parts = {name: 1 + torch.rand(rows, width) for name, width in widths.items()}
+    known = {name: torch.rand(rows, width) > (0.2 if missing else -1) for name, width in widths.items()}
+    masks = {f"{name}_observed": mask if missing else None for name, mask in known.items()}
     series = Series(
-        values=1 + torch.rand(rows, 2),
-        observed=torch.rand(rows, 2) > 0.2 if missing else None,
+        **parts,
+        observed=masks.pop("values_observed"),
+        **masks,
         time=torch.arange(rows) * 7 + 1000,
-        starts=starts,
+        starts=torch.tensor([0, *np.cumsum(lengths)]),
         mean=torch.zeros(S, 2),
         scale=torch.ones(S, 2),
-        past_covariates=1 + torch.rand(rows, 1),
-        future_covariates=1 + torch.rand(rows, 3),
-        past_covariates_observed=torch.rand(rows, 1) > 0.2 if missing else None,
-        future_covariates_observed=torch.rand(rows, 3) > 0.2 if missing else None,
         static=torch.arange(2 * S).view(S, 2),
     )
     ranges = [range(min(1 + n % 3, n), max(1, n - horizon + 1), 1 + n % 2) for n in lengths]
@@ -164,40 +130,32 @@ def compared_windows(lengths: list[int], missing: bool, context: int, horizon: i
     assert batch.series_id.tolist() == [wanted[index][0] for index in order]
     for place, index in enumerate(order):
         number, origin = wanted[index]
-        own = slice(int(starts[number]), int(starts[number + 1]))
-        here = slice(max(0, origin - context), origin + horizon)
-        pad = max(0, context - origin)
+        own = slice(*series.starts[number : number + 2].tolist())
+        here, pad = slice(max(0, origin - context), origin + horizon), max(0, context - origin)
 
         def cut(part: torch.Tensor, own: slice = own, here: slice = here, pad: int = pad) -> torch.Tensor:
             piece = part[own][here]
             return torch.cat([torch.zeros(pad, *piece.shape[1:], dtype=piece.dtype), piece])
 
-        values, time = cut(series.values), cut(series.time)
+        time = cut(series.time)
         time[:pad] = series.time[own][0]
-        known = torch.ones(rows, 2, dtype=torch.bool) if series.observed is None else series.observed
-        assert torch.equal(torch.cat([batch.past[place], batch.target[place]]), values)
         assert torch.equal(batch.time[place], time)
-        assert torch.equal(batch.past_covariates[place], cut(series.past_covariates)[:context])
-        assert torch.equal(batch.future_covariates[place], cut(series.future_covariates))
         assert torch.equal(batch.static[place], series.static[number])
+        found = {"values": (torch.cat([batch.past[place], batch.target[place]]), None)}
         if batch.past_observed is None:
-            assert series.observed is None
+            assert not missing
             assert pad == 0
         else:
-            assert torch.equal(torch.cat([batch.past_observed[place], batch.target_observed[place]]), cut(known))
+            mask = torch.cat([batch.past_observed[place], batch.target_observed[place]])
+            found["values"] = (found["values"][0], mask)
         for name in ("past_covariates", "future_covariates"):
-            mask, whole = getattr(batch, f"{name}_observed"), getattr(series, f"{name}_observed")
-            whole = torch.ones_like(getattr(series, name), dtype=torch.bool) if whole is None else whole
-            expected = cut(whole)[: getattr(batch, name).shape[1]]
-            assert (expected if mask is None else mask[place]).equal(expected), name
-        assert len(values) == length
+            mask = getattr(batch, f"{name}_observed")
+            found[name] = (getattr(batch, name)[place], None if mask is None else mask[place])
+        for name, (part, mask) in found.items():
+            assert torch.equal(part, cut(parts[name])[: len(part)]), name
+            expected = cut(known[name])[: len(part)]
+            assert (expected if mask is None else mask).equal(expected), name
     return len(order)
-
-
-def test_one_range_of_origins_for_each_series() -> None:
-    data = prepared(long_frame(LENGTHS)[["unique_id", "ds", "y"]])
-    with pytest.raises(UserError, match="2 ranges of origins were given for 4 series"):
-        WindowDataset(data.series, [range(3, 5), range(3, 5)], L, T)
 
 
 def test_batches_hold_the_rows_of_the_frame() -> None:
@@ -220,25 +178,13 @@ def test_batches_hold_the_rows_of_the_frame() -> None:
         np.testing.assert_allclose(price, rows.price[L:], atol=1e-4)
         named = [task.categories[k][code] for k, code in enumerate(batch.static[place].tolist())]
         assert named == [own.kind.iloc[0], own.town.iloc[0]]
-
-
-def test_categories_are_numbered_as_in_training(tmp_path: Path) -> None:
-    frame = long_frame({"a": 60, "b": 60, "c": 60}, ahead=T)
-    trained = prepared(frame, **COLUMNS)
-    part = frame[frame.unique_id != "a"]
-    part.to_parquet(tmp_path / "part.parquet")
-    data = FrameDataModule(None, **SIZES, **COLUMNS)
-    data.task, data.scaler = trained.task, trained.scaler
-    data.forecast_from(tmp_path / "part.parquet")
-    data.setup("predict")
-    (batch,) = data.predict_dataloader()
-    assert trained.task.categories == (("x", "y", "z"), ("t0", "t1", "t2"))
-    assert batch.static.tolist() == [[1, 1], [2, 2]]
-    part.assign(town="t9").to_parquet(tmp_path / "part.parquet")
-    data.forecast_from(tmp_path / "part.parquet")
-    data.setup("predict")
-    (batch,) = data.predict_dataloader()
-    assert batch.static.tolist() == [[1, -1], [2, -1]]
+    # categories keep their numbers, and unseen ones have none
+    part = long_frame({"a": 60, "b": 60, "c": 60}, ahead=T).query("unique_id != 'a'")
+    other = FrameDataModule(part.assign(town=part.town.replace("t2", "t9")), **SIZES, **COLUMNS)
+    other.task, other.scaler = task, scaler
+    other.setup("predict")
+    (batch,) = other.predict_dataloader()
+    assert batch.static.tolist() == [[1, 1], [2, -1]]
 
 
 def listed(batches: ShuffledBatches) -> list[list[int]]:
@@ -248,7 +194,7 @@ def listed(batches: ShuffledBatches) -> list[list[int]]:
 SHARES = st.tuples(st.integers(1, 60), st.integers(1, 9))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(sizes=SHARES, epoch=st.integers(0, 3))
 def test_an_epoch_has_every_window_once(sizes: tuple[int, int], epoch: int) -> None:
     batches = ShuffledBatches(*sizes, seed=1)
@@ -269,7 +215,7 @@ def test_seed_and_epoch_decide_the_order() -> None:
     assert all(one != other for one, other in pairwise([*orders, orders[0]]))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, database=None)
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(sizes=SHARES, total=st.integers(1, 40), position=st.integers(0, 40))
 def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], total: int, position: int) -> None:
     position = min(position, total)
@@ -289,7 +235,7 @@ def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], tota
 def test_processes_share_every_batch() -> None:
     shared = []
 
-    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=50, deadline=None, derandomize=True, database=None)
     @given(sizes=SHARES, world=st.integers(2, 4))
     def check(sizes: tuple[int, int], world: int) -> None:
         windows, size = sizes
@@ -306,13 +252,13 @@ def test_processes_share_every_batch() -> None:
             shared.append(together)
 
     check()
-    assert len(shared) > 100, "batches were drawn"
+    assert len(shared) > 50, "batches were drawn"
 
 
 def test_a_checkpoint_counts_the_batches_that_were_seen() -> None:
     def loader() -> TrainingLoader:
         batches = ShuffledBatches(50, 8, seed=1, total=12)
-        return TrainingLoader(Numbers(), batches, collate_fn=lambda batch: batch)  # type: ignore[arg-type]
+        return TrainingLoader(Numbers(), batches, collate_fn=lambda batch: batch)
 
     whole = [batch.tolist() for batch in loader()]
     first = loader()

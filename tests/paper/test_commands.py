@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,24 +52,22 @@ def toy(tmp_path: Path) -> Callable[..., PaperExperiment]:
 
 @pytest.mark.slow
 def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    predictors, output = ["least_squares", "w16_slow", "one_head_w16_slow"], tmp_path / "results"
+    predictors, output = ["least_squares", "w16_slow"], tmp_path / "results"
     experiment = toy(in_context.EXPERIMENT, predictors, ["standard", "btt_1"], **{"data.batch_size": 4})
     words = ["--output", str(output), "--folder", str(tmp_path / "runs")]
     assert experiment.main([*words, "--dry-run"]) == 0
-    assert "in_context_small: 4 runs: 4 to be run" in capsys.readouterr().out
+    assert "in_context_small: 3 runs: 3 to be run" in capsys.readouterr().out
     assert not output.exists()
-    assert experiment.main([*words, "--jobs", "2"]) == 0
+    assert experiment.main(words) == 0
     frame = Records.read(output).frame
-    assert frame["status"].tolist() == ["done"] * 4
+    assert frame["status"].tolist() == ["done"] * 3
     assert set(frame["windows"]) == {9}
     assert frame.set_index("predictor")["mse"]["least_squares"] < 1e-6, "the last value follows from the pairs"
-    assert frame["key"].nunique() == frame["flops"].notna().sum() == 4
+    assert frame["key"].nunique() == frame["flops"].notna().sum() == 3
     table = pd.read_csv(output / "table.csv")
-    arms = ["standard, low-rank heads", "standard, one head of full rank", "btt_1", "least squares"]
-    assert table["arm"].tolist() == arms
-    assert table["rank"].tolist()[:3] == [2, 16, 16]
+    assert table["arm"].tolist() == ["standard, low-rank heads", "btt_1", "least squares"]
+    assert table["rank"].tolist()[:2] == [2, 16]
     text = (output / "report.md").read_text()
-    assert "By the clock the runs took 0.0 hours." in text
     assert json.loads((output / "claims.json").read_text())["seconds"] > 0
     assert text.count("| not decided |") == 7, "one seed"
     assert "d 4, widths 16, 3 layers, 4 steps of 4 prompts" in text
@@ -79,7 +77,7 @@ def test_regression_in_context_runs_to_its_report(toy: Any, tmp_path: Path, caps
     assert experiment.main(["--report-only", "--output", str(output)]) == 0
     assert (output / "report.md").read_text() == text
     assert experiment.main([*words, "--dry-run"]) == 0
-    assert "4 runs: 4 done" in capsys.readouterr().out
+    assert "3 runs: 3 done" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -115,12 +113,16 @@ def test_language_models_of_a_text_run_to_their_report_when_no_run_is_left(
     ],
 )
 def test_every_suite_can_be_run(path: Path) -> None:
+    full = path.with_name(path.name.replace("_small", "_full"))
+    assert not full.exists() or read_suite(full).predictors
     suite = read_suite(path)
     values = dict(suite.values)
     if path.stem.startswith(DRAWN):
         values |= {"data.init_args.val_draws": 1, "data.init_args.test_draws": 1}
-    least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))][:1]
-    entries = Planner().plan(replace(suite, values=values, seeds=1).narrowed(data=least or [*suite.data]))
+    least = [name for name, one in suite.data.items() if one.limits.horizons in ((32,), (16,), (8,))] or [*suite.data]
+    # the other predictors differ in their widths and learning rates
+    some = replace(suite, values=values, seeds=1).narrowed(data=least[:1], predictors=[*suite.predictors][:2])
+    entries = Planner().plan(some)
     reasons = {entry.reason for entry in entries if entry.reason}
     # four levels of equal ranks need heads of four components
     assert all("do not share the head size 2" in reason for reason in reasons), reasons
@@ -133,11 +135,15 @@ def test_every_full_suite_can_be_read(path: Path) -> None:
     assert read_suite(path).predictors
 
 
-def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = in_context.EXPERIMENT
     assert experiment.main(["--report-only", "--output", str(tmp_path)]) == 2
     said = f"error: nothing was run into {tmp_path} yet: run it without --report-only"
     assert capsys.readouterr().err.strip() == said
+    monkeypatch.setattr(sys, "argv", ["etth1.py", "--report-only", "--output", str(tmp_path)])
+    with pytest.raises(SystemExit) as stop:  # as a command
+        runpy.run_path(str(ROOT / "benchmarks" / "paper" / "etth1.py"), run_name="__main__")
+    assert (stop.value.code, capsys.readouterr().err.strip()) == (2, said)
     for words, said in (
         (["--report-only", "--horizon", "8"], "with --report-only nothing is run: leave --horizon out"),
         (["--size", "huge"], "invalid choice: 'huge'"),
@@ -150,14 +156,6 @@ def test_mistakes_are_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     for words, said in ((["--jobs", "none"], "--jobs must be a whole number of at least 1"), (["--bogus"], "--bogus")):
         assert experiment.main(words) == 2
         assert said in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_experiment_is_a_command(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "paper" / "etth1.py"), "--report-only", "--output", "none"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    said = "error: nothing was run into none yet: run it without --report-only\n"
-    assert (ended.returncode, ended.stderr) == (2, said)
 
 
 # what is timed
@@ -191,7 +189,6 @@ def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     words = ["--lengths", "8", "4", "--width", "64", "--output", str(tmp_path)]
     assert generation.main([*words, "--dry-run"]) == 0
     assert capsys.readouterr().out == "T 4: to be measured\nT 8: to be measured\n"
-    assert not [*tmp_path.iterdir()]
     assert generation.main([*words, "--report-only"]) == 2
     assert f"nothing was measured in {tmp_path}: run it without --report-only" in capsys.readouterr().err
     assert generation.main(words) == 0
@@ -206,12 +203,13 @@ def test_writing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "--lengths 4 8 --width 64`, by the clock:\n- " in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     claims = json.loads((tmp_path / "claims.json").read_text())
-    assert claims["title"] == "Writing with caches"
-    assert claims["claims"][0]["holds"] is True
+    assert (claims["title"], claims["claims"][0]["holds"]) == ("Writing with caches", True)
     # again: nothing is measured; with other settings all is
     monkeypatch.setattr(generation, "measured", lambda *_, **__: pytest.fail("it was measured again"))
-    assert generation.main(words) == 0
-    assert (tmp_path / "report.md").read_text() == text
+    for more in ([], ["--report-only"]):
+        (tmp_path / "report.md").unlink()
+        assert generation.main([*words, *more]) == 0
+        assert (tmp_path / "report.md").read_text() == text
     for other in (["--again"], ["--seconds", "3"]):
         with pytest.raises(pytest.fail.Exception):
             generation.main([*words, *other])
@@ -224,12 +222,9 @@ def model_of(name: str, T: int = 256) -> generation.CharacterTransformer:
     return generation.CharacterTransformer(task, Output(), d_model=64, num_layers=1, attention=attention).eval()
 
 
-@pytest.mark.parametrize("name", ["mlr", "global_swa"])
-def test_models_come_to_the_same_scores_with_caches(name: str) -> None:
-    generation.check_caches(name, model_of(name))
-
-
-def test_levels_that_keep_other_blocks_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_come_to_the_same_scores_with_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("mlr", "global_swa"):
+        generation.check_caches(name, model_of(name))
     made = MultiLevelPattern.new_cache
 
     def coarser(pattern: Any, *given: Any) -> Any:
@@ -238,7 +233,7 @@ def test_levels_that_keep_other_blocks_are_not_timed(monkeypatch: pytest.MonkeyP
         cache.blocks = [cache.blocks[0], (1, 256), *cache.blocks[2:]]
         return cache
 
-    monkeypatch.setattr(MultiLevelPattern, "new_cache", coarser)
+    monkeypatch.setattr(MultiLevelPattern, "new_cache", coarser)  # levels that keep other blocks are not timed
     with pytest.raises(RuntimeError, match=r"mlr comes to other scores .*: from character 1\d\d of 256"):
         generation.check_caches("mlr", model_of("mlr"))
 
@@ -280,18 +275,13 @@ def test_each_path_is_compared_with_the_kernel_of_pytorch() -> None:
 
 
 @pytest.mark.slow
-def test_time_is_measured_by_the_benchmark_of_attention(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_time_is_measured_by_the_benchmark_of_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["--tiny", "--output", str(tmp_path)]
     monkeypatch.setattr(wall_clock, "ROUNDS", 1)
     assert wall_clock.main(words) == 0
-    monkeypatch.setattr(wall_clock, "ROUNDS", 2)
-    capsys.readouterr()
-    assert wall_clock.main(words) == 0, "it goes on with the second"
-    assert capsys.readouterr().out.startswith("round 1: measured\nround 2: to be measured\n")
+    monkeypatch.setattr(wall_clock.subprocess, "run", lambda *_, **__: pytest.fail("it was measured again"))
+    assert wall_clock.main(words) == 0
     table = pd.read_csv(tmp_path / "table.csv")
     assert set(table["T"]) == {63, 127}
     assert "mlr native" in set(table["contender"])
-    assert set(table["rounds"]) == {2}
     assert (tmp_path / "report.md").exists()

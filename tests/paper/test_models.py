@@ -19,7 +19,6 @@ from tsattn.attention.maps import attention_map
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.layers.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
 # prompts
@@ -62,29 +61,6 @@ def test_no_forecast_sees_its_value_or_what_comes_later(attention: Any) -> None:
             assert (before[:, i + 1 :] != after[:, i + 1 :]).all() or i == N - 1, "all later ones do"
             assert torch.equal(before[:, :i], there[:, :i])
             assert (before[:, i:] != there[:, i:]).all(), "a forecast sees its own point"
-
-
-def test_tokens_are_points_and_values_in_turn() -> None:
-    model = prompt_network("standard")
-    seen: list[Tensor] = []
-    model.tokens.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    x, y = prompts(1)
-    model(batch_of(x, y))
-    expected = np.zeros((2 * N - 1, D + 1), np.float32)
-    for i in range(N):
-        expected[2 * i, :D] = x[0, i]
-        if i < N - 1:
-            expected[2 * i + 1, D] = y[0, i]
-    assert np.array_equal(seen[0][0].numpy(), expected)
-
-
-def test_the_rules_of_mup_know_the_read_out() -> None:
-    model = prompt_network({"kind": "btt", "scaling": "mup"})
-    mup_init_(model)
-    assert not model.value.weight.any()
-    rates = {id(p): group["lr"] for group in mup_groups(model, 1.0, 0.0) for p in group["params"]}
-    assert rates[id(model.value.weight)] == 768 / 16
-    assert rates[id(model.tokens.value.weight)] == 1, "its inputs do not grow with the width"
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7])
@@ -200,8 +176,7 @@ def over_all_pairs(attention: Attention, x: Tensor, mask: Tensor | None, causal:
 
 
 @pytest.mark.parametrize(
-    ("length", "causal", "padded"),
-    [(1, True, False), (3, False, True), (3, True, False), (97, False, False), (97, True, True)],
+    ("length", "causal", "padded"), [(1, True, False), (3, False, True), (97, False, False), (97, True, True)]
 )
 def test_linear_attention_is_the_sum_over_all_pairs(length: int, causal: bool, padded: bool) -> None:
     attention = linear(causal=causal, num_kv_heads=2 if length == 3 else 4)
@@ -226,6 +201,12 @@ def test_positions_decide_what_is_causal_in_linear_attention() -> None:
     attention.impl = "linear"
     with pytest.raises(UserError, match="takes tokens in order: leave positions out"):
         attention(x, positions=order)
+    with pytest.raises(UserError, match="forms no weights that could be dropped"):
+        linear(dropout=0.1)
+    with pytest.raises(UserError, match="it takes no bias and no dropout"):
+        linear()(x[:, :5], bias=torch.zeros(5, 5))
+    with pytest.raises(UserError, match="it cannot decode step by step"):
+        attention.new_cache(1)
 
 
 def test_linear_attention_has_a_map_and_is_taken_by_its_import_path() -> None:
@@ -236,12 +217,3 @@ def test_linear_attention_has_a_map_and_is_taken_by_its_import_path() -> None:
     out = build_backbone(description, Task("toy", 48, 8, ("a", "b"), "h", 24))(Batch(torch.randn(3, 48, 2)))
     assert out.shape == (3, 8, 2)
     assert out.isfinite().all()
-
-
-def test_what_linear_attention_cannot_do_is_refused() -> None:
-    with pytest.raises(UserError, match="forms no weights that could be dropped"):
-        linear(dropout=0.1)
-    with pytest.raises(UserError, match="it takes no bias and no dropout"):
-        linear()(torch.randn(1, 5, 16, dtype=torch.float64), bias=torch.zeros(5, 5))
-    with pytest.raises(UserError, match="it cannot decode step by step"):
-        linear(causal=True).new_cache(1)

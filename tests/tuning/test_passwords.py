@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.tuning.cases import RATES, toy
-from tsattn.cli import main, tune
 from tsattn.errors import masked, scrubbed, without_password
+from tsattn.experiments.run_folder import versions
 from tsattn.tuning import study as storages
 from tsattn.tuning.study import FILE, StudyStorage
 
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 SECRET = "hunter-2-2"
 URL = f"postgresql://ann:{SECRET}@db.example/studies"
 BARE = "postgresql://ann@db.example/studies"
+from tsattn.cli import main, tune
 
 
 @pytest.fixture
@@ -122,12 +123,6 @@ def test_no_mistake_shows_a_password(
     assert leaks(tmp_path, capfd) == []
 
 
-def test_the_versions_of_a_run_hold_no_password(tmp_path: Path) -> None:
-    from tsattn.experiments.run_folder import versions
-
-    assert versions(["fit", f"--trainer.logger.init_args.uri={URL}"], "cpu")["command"][1].endswith(BARE)
-
-
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -139,22 +134,18 @@ def test_the_versions_of_a_run_hold_no_password(tmp_path: Path) -> None:
         ("postgresql://h/db?user=me&password=pw&sslmode=require", "postgresql://h/db?user=me&sslmode=require"),
         ("postgresql://h/db?PASSWORD=pw", "postgresql://h/db"),
         ("postgresql://me:pw", "postgresql://me"),
-        ("postgresql://me@h/db?passfile=/home/me/.pgpass", None),
-        ("postgresql://h:5432/db", None),
-        ("postgresql://[::1]:5432/db", None),
-        ("sqlite:////tmp/study.db", None),
-        ("runs/a:b@c", None),
+        *((url, url) for url in ("postgresql://me@h/db?passfile=/home/me/.pgpass", "postgresql://[::1]:5432/db")),
+        *((url, url) for url in ("postgresql://h:5432/db", "sqlite:////tmp/study.db", "runs/a:b@c")),
     ],
 )
-def test_passwords_are_taken_out_of_urls_and_nothing_else(url: str, shown: str | None) -> None:
-    assert without_password(url) == (url if shown is None else shown)
+def test_passwords_are_taken_out_of_urls_and_nothing_else(url: str, shown: str) -> None:
+    assert without_password(url) == shown
     if " " not in url:
-        assert masked(f"go on with {url} now") == f"go on with {url if shown is None else shown} now"
-
-
-def test_what_is_said_of_a_url_holds_its_password_in_no_spelling() -> None:
+        assert masked(f"go on with {url} now") == f"go on with {shown} now"
     said = scrubbed('failed for "p%40w" and "p@w" at postgresql://me:p%40w@h/db', "postgresql://me:p%40w@h/db")
     assert said == 'failed for "***" and "***" at postgresql://me@h/db'
+    command = versions(["fit", f"--trainer.logger.init_args.uri={URL}"], "cpu")["command"]
+    assert command[1].endswith(BARE), "as the record of a run has it"
 
 
 def test_the_environment_is_named_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,12 +92,6 @@ def test_dates_are_text(tmp_path: Path) -> None:
     assert [*search.parameters] == [root.path, callbacks.path, "model.2016-01-01", "2016-01-01"]
 
 
-@pytest.mark.parametrize("value", ["!!binary aGVsbG8=", "!!set {a}", "[[!!set {a}]]"])
-def test_what_json_has_not_is_refused(value: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is neither a number, a text, true, false, null, a list nor a mapping"):
-        read(tmp_path, f"parameters:\n  model.loss: [{value}]\n")
-
-
 def test_conditions_decide_what_is_there(tmp_path: Path) -> None:
     search = read(tmp_path, SEARCH)
     kind, ranks = "model.backbone.attention.kind", "model.backbone.attention.ranks"
@@ -124,18 +118,21 @@ def test_values_are_put_at_their_paths(tmp_path: Path) -> None:
 
 def test_a_layer_of_its_own_has_a_path() -> None:
     config = with_values(CONFIG, {"model.backbone.attention": ["swa", {"kind": "mlr"}]})
-    changed = with_values(
-        config, {"model.backbone.attention.0.window_size": 4, "model.backbone.attention.1.ranks": [8]}
-    )
+    first, second = "model.backbone.attention.0.window_size", "model.backbone.attention.1.ranks"
+    changed = with_values(config, {first: 4, second: [8]})
     assert changed["model"]["backbone"]["attention"] == [
         {"kind": "swa", "window_size": 4},
         {"kind": "mlr", "ranks": [8]},
     ]
-    assert "model.backbone.attention.1.ranks" in set(paths(changed))
+    assert get_at(changed, first) == 4
+    assert second in set(paths(changed))
     with pytest.raises(UserError, match=r"learning_rate is 0.01, so nothing inside it can be set"):
         with_values(CONFIG, {"model.learning_rate.low": 1})
     with pytest.raises(UserError, match=r"is a list of 2, so there is no model.backbone.attention.5"):
         with_values(config, {"model.backbone.attention.5": "swa"})
+    for path in ("b", "model.backbone.attention.5", "model.backbone.attention.0.c", "model.backbone.attention.x"):
+        with pytest.raises(KeyError):
+            get_at(changed, path)
 
 
 def test_a_grid_holds_every_combination_once(tmp_path: Path) -> None:
@@ -147,17 +144,12 @@ def test_a_grid_holds_every_combination_once(tmp_path: Path) -> None:
             "model.learning_rate": {"type": "float", "low": 0.1, "high": 0.3, "step": 0.1},
         },
     }
-    grid = read(tmp_path, content).grid()
+    search = read(tmp_path, content)
+    grid = search.grid()
     assert len(grid) == len({str(point) for point in grid}) == (1 + 3) * 3
-    rates = sorted({point["model.learning_rate"] for point in grid})
-    assert rates == pytest.approx([0.1, 0.2, 0.3])
-
-
-def test_a_grid_of_numbers_does_not_go_beyond_their_end(tmp_path: Path) -> None:
-    search = read(tmp_path, one(type="float", low=0.1, high=0.3, step=0.1))
-    (parameter,) = search.parameters.values()
-    assert parameter.values() == [0.1, 0.2, 0.3]
-    assert all(map(parameter.takes, parameter.values() or ()))
+    rate = search.parameters["model.learning_rate"]
+    assert rate.values() == [0.1, 0.2, 0.3], "no number beyond the end"
+    assert all(map(rate.takes, rate.values() or ()))
 
 
 def test_the_configuration_itself_is_found_in_the_space(tmp_path: Path) -> None:
@@ -175,35 +167,29 @@ def test_the_configuration_itself_is_found_in_the_space(tmp_path: Path) -> None:
     assert search.configured(with_swa) == {"model.learning_rate": 0.01, "model.backbone.attention.kind": "swa"}
 
 
-def test_the_papers_sweep() -> None:
-    search = read_search(find_config("search/paper.yaml"))
-    points = {(point["model.learning_rate"], point["trainer.max_steps"]) for point in search.grid()}
-    assert points == {(rate, steps) for rate in (1e-5, 2e-4, 5e-3) for steps in (200, 1000)}
+def choice(**more: Any) -> dict[str, Any]:
+    return {"type": "categorical", "choices": [1], **more}
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
         ("a: [", "is not YAML"),
+        *(
+            (f"parameters:\n  model.loss: [{value}]\n", "is neither a number, a text, true, false, null, a list nor")
+            for value in ("!!binary aGVsbG8=", "!!set {a}", "[[!!set {a}]]")
+        ),
         ([], "a search space is a mapping with the key parameters"),
         ({"parameters": {}}, "parameters must name at least one"),
         ({"parametres": {}, "parameters": {"a": [1]}}, "has no argument 'parametres' .did you mean parameters"),
         ({"sampler": "cma", "parameters": {"a": [1]}}, "sampler must be one of tpe, random, grid, not"),
-        (
-            {"objectives": ["loss"], "parameters": {"a": [1]}},
-            "objectives must be a list of error, flops, parameters, seconds, memory, each once, error first, not",
-        ),
+        ({"objectives": ["loss"], "parameters": {"a": [1]}}, "objectives must be a list of error, flops, parameters"),
         ({"objectives": ["flops", "error"], "parameters": {"a": [1]}}, "each once, error first, not"),
         ({"constraints": {"memory": "2 GX"}, "parameters": {"a": [1]}}, "memory must be a number above 0, or one with"),
         ({"constraints": {"time": 2}, "parameters": {"a": [1]}}, "constraints has no argument 'time'"),
         (one(low=0, high=1), "must be a list of choices, or a mapping with type"),
-        (
-            one(type="number", low=0, high=1),
-            "model.learning_rate: type must be one of float, int, categorical, not 'number'",
-        ),
-        (one(type="float", low=2, high=1), "`low <= high` must hold, but got .low=2, high=1"),
-        (one(type="float", low=0, high=1, log=True), "`low > 0` must hold for `log=True`, but got .low=0, high=1"),
-        (one(type="float", low=0.1, high=1, log=True, step=0.1), "`step` is not supported when `log` is true"),
+        (one(type="number", low=0, high=1), "type must be one of float, int, categorical, not 'number'"),
+        (one(type="float", low=2, high=1), "low=2, high=1"),
         (one(type="float", low=0, high=1, step=0.3), "step of model.learning_rate must divide high - low"),
         (one(type="int", low=0.5, high=1), "model.learning_rate: low must be a whole number, not 0.5"),
         (one(type="float", low="a", high=1), "model.learning_rate: low must be a number, not 'a'"),
@@ -212,20 +198,12 @@ def test_the_papers_sweep() -> None:
         (one(type="categorical", choices=[1, 1]), "a choice of model.learning_rate is there twice"),
         ({"parameters": {"attention": ["mlr"], "model.backbone.attention": ["swa"]}}, "is there twice"),
         (
-            {"parameters": {"a": {"type": "categorical", "choices": [1], "when": {"attention.kin": 1}}}},
+            {"parameters": {"a": choice(when={"attention.kin": 1})}},
             "a depends on model.backbone.attention.kin, which is not searched for",
         ),
+        ({"parameters": {"a": choice(when={"b": 3}), "b": [1, 2]}}, "a depends on b being 3, which it never is"),
         (
-            {"parameters": {"a": {"type": "categorical", "choices": [1], "when": {"b": 3}}, "b": [1, 2]}},
-            "a depends on b being 3, which it never is",
-        ),
-        (
-            {
-                "parameters": {
-                    "a": {"type": "categorical", "choices": [1], "when": {"b": 1}},
-                    "b": {"type": "categorical", "choices": [1], "when": {"a": 1}},
-                }
-            },
+            {"parameters": {"a": choice(when={"b": 1}), "b": choice(when={"a": 1})}},
             "the conditions of a, b depend on each other",
         ),
         ({"sampler": "grid", **one(type="float", low=0, high=1)}, "a grid needs a step or choices"),
@@ -239,13 +217,6 @@ def test_a_wrong_space_is_refused_in_one_sentence(content: Any, said: str, tmp_p
     assert "\n" not in str(error.value)
 
 
-def test_a_path_that_is_not_there() -> None:
-    assert get_at({"a": [{"b": 1}]}, "a.0.b") == 1
-    for path in ("b", "a.1", "a.0.c", "a.x"):
-        with pytest.raises(KeyError):
-            get_at({"a": [{"b": 1}]}, path)
-
-
 # A space is held against the configuration before the first trial.
 
 
@@ -254,39 +225,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Toy:
     return toy(tmp_path_factory.mktemp("check"))
 
 
-def test_a_right_space_is_taken(made: Toy) -> None:
-    made.check(SEARCH)
-
-
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"model.lerning_rate": [1.0]}, r"has no model.lerning_rate .did you mean model.learning_rate"),
-        ({"model.backbone.depth": [1]}, r"no argument 'depth'; valid: .*num_layers"),
-        ({"attention.window_size": [4]}, r"attention mlr has no argument 'window_size'; valid: .*ranks"),
-        (
-            {"attention.kind": ["mlr", "mrl"]},
-            r"kind cannot be 'mrl': unknown attention 'mrl' .did you mean mlr.*valid: .*mlr",
-        ),
-        (
-            {"trainer.max_steps": {"type": "float", "low": 1, "high": 2}},
-            r"max_steps cannot be 1.0: .*whole number, not 1.0",
-        ),
-        ({"model.backbone.num_layers": ["two"]}, r"num_layers must be a whole number, not 'two'"),
-        ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, r"dropout cannot be 2.0: .*dropout"),
+        ({"model.lerning_rate": [1.0]}, "has no model.lerning_rate .did you mean model.learning_rate"),
+        ({"model.backbone.depth": [1]}, "no argument 'depth'; valid: .*num_layers"),
+        ({"attention.window_size": [4]}, "attention mlr has no argument 'window_size'; valid: .*ranks"),
+        ({"attention.kind": ["mlr", "mrl"]}, "kind cannot be 'mrl': unknown attention 'mrl' .did you mean mlr"),
+        ({"trainer.max_steps": {"type": "float", "low": 1, "high": 2}}, "max_steps cannot be 1.0: .*whole number"),
+        ({"model.backbone.num_layers": ["two"]}, "num_layers must be a whole number, not 'two'"),
+        ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, "dropout cannot be 2.0: .*dropout"),
         ({"attention.ranks": [[5, 5]]}, r"ranks cannot be '\[5, 5\]'"),
-        ({"data.context_length": [24, 4000]}, r"context_length cannot be 4000"),
-        ({"data.prediction_length": [6, 12]}, r"decides what is scored"),
-        ({"seed_everything": [1, False]}, r"seed_everything cannot be False: a trial needs a seed, so that"),
-        ({"model.calibrate": [False, 0.5]}, r"model.calibrate decides what is scored"),
-        ({"trainer.limit_test_batches": [1]}, r"limit_test_batches cannot be set"),
+        ({"data.context_length": [24, 4000]}, "context_length cannot be 4000"),
+        ({"data.prediction_length": [6, 12]}, "decides what is scored"),
+        ({"seed_everything": [1, False]}, "seed_everything cannot be False: a trial needs a seed, so that"),
+        ({"model.calibrate": [False, 0.5]}, "model.calibrate decides what is scored"),
+        ({"trainer.limit_test_batches": [1]}, "limit_test_batches cannot be set"),
     ],
 )
 def test_what_the_configuration_cannot_take(parameters: dict[str, Any], said: str, made: Toy) -> None:
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=rf"^search.yaml: [^\n]*{said}[^\n]*$"):
         made.check({"parameters": parameters})
-    assert "\n" not in str(error.value)
-    assert str(error.value).startswith("search.yaml: ")
 
 
 @pytest.mark.parametrize(
@@ -320,10 +279,10 @@ def test_what_scores_the_same_windows_is_taken(made: Toy) -> None:
 
 
 def test_a_value_that_needs_other_values_is_taken(made: Toy) -> None:
+    made.check(SEARCH)
     # 3 heads divide 12, not the 8 of the configuration
-    made.check(
-        {"parameters": {"model.backbone.d_model": [8, 12], "model.backbone.num_heads": [2, 3], "attention": ["swa"]}}
-    )
+    sizes = {"model.backbone.d_model": [8, 12], "model.backbone.num_heads": [2, 3]}
+    made.check({"parameters": {**sizes, "attention": ["swa"]}})
 
 
 def test_tune_refuses_before_the_first_trial(
@@ -332,28 +291,20 @@ def test_tune_refuses_before_the_first_trial(
     monkeypatch.chdir(tmp_path)
     made = toy(tmp_path, {"parameters": {"model.lerning_rate": [1.0]}})
     config, search = ["--config", str(tmp_path / "config.yaml")], ["--search", str(tmp_path / "search.yaml")]
+    both = [*config, *search]
     for words, said in (
         (made.words()[1:], "has no model.lerning_rate (did you mean model.learning_rate?)"),
-        (
-            config,
-            "tune needs a search space: --search NAME, a file or one of search/chronos.yaml, search/leaderboard.yaml",
-        ),
+        (config, "tune needs a search space: --search NAME, a file or one of search/chronos.yaml"),
         (search, "tune needs a configuration: --config NAME, a file or one of chronos_mlr.yaml"),
-        (
-            [*config, "--search", "search/none.yaml"],
-            "no search space search/none.yaml: neither a file nor one of search/",
-        ),
-        ([*config, *search, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
-        ([*config, *search, "--seed_everything", "false"], "a trial needs a seed, so that its result can be had again"),
+        ([*config, "--search", "search/none.yaml"], "no search space search/none.yaml: neither a file nor one of"),
+        ([*both, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
+        ([*both, "--seed_everything", "false"], "a trial needs a seed, so that its result can be had again"),
         *(
-            ([*config, *search, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
+            ([*both, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
             for words in (["--run", "x"], ["--ckpt_path=x"], ["--start", "x"], ["--resume", "x"], ["--refit", "--test"])
         ),
-        ([*config, *search, "--triels", "3"], "unknown argument --triels"),
-        (
-            [*config, *search, "--trainer.devices", "2"],
-            "a trial runs on one device: --trainer.devices must be 1, not 2",
-        ),
+        ([*both, "--triels", "3"], "unknown argument --triels"),
+        ([*both, "--trainer.devices", "2"], "a trial runs on one device: --trainer.devices must be 1, not 2"),
     ):
         assert main(["tune", *words]) == 2
         captured = capsys.readouterr()

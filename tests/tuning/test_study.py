@@ -17,7 +17,7 @@ from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import TrialState
 from sqlalchemy import Engine, event
 
-from tests.tuning.cases import SEARCH, states, toy
+from tests.tuning.cases import states, toy
 from tsattn.errors import UserError
 from tsattn.tuning import Search, open_storage, open_study, run_study
 from tsattn.tuning import study as study_module
@@ -61,9 +61,14 @@ def begun_and_dead(study: optuna.Study, storage: StudyStorage, draws: bool = Tru
 
 
 def test_a_study_has_exactly_its_trials_however_often_it_is_run(search: Search, tmp_path: Path) -> None:
+    folder = tmp_path / "50% of {it}? #1 @home"
+    folder.mkdir()
+    run_study(*opened(folder, search), square, trials=None, seconds=0.0, say=lambda _: None)
+    assert opened(folder, search)[0].trials == [], "the time ends a study, too"
     for trials in (3, 5, 5):
-        run(*opened(tmp_path, search), trials)
-    assert states(opened(tmp_path, search)[0].trials) == {"COMPLETE": 5}
+        run(*opened(folder, search), trials)
+    assert states(opened(folder, search)[0].trials) == {"COMPLETE": 5}
+    assert [path.name for path in folder.iterdir()] == ["study.db"]
 
 
 def test_going_on_draws_what_would_have_been_drawn(search: Search, tmp_path: Path) -> None:
@@ -207,12 +212,6 @@ def test_a_process_taken_for_dead_changes_nothing_any_more(search: Search, tmp_p
     assert len({trial.params["x"] for trial in study.trials}) == 1
 
 
-def test_the_time_ends_a_study(search: Search, tmp_path: Path) -> None:
-    study, storage = opened(tmp_path, search)
-    run_study(study, storage, square, trials=None, seconds=0.0, say=lambda _: None)
-    assert study.trials == []
-
-
 def test_a_study_of_something_else_is_refused(search: Search, tmp_path: Path) -> None:
     model = {"learning_rate": 0.1, "backbone": {"kind": "patchtst"}}
     identity = {"config": {"model": model, "trainer": {}}, "cv": 0}
@@ -240,22 +239,6 @@ def test_numbers_that_are_close_are_not_one(search: Search, tmp_path: Path) -> N
     study, storage = opened(tmp_path, search, first=[{"x": x} for x in close])
     run(study, storage, 4)
     assert values(study) == close
-
-
-def test_a_folder_of_any_name(search: Search, tmp_path: Path) -> None:
-    folder = tmp_path / "50% of {it}? #1 @home"
-    folder.mkdir()
-    run(*opened(folder, search), 1)
-    assert [path.name for path in folder.iterdir()] == ["study.db"]
-
-
-def test_conditions_hold_for_drawn_trials(tmp_path: Path) -> None:
-    search = toy(tmp_path).search(SEARCH)
-    study, storage = opened(tmp_path, search)
-    run(study, storage, 20, lambda trial: [search.suggest(trial)["model.learning_rate"]])
-    kind, ranks = "model.backbone.attention.kind", "model.backbone.attention.ranks"
-    assert {trial.params[kind] for trial in study.trials} == set(SEARCH["parameters"]["attention.kind"])
-    assert all((ranks in trial.params) == (trial.params[kind] == "mlr") for trial in study.trials)
 
 
 FIRST = [{"x": place / 10} for place in range(8)]
@@ -293,8 +276,9 @@ def test_two_processes_share_a_file(search: Search, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
-@pytest.mark.parametrize("statement", [1, 40, 62, 64, 68, 75, 101])
+@pytest.mark.parametrize(
+    ("statement", "beside"), [(1, False), (62, False), (68, False), (101, False), (40, True), (64, True), (75, True)]
+)
 def test_killed_at_any_statement_and_run_again(
     statement: int, beside: bool, search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,9 @@
-"""One trial: what counts, what is recorded, how it ends when it cannot be trained; and rolling origins."""
+"""One trial: what counts and is recorded, how it ends untrained, and that those that share their data are equal."""
 
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,17 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from tests.tuning.cases import Toy, states, toy
+from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule, MappedDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
-from tsattn.experiments import measuring, run
+from tsattn.experiments import Experiment, Result, measuring, run
+from tsattn.experiments.recording import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.training import ForecastingModule
-from tsattn.tuning import Fold, HeldData, run_trial
+from tsattn.tuning import Fold, HeldData, open_storage, run_trial
+from tsattn.tuning import trial as trial_module
 
 RATE = {"parameters": {"model.learning_rate": [0.01, 0.02]}}
 
@@ -58,21 +63,10 @@ def test_what_is_recorded(tmp_path: Path) -> None:
     assert min(trial.intermediate_values.values()) == facts["error"]
 
 
-def test_the_memory_of_a_trial_on_the_host_is_that_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: 0)
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
-    with measuring.peak_memory("cpu") as peak:
-        assert peak() > 50_000_000
-    with measuring.peak_memory("cuda") as peak:
-        assert peak() == 0
-
-
-def test_flops_are_those_of_a_pass_of_one_window(tmp_path: Path) -> None:
-    made = toy(tmp_path)
-    narrow, _ = asked(RATE, made)
+def test_flops_are_those_of_a_pass_of_one_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, objectives = toy(tmp_path), ("error", "flops", "parameters")
+    narrow, values = asked({"objectives": [*objectives], **RATE}, made)
+    assert values == [narrow.user_attrs[name] for name in objectives]
     deep, _ = asked({"parameters": {"model.backbone.num_layers": [3]}}, made)
     tokens, d_model, d_ff = 24, 8, 16
     layer = 2 * tokens * (4 * d_model * d_model + 2 * d_model * d_ff)  # projections and feed-forward
@@ -80,13 +74,10 @@ def test_flops_are_those_of_a_pass_of_one_window(tmp_path: Path) -> None:
     added = (deep.user_attrs["flops"] - narrow.user_attrs["flops"]) / 2
     assert layer + scores < added < layer + 4 * scores
 
-
-def test_flops_that_cannot_be_counted_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> int:
+    def refused(*_: object) -> float:
         raise UserError("this attention runs on CUDA only")
 
     monkeypatch.setattr(measuring, "forward_flops", refused)
-    made = toy(tmp_path)
     trial, values = asked(RATE, made)
     assert values is not None
     assert "flops" not in trial.user_attrs
@@ -104,23 +95,19 @@ def test_folds_are_averaged_and_reported_one_by_one(tmp_path: Path) -> None:
     assert list(trial.intermediate_values.values()) == pytest.approx(means)
 
 
-@pytest.mark.parametrize("name", ["parameters", "flops"])
-def test_a_trial_above_its_limit_is_not_trained(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
-    trial, values = asked({"constraints": {name: 10}, **RATE}, toy(tmp_path))
-    assert values is None
-    assert trial.state == TrialState.PRUNED
-    assert trial.constraints == {name: trial.user_attrs[name] - 10}
-    assert trial.user_attrs["reason"] == f"{trial.user_attrs[name]:,} {name}, above the 10 allowed"
-
-
-def test_limits_that_are_kept(tmp_path: Path) -> None:
+def test_a_trial_above_its_limit_is_not_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {"parameters": 1e6, "flops": 1e9, "memory": "1 MB"}
     trial, values = asked({"constraints": limits, **RATE}, toy(tmp_path))
     assert values is not None
-    assert trial.constraints["parameters"] < 0
-    assert trial.constraints["flops"] < 0
+    assert max(trial.constraints["parameters"], trial.constraints["flops"]) < 0
     assert trial.constraints["memory"] == trial.user_attrs["memory"] - 10**6 > 0  # known when all is done
+    monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
+    for name in ("parameters", "flops"):
+        trial, values = asked({"constraints": {name: 10}, **RATE}, toy(tmp_path))
+        assert values is None
+        assert trial.state == TrialState.PRUNED
+        assert trial.constraints == {name: trial.user_attrs[name] - 10}
+        assert trial.user_attrs["reason"] == f"{trial.user_attrs[name]:,} {name}, above the 10 allowed"
 
 
 def test_a_diverged_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +134,9 @@ def test_a_trial_without_memory_says_so(error: Exception, tmp_path: Path, monkey
     monkeypatch.setattr(ForecastingModule, "training_step", step)
     trial, _ = asked(RATE, toy(tmp_path))
     assert (trial.state, trial.user_attrs["reason"]) == (TrialState.PRUNED, "out of memory")
-
-
-def test_a_combination_that_is_refused_says_why(tmp_path: Path) -> None:
-    trial, _ = asked({"parameters": {"model.backbone.d_model": [9]}}, toy(tmp_path))
-    assert trial.state == TrialState.PRUNED
-    assert trial.user_attrs["reason"].startswith("refused: ")
-    assert "num_heads" in trial.user_attrs["reason"]
+    refused, _ = asked({"parameters": {"model.backbone.d_model": [9]}}, toy(tmp_path))
+    assert refused.state == TrialState.PRUNED
+    assert re.match("refused: .*num_heads", refused.user_attrs["reason"])
 
 
 def test_a_mistake_in_the_program_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +193,7 @@ def test_the_data_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_folds_lie_side_by_side_before_the_test_part(rows: int, train: float, val: float, count: int) -> None:
     whole = ByShare(train, val).split(range(rows))
     rules = [Recut(ByShare(train, val), Fold(number, count).split) for number in range(count)]
-    folds = [rule.split(range(rows)) for rule in rules]  # type: ignore[arg-type]  # of which it takes the length
+    folds = [rule.split(range(rows)) for rule in rules]  # of which it takes the length
     assert folds[-1].val_end == whole.val_end
     for earlier, later in pairwise(folds):
         assert earlier.val_end == later.train_end
@@ -230,7 +213,6 @@ def test_a_fold_is_scaled_and_cut_by_its_own_rows(toy_csv: Path, toy_frame: pd.D
     first, second = fold_of(toy_csv, 0), fold_of(toy_csv, 1)
     # 600 rows, 420 / 60 / 120: blocks of 60 end at row 480
     assert [split.bounds("val") for split in (*first.splits, *second.splits)] == [(360, 420), (420, 480)]
-    assert second.task is not None
     assert second.scaler.mean == pytest.approx(toy_frame.iloc[:420].mean().tolist())
     assert len(first.windows("train")) == 360 - 30 + 1
     assert len(first.windows("val")) == 60 - 6 + 1
@@ -238,33 +220,147 @@ def test_a_fold_is_scaled_and_cut_by_its_own_rows(toy_csv: Path, toy_frame: pd.D
         first.windows("test")
 
 
-@pytest.mark.parametrize("more", [[], ["--cv", "2"]])
-def test_the_test_rows_change_no_trial(more: list[str], tmp_path: Path) -> None:
+def test_the_test_rows_change_no_trial(tmp_path: Path) -> None:
     errors = []
     for name in ("as_it_is", "other"):
         (tmp_path / name).mkdir()
-        made = toy(tmp_path / name)
+        made = toy(tmp_path / name, RATE, backbone="dlinear")
         if name == "other":
             frame = pd.read_csv(tmp_path / name / "toy.csv", index_col=0)
             frame.iloc[480:] = -1e6
             frame.to_csv(tmp_path / name / "toy.csv")
-        assert made.tune("--trials", "2", *more) == 0
-        trials = made.trials()
-        errors.append([trial.user_attrs["errors"] for trial in trials])
-        assert {len(folds) for folds in errors[-1]} == {2 if more else 1}
-        assert [trial.value for trial in trials] == pytest.approx([np.mean(folds) for folds in errors[-1]])
-    assert errors[0] == errors[1]
+        for study, more in (("one", []), ("folds", ["--cv", "2"])):
+            assert made.tune("--trials", "2", "--study", str(tmp_path / name / study), *more) == 0
+            storage = open_storage(None, tmp_path / name / study)
+            trials = optuna.load_study(study_name=study, storage=storage).trials
+            errors.append([trial.user_attrs["errors"] for trial in trials])
+            assert {len(folds) for folds in errors[-1]} == {2 if more else 1}
+            assert [trial.value for trial in trials] == pytest.approx([np.mean(folds) for folds in errors[-1]])
+    assert errors[:2] == errors[2:]
 
 
 def test_folds_of_a_converted_table_are_those_in_memory(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    toy_frame.reset_index().to_parquet(tmp_path / "toy.parquet")
-    sizes = {"context_length": 24, "prediction_length": 6}
+    path = tmp_path / "toy.parquet"
+    toy_frame.reset_index().to_parquet(path)
     splits = []
-    for data in (
-        MappedDataModule(str(tmp_path / "toy.parquet"), **sizes),
-        CSVDataModule(str(tmp_path / "toy.parquet"), **sizes),
-    ):
-        Fold(0, 2).hold_out(data)
+    for kind in (MappedDataModule, CSVDataModule):
+        data = Fold(0, 2).hold_out(kind(str(path), context_length=24, prediction_length=6))
         data.setup("fit")
         splits.append(data.splits)
     assert splits[0] == splits[1]
+
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
+ENSEMBLE: dict[str, Any] = {"kind": "ensemble", "members": ["ridge", {**NETWORK, "context_length": 30}], "seeds": 2}
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> list[Result]:
+    """What trials came to, in their order."""
+    found: list[Result] = []
+
+    def kept(*given: Any, **options: Any) -> Result:
+        found.append(run(*given, **options))
+        return found[-1]
+
+    monkeypatch.setattr(trial_module, "run", kept)
+    return found
+
+
+def one_trial(experiment: Experiment, made: Toy, held: HeldData, folds: int = 0) -> optuna.trial.FrozenTrial:
+    space = made.search({"pruner": "none", "parameters": {"model.learning_rate": [0.01]}})
+    study = optuna.create_study()
+    trial = study.ask()
+    study.tell(trial, run_trial(trial, experiment, {}, search=space, held=held, folds=folds))
+    return study.trials[0]
+
+
+def assert_same(one: Result, other: Result) -> None:
+    states = [result.fitted.predictor.state_dict() for result in (one, other)]
+    assert states[0].keys() == states[1].keys()
+    for name, weight in states[0].items():
+        assert torch.equal(weight, states[1][name]), name
+    assert one.fit["validation_error"] == other.fit["validation_error"]
+    assert one.fitted.scaler == other.fitted.scaler
+    assert one.key == other.key
+
+
+@pytest.mark.parametrize(("backbone", "folds"), [(None, 2), (ENSEMBLE, 0)], ids=str)
+def test_equal_trials_are_equal_whatever_lies_between(
+    backbone: Any, folds: int, results: list[Result], tmp_path: Path
+) -> None:
+    made = toy(tmp_path, **({} if backbone is None else {"backbone": backbone}))
+    base, held = made.base(), HeldData()
+    others: list[dict[str, Any]] = [
+        {},
+        {"trainer.max_steps": 5, "trainer.val_check_interval": 2, "model.learning_rate": 0.1},
+        {"data.batch_size": 16, "data.context_length": 40, "data.eval_batch_size": 7},
+        {},
+    ]
+    trials = [one_trial(base.with_values(values), made, held, folds) for values in others]
+    alone = one_trial(base, made, HeldData(), folds)
+    times = max(1, folds)
+    assert len(results) == times * 5
+    for fold in range(times):
+        first, *between, again, fresh = results[fold::times]
+        assert_same(first, again)
+        assert_same(first, fresh)
+        assert all(other.key != first.key for other in between)
+    attributes = ("errors", "step", "parameters", "flops", "seed", "device")
+    for name in attributes:
+        assert trials[0].user_attrs[name] == trials[3].user_attrs[name] == alone.user_attrs[name]
+    assert trials[2].user_attrs["errors"] != trials[0].user_attrs["errors"]
+
+
+def test_what_a_training_notes_in_its_data_is_gone(results: list[Result], tmp_path: Path) -> None:
+    made, held = toy(tmp_path), HeldData()
+    base = made.base()
+    before = held.of(base)
+    one_trial(base, made, held)
+    assert results[0].data.training_batches is None
+    after = held.of(base)
+    for data in (before, after):
+        assert (data.trainer, data.training_batches, data.scored_windows) == (None, None, None)
+    assert after.scaler is before.scaler
+    assert after.task == before.task
+    held.check(base.to_dict())  # plans a training, too
+    assert held.of(base).training_batches is None
+    assert held.of(base, Fold(0, 2)).scaler != before.scaler
+
+
+def test_each_fold_knows_the_categories_of_its_own_training_rows(results: list[Result], tmp_path: Path) -> None:
+    made = toy(tmp_path, backbone={**NETWORK, "linear_path": "none"})
+    table = pd.read_csv(tmp_path / "toy.csv")
+    rows = np.arange(len(table))
+    # training rows end at 300, 360 and 420 in the folds, at 420 without them
+    table["kind"] = np.select([rows < 310, rows < 370], [np.array(["a", "b"])[rows % 2], "c"], "d")
+    table.to_csv(tmp_path / "toy.csv", index=False)
+    base = made.base().with_values({"data.target": ["wave", "drift"], "data.future_covariates": ["kind"]})
+    held = HeldData()
+    held.check(base.to_dict())
+    for fold in [*range(3), None]:
+        split = None if fold is None else Fold(fold, 3)
+        panel, alone = held.of(base, split).panel, HeldData().of(base, split).panel
+        assert panel.covariate_categories == alone.covariate_categories
+        assert panel.covariate_categories["kind"] == ("a", "b", "c", "d")[: 4 if fold is None else 2 + fold]
+    errors = one_trial(base, made, held, folds=3).user_attrs["errors"]
+    for fold, error in enumerate(errors):
+        read_anew = run(base, data=HeldData().of(base, Fold(fold, 3)), test=False)
+        assert read_anew.fit["validation_error"] == error
+
+
+def test_fit_of_the_best_has_its_weights(results: list[Result], tmp_path: Path) -> None:
+    space = {"parameters": {"seed_everything": [1, 2], "data.batch_size": [32, 64]}}
+    made = toy(tmp_path, space, backbone=ENSEMBLE)
+    assert made.tune("--trials", "3") == 0
+    best = made.summary()["best"]
+    trial = results[best["trial"]]
+    assert trial.fit["validation_error"] == best["values"][0]
+    assert main(["fit", "--config", str(made.study / "best.yaml"), "--run", str(tmp_path / "run")]) == 0
+    fitted = fitted_in(RunFolder(tmp_path / "run"))
+    expected = trial.fitted.predictor.state_dict()
+    assert fitted.predictor.state_dict().keys() == expected.keys()
+    assert all(torch.equal(weight, expected[name]) for name, weight in fitted.predictor.state_dict().items())
+    assert_same(run(made.study / "best.yaml", test=False), trial)

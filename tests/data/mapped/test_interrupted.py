@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,17 +65,25 @@ def kill_conversion(path: Path, stage: str) -> None:
     assert (path.parent / "out.partial").exists()
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table, and what it is converted to."""
+    folder = tmp_path_factory.mktemp("whole")
+    path = saved(with_categories(full_frame()).assign(w=0.5), folder / "t.parquet")
+    converted(path, folder / "expected", **FULL)
+    return folder
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_was_killed_begins_anew_and_ends_with_the_same_bytes(
-    tmp_path: Path, stage: str, caplog: pytest.LogCaptureFixture
+    whole: Path, tmp_path: Path, stage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = saved(with_categories(full_frame()).assign(w=0.5), tmp_path / "t.parquet")
-    converted(path, tmp_path / "expected", **FULL)
+    path = Path(shutil.copy2(whole / "t.parquet", tmp_path))
     kill_conversion(path, stage)
     converted(path, tmp_path / "out", **FULL)
     assert "is of a conversion that was ended; starting anew" in caplog.text
-    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
-    assert {file.name for file in tmp_path.iterdir()} == {"t.parquet", "expected", "out"}
+    assert bytes_of(tmp_path / "out") == bytes_of(whole / "expected")
+    assert {file.name for file in tmp_path.iterdir()} == {"t.parquet", "out"}
 
 
 def test_a_table_that_changed_since_is_read_as_it_is_now(tmp_path: Path) -> None:
@@ -88,29 +97,33 @@ def test_a_table_that_changed_since_is_read_as_it_is_now(tmp_path: Path) -> None
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "expected")
 
 
-def test_a_table_that_changes_while_it_is_read_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("changed", "was changed while it was read"),
+        ("full", "out cannot be written: .*; name another folder"),
+        ("small", r"needs 0\.00 GB, but only 0\.00 GB are free there"),
+    ],
+)
+def test_a_table_that_changes_or_a_full_disk_is_one_sentence(
+    path: Path, harm: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     finished = assembly._Places._log_missing
 
     def touch(*args: Any) -> Any:
         os.utime(path, ns=(1, 1))
         return finished(*args)
 
-    monkeypatch.setattr(assembly._Places, "_log_missing", touch)
-    with pytest.raises(UserError, match="was changed while it was read"):
-        converted(path, path.parent / "out", target=["y", "z"])
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-def test_a_full_disk_is_one_sentence(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(mapped_tables.os, "posix_fallocate", full)
-        with pytest.raises(UserError, match=r"out cannot be written: No space left on device; name another folder"):
-            converted(path, path.parent / "out", target=["y", "z"])
-    monkeypatch.setattr(mapped_tables.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000}))
-    with pytest.raises(UserError, match=r"needs 0\.00 GB, but only 0\.00 GB are free there"):
+    if harm == "changed":
+        monkeypatch.setattr(assembly._Places, "_log_missing", touch)
+    elif harm == "full":
+        monkeypatch.setattr(mapped_tables.os, "posix_fallocate", full)
+    else:
+        monkeypatch.setattr(mapped_tables.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(UserError, match=said):
         converted(path, path.parent / "out", target=["y", "z"])
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

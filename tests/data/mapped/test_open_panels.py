@@ -18,7 +18,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tests.conftest import REAL_ROOT
 from tests.data.mapped.tables_to_map import (
     LONG,
     ROLES,
@@ -40,7 +39,6 @@ from tsattn.errors import UserError
 def test_panel_and_series_pickle_as_the_names_of_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)  # scaled series lie in files, too
     data = mapped(saved(full_frame(tz="Europe/Berlin"), tmp_path / "t.parquet"), **LONG, **ROLES)
-    assert data.panel is not None
     packed = pickle.dumps(data)
     assert len(packed) < data.panel.values.nbytes / 2
     copy = pickle.loads(packed)
@@ -49,31 +47,21 @@ def test_panel_and_series_pickle_as_the_names_of_their_files(tmp_path: Path, mon
     part = data.panel.select(channels=("z",)).take(np.array([1, 2]))
     assert_same_panel(pickle.loads(pickle.dumps(part)), part)
     assert torch.equal(copy.series.values, data.series.values)
+    # a process that is spawned, not forked, gets its windows pickled
+    windows = pickle.loads(pickle.dumps(data.windows("test")))
+    loader = DataLoader(windows, 50, num_workers=1, collate_fn=lambda batch: batch, multiprocessing_context="fork")
+    assert_same_batches(loader, data.test_dataloader())
     (data.folder / "values.npy").write_bytes(b"x")
     with pytest.raises(UserError, match=r"values\.npy was written anew while it was in use; start again"):
         pickle.loads(packed)
 
 
-def test_loader_processes_share_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
-    data = mapped(saved(full_frame(), tmp_path / "t.parquet"), **LONG, **ROLES)
-    # a process that is spawned, not forked, gets its windows pickled
-    windows = pickle.loads(pickle.dumps(data.windows("test")))
-    loader = DataLoader(windows, 50, num_workers=1, collate_fn=lambda batch: batch, multiprocessing_context="fork")
-    assert_same_batches(loader, data.test_dataloader())
-
-
-def test_files_are_read_only_and_shared(path: Path) -> None:
+def test_files_are_read_only_and_shared_and_windows_not_listed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = mapped(path, **LONG)
     (line,) = [line for line in Path("/proc/self/maps").read_text().splitlines() if f"{data.folder}/values.npy" in line]
     assert line.split()[1] == "r--s"
-    assert data.panel is not None
     with pytest.raises(ValueError, match="read-only"):
         data.panel.values[0] = 1
-
-
-def test_no_list_of_windows_is_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = mapped(path, **LONG)
     monkeypatch.setattr("tsattn.data.batch_order._PERMUTED", 10)
     loader = data.train_dataloader()
     monkeypatch.setattr(torch, "randperm", lambda *args, **kwargs: pytest.fail("all windows were listed"))
@@ -96,23 +84,19 @@ def test_folders_that_are_no_panels_are_refused(path: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", ["few", "many"])
-def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+def test_benchmark_of_memory_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Path(__file__).parents[3] / "benchmarks" / "larger_than_memory.py"
     spec = importlib.util.spec_from_file_location("larger_than_memory", script)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 20)
-    sizes = ["--gigabytes", "0.02"] if shape == "few" else ["--shape", "m5", "--share", "0.002"]
-    words = [*sizes, "--steps", "5", "--out", str(tmp_path), "--folder", str(tmp_path)]
-    module.main(words)  # other tests of this process have memory of their own: the size is not looked at
-    name = "larger_than_memory.json" if shape == "few" else "m5_shape.json"
-    report = json.loads((tmp_path / name).read_text())
+    # other tests of this process have memory of their own: the size is not looked at
+    sizes = ["--shape", "m5", "--share", "0.002", "--steps", "5"]
+    module.main([*sizes, "--out", str(tmp_path), "--folder", str(tmp_path)])
+    report = json.loads((tmp_path / "m5_shape.json").read_text())
     assert report["training"]["steps"] == 5
     assert report["max_rss_anon_gb"] > 0
-    assert [file.name for file in tmp_path.iterdir()] == [name]
+    assert [file.name for file in tmp_path.iterdir()] == ["m5_shape.json"]
 
 
 FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
@@ -121,10 +105,7 @@ FULL: dict[str, Any] = {"target": ["y", "z"], **ROLES}
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_format_says_what_a_file_is(tmp_path: Path, kind: str) -> None:
     frame, path = long_frame(missing=False).round({"y": 3, "z": 3}), tmp_path / "table.dat"
-    if kind == "csv":
-        frame.to_csv(path, index=False)
-    else:
-        frame.to_parquet(path, index=False)
+    getattr(frame, f"to_{kind}")(path, index=False)
     with pytest.raises(UserError, match=r"table.dat cannot be converted; valid are .*\.csv"):
         converted(path, tmp_path / "out")
     panel = converted(path, tmp_path / "out", target=["y", "z"], text=TextFormat(format=kind))
@@ -132,7 +113,7 @@ def test_a_format_says_what_a_file_is(tmp_path: Path, kind: str) -> None:
 
 
 def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> None:
-    frame = full_frame().round(3)  # which the parser of every pandas reads exactly
+    frame = full_frame().round(dict.fromkeys("yzpf", 3))  # which the parser of every pandas reads exactly
     folder = tmp_path / "parts"
     folder.mkdir()
     saved(frame[:300], folder / "a.parquet")
@@ -141,30 +122,30 @@ def test_folder_of_files_of_every_kind_holds_the_same_series(tmp_path: Path) -> 
     frame[:0].to_csv(folder / "d.csv", index=False)
     frame[700:].to_csv(folder / "e.csv", index=False)
     assert_same_panel(converted(folder, tmp_path / "out", **FULL), panel_from_frame(frame, **FULL))
+    frame = full_frame().astype({"y": "float32", "f": "float32"}).assign(z=np.arange(len(frame), dtype="int16") % 100)
+    panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "narrow", **FULL)
+    assert panel.values.dtype == np.float32, "single precision stays where it loses nothing"
+    assert panel.past_covariates.dtype == np.float64
+    assert_same_panel(panel, panel_from_frame(frame, **FULL))
 
 
-CSV: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
-    "plain": (lambda f: f, {}, {}),
-    "ids of digits": (lambda f: f.assign(unique_id=f["unique_id"].str[1:]), {}, {}),
-    "ids with zeros": (lambda f: f.assign(unique_id="0" + f["unique_id"].str[1:]), {}, {}),
-    "ids like missing": (lambda f: f.assign(unique_id=f["unique_id"].replace("s1", "NA")), {}, {}),
-    "integers as dates": (lambda f: f.assign(ds=f["ds"].dt.strftime("%Y%m%d%H%M")), {}, {}),
-    "steps": (lambda f: f.assign(ds=(f["ds"] - pd.Timestamp("2020")) // pd.Timedelta("1h")), {}, {}),
-    "days first": (lambda f: f.assign(ds=f["ds"].dt.strftime("%d.%m.%Y %H:%M")), {}, {}),
-    "given format": (lambda f: f.assign(ds=f["ds"].dt.strftime("%m/%d/%y %Hh")), {}, {"date_format": "%m/%d/%y %Hh"}),
-    "zones": (lambda f: f.assign(ds=f["ds"].dt.tz_localize("UTC").dt.strftime("%Y-%m-%dT%H:%M:%S+02:00")), {}, {}),
-    "semicolons": (
-        lambda f: f,
-        {"sep": ";", "decimal": ",", "encoding": "utf-16"},
-        {"separator": ";", "decimal": ",", "encoding": "utf-16"},
-    ),
+GERMAN = {"separator": ";", "decimal": ",", "encoding": "utf-16"}
+CSV: dict[str, tuple[Any, dict[str, Any]]] = {
+    "semicolons": (lambda f: f, GERMAN),
+    "ids with zeros": (lambda f: f.assign(unique_id="0" + f["unique_id"].str[1:]), {}),
+    "ids like missing": (lambda f: f.assign(unique_id=f["unique_id"].replace({"s1": "NA", "s2": "7"})), {}),
+    "integers as dates": (lambda f: f.assign(ds=f["ds"].dt.strftime("%Y%m%d%H%M")), {}),
+    "steps": (lambda f: f.assign(ds=(f["ds"] - pd.Timestamp("2020")) // pd.Timedelta("1h")), {}),
+    "days first": (lambda f: f.assign(ds=f["ds"].dt.strftime("%d.%m.%Y %H:%M")), {}),
+    "given format": (lambda f: f.assign(ds=f["ds"].dt.strftime("%m/%d/%y %Hh")), {"date_format": "%m/%d/%y %Hh"}),
+    "zones": (lambda f: f.assign(ds=f["ds"].dt.strftime("%Y-%m-%dT%H:%M:%S+02:00")), {}),
 }
 
 
 @pytest.mark.parametrize("case", CSV)
 def test_csv_is_read_as_in_memory(tmp_path: Path, case: str) -> None:
-    change, written, read = CSV[case]
-    path = tmp_path / "t.csv"
+    (change, read), path = CSV[case], tmp_path / "t.csv"
+    written = {"sep": ";", "decimal": ",", "encoding": "utf-16"} if read is GERMAN else {}
     change(full_frame()).to_csv(path, index=False, **written)
     text = TextFormat(**read)
     expected = panel_from_frame(read_table(path, text=text), text=text, **FULL)
@@ -184,28 +165,6 @@ def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, t
     assert panel.time_name == "ds"
 
 
-def test_single_precision_stays_where_it_loses_nothing(tmp_path: Path) -> None:
-    frame = full_frame().astype({"y": "float32", "z": "int8", "f": "float32"}, errors="ignore")
-    frame["z"] = pd.array(np.arange(len(frame)) % 100, "int8")
-    panel = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "out", **FULL)
-    assert panel.values.dtype == np.float32
-    assert panel.past_covariates is not None
-    assert panel.past_covariates.dtype == np.float64
-    assert_same_panel(panel, panel_from_frame(frame, **FULL))
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize("name", ["ETTh1", "exchange_rate"])
-def test_real_files(tmp_path: Path, name: str) -> None:
-    path = Path(REAL_ROOT) / f"{name}.csv"
-    if not path.exists():
-        pytest.skip(f"{name} is not here")
-    lines = path.read_text().splitlines()[:3000]
-    (tmp_path / "t.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
-    panel = converted(tmp_path / "t.csv", tmp_path / "out")
-    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "t.csv")))
-
-
 def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_tables, "_CELLS", 1 << 12)
     values = np.random.default_rng(0).random(2_000_000)
@@ -218,35 +177,27 @@ def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: py
     assert most < 8 * len(values) / 2
 
 
-BAD: dict[str, tuple[Any, str]] = {
-    "stamp twice": (
+OFF = pd.Timedelta(7, "min")
+BAD: list[tuple[Any, str]] = [
+    (
         lambda f: f.iloc[[*range(301), *range(300, 1033)]],
-        r"row 302: time stamp .* of series s1 is there twice, first in .*row 301",
+        r"row 302: .* of series s1 is there twice.*row 301",
     ),
-    "stamp twice far away": (lambda f: pd.concat([f, f[:1]]), r"row 1034: .* of series s0 is there twice"),
-    "inf": (lambda f: f.assign(y=f["y"].where(f.index != 500, np.inf)), "row 501: the value of y is infinite"),
-    "no stamp": (lambda f: f.assign(ds=f["ds"].where(f.index != 400)), "row 401: .* is not a date"),
-    "off the grid": (
-        lambda f: f.assign(ds=f["ds"].where(f.index != 300, f["ds"] + pd.Timedelta(7, "min"))),
-        "row 301: time stamp .* of series s1 comes .* is not on the grid of frequency 'h'",
-    ),
-    "two rhythms": (
-        lambda f: f[(f.index < 400) | (f.index >= 660) | (f.index % 2 == 0)],
-        "the time stamps of series s1 come 0 days 02:00:00 apart",
-    ),
-    "too many gaps": (lambda f: f[(f.index < 270) | (f.index > 650)], "more than max_filled 0.5 allows"),
-    "no rows": (lambda f: f[:0].astype({"unique_id": "string"}), "has no rows"),
-}
+    (lambda f: pd.concat([f, f[:1]]), r"row 1034: .* of series s0 is there twice"),
+    (lambda f: f.assign(y=f["y"].where(f.index != 500, np.inf)), "row 501: the value of y is infinite"),
+    (lambda f: f.assign(ds=f["ds"].where(f.index != 400)), "row 401: .* is not a date"),
+    (lambda f: f.assign(ds=f["ds"].where(f.index != 300, f["ds"] + OFF)), "row 301: .* is not on the grid of .* 'h'"),
+    (lambda f: f[(f.index < 400) | (f.index >= 660) | (f.index % 2 == 0)], "series s1 come 0 days 02:00:00 apart"),
+    (lambda f: f[(f.index < 270) | (f.index > 650)], "more than max_filled 0.5 allows"),
+    (lambda f: f[:0].astype({"unique_id": "string"}), "has no rows"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_table_that_cannot_be_converted_is_refused_in_one_sentence(tmp_path: Path, case: str) -> None:
-    change, message = BAD[case]
+@pytest.mark.parametrize(("change", "message"), BAD)
+def test_table_that_cannot_be_converted_is_refused_in_one_sentence(tmp_path: Path, change: Any, message: str) -> None:
     path = saved(change(long_frame(missing=False)), tmp_path / "bad.parquet")
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=rf"^[^\n]*bad\.parquet.*{message}[^\n]*$"):
         converted(path, tmp_path / "out", target=["y", "z"])
-    assert "\n" not in str(caught.value)
-    assert "bad.parquet" in str(caught.value)
     assert [file.name for file in tmp_path.iterdir()] == ["bad.parquet"]
 
 
@@ -254,15 +205,14 @@ def test_rows_are_named_by_the_line_of_their_own_file(tmp_path: Path) -> None:
     folder, frame = tmp_path / "parts", full_frame()
     folder.mkdir()
     frame[:400].to_csv(folder / "a.csv", index=False)
-    frame.loc[450, "kind"] = "strange"
-    frame[400:].to_csv(folder / "b.csv", index=False)
-    with pytest.raises(UserError, match=r"b\.csv, line 52: static column kind changes within series s\d, to strange"):
-        converted(folder, tmp_path / "out", **FULL)
-    frame.loc[450, "kind"] = np.nan
-    frame.loc[450, "y"] = 1.0
-    frame[400:].to_csv(folder / "b.csv", index=False)
-    with pytest.raises(UserError, match=r"b\.csv, line 52: the category in static column kind is missing"):
-        converted(folder, tmp_path / "out", **FULL)
+    for cell, said in (
+        ("strange", r"kind changes within series s\d, to strange"),
+        (np.nan, "category in static column kind is missing"),
+    ):
+        frame.loc[450, ["kind", "y"]] = cell, 1.0
+        frame[400:].to_csv(folder / "b.csv", index=False)
+        with pytest.raises(UserError, match=rf"b\.csv, line 52: .*{said}"):
+            converted(folder, tmp_path / "out", **FULL)
     saved(frame[:50].drop(columns="p"), folder / "c.parquet")
     with pytest.raises(UserError, match=r"c\.parquet has no column p, which a\.csv has"):
         converted(folder, tmp_path / "out", target=["y", "z"], past_covariates=["p"])
@@ -270,17 +220,15 @@ def test_rows_are_named_by_the_line_of_their_own_file(tmp_path: Path) -> None:
 
 def test_paths_that_cannot_be_converted(tmp_path: Path, path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    (tmp_path / "junk.parquet").write_bytes(b"PAR1 no such thing")
-    (tmp_path / "cut.parquet").write_bytes(path.read_bytes()[:-100])
-    (tmp_path / "cut.arrow").write_bytes(b"ARROW1")
-    (tmp_path / "a.xlsx").write_bytes(b"")
-    for name, message in {
-        "none.parquet": "is not there",
-        "empty": "has no .csv",
-        "junk.parquet": "is damaged or cut",
-        "cut.parquet": "is damaged or cut",
-        "cut.arrow": "is damaged or cut",
-        "a.xlsx": "cannot be converted; valid are",
-    }.items():
+    for name, content, message in (
+        ("none.parquet", None, "is not there"),
+        ("empty", None, "has no .csv"),
+        ("junk.parquet", b"PAR1 no such thing", "is damaged or cut"),
+        ("cut.parquet", path.read_bytes()[:-100], "is damaged or cut"),
+        ("cut.arrow", b"ARROW1", "is damaged or cut"),
+        ("a.xlsx", b"", "cannot be converted; valid are"),
+    ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=message):
             converted(tmp_path / name, tmp_path / "out")

@@ -58,20 +58,26 @@ def both(frame: pd.DataFrame, path: Path, **options: Any) -> tuple[Any, Any]:
         ("default", "full", "global"),
         ("fractions", "wide", "global"),
         ("fractions", "full", "series"),
-        ("rows", "full", "series"),
+        ("rows", "zoned", "series"),
         ("dates", "long", "global"),
         ("dates", "wide", "series"),
+        ("dates", "zoned", "global"),
     ],
 )
 def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, scaling: str) -> None:
-    frames = {"long": long_frame(missing=False), "full": full_frame(), "wide": wide_frame(missing=True)}
+    frame = {
+        "long": lambda: long_frame(missing=False),
+        "wide": lambda: wide_frame(missing=True),
+        "full": full_frame,
+        "zoned": lambda: full_frame(tz="Europe/Berlin"),  # where clocks changed on 2020-03-29
+    }[table]()
     options = {**(SIZES if table == "wide" else LONG), "scaling": scaling, **SPLITS[split]}
-    options |= ROLES if table == "full" else {}
-    theirs, ours = both(frames[table], tmp_path / "frame.parquet", **options)
+    options |= ROLES if table in ("full", "zoned") else {}
+    theirs, ours = both(frame, tmp_path / "frame.parquet", **options)
     assert ours.panel.is_mapped
-    assert ours.splits == theirs.splits
-    assert ours.scaler == theirs.scaler
+    assert (ours.splits, ours.scaler) == (theirs.splits, theirs.scaler)
     assert {**vars(ours.task), "data": ""} == {**vars(theirs.task), "data": ""}
+    assert ours.panel.future_time(len(ours.panel) - 1, 6).equals(theirs.panel.future_time(len(ours.panel) - 1, 6))
     for part in ("train", "val"):
         assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))
     seasons = [1, 5, 24]
@@ -82,15 +88,6 @@ def test_every_batch_is_that_of_a_frame(tmp_path: Path, split: str, table: str, 
             for one, other in zip(left.units.seasons[season], right.units.seasons[season], strict=True):
                 np.testing.assert_array_equal(one, other)
     assert ours.series.nbytes >= ours.series.to("cpu").nbytes - 8 * 100
-
-
-@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC"])
-def test_time_zones_across_a_change_of_clocks(tmp_path: Path, zone: str) -> None:
-    frame = full_frame(tz=zone)  # clocks changed on 2020-03-29
-    options = {**LONG, **ROLES, "val_from": "2020-03-30 12:00", "test_from": "2020-04-02"}
-    theirs, ours = both(frame, tmp_path / "a.parquet", **options)
-    assert ours.splits == theirs.splits
-    assert ours.panel.future_time(1, 6).equals(theirs.panel.future_time(1, 6))
 
 
 @st.composite
@@ -120,7 +117,7 @@ def tables(draw: st.DrawFn) -> tuple[pd.DataFrame, dict[str, Any]]:
     return frame, options
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(table=tables())
 def test_arrays_are_those_of_any_table_in_memory(
     table: tuple[pd.DataFrame, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
@@ -137,8 +134,15 @@ def test_arrays_are_those_of_any_table_in_memory(
     assert_same_panel(converted(path, folder / "out", **options), expected)
 
 
-def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)  # so that they lie in files, too
+@pytest.fixture
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays that are made of mapped ones lie in files, too, and are read in small pieces."""
+    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
+    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 400)
+
+
+@pytest.mark.usefixtures("in_pieces")
+def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path) -> None:
     frame = full_frame()
     ours = converted(saved(frame, tmp_path / "a.parquet"), tmp_path / "out", target=["y", "z"], **ROLES)
     theirs = panel_from_frame(frame, target=["y", "z"], **ROLES)
@@ -156,27 +160,22 @@ def test_parts_of_a_panel_are_those_of_one_in_memory(tmp_path: Path, monkeypatch
         assert part(ours).is_mapped
 
 
+@pytest.mark.usefixtures("in_pieces")
 def test_moments_of_rows_in_pieces_are_those_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tsattn.data.scaling._BLOCK", 64)
-    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
     frame = full_frame()
     frame.loc[frame["unique_id"] == "s0", "z"] = 1e9 + np.arange((frame["unique_id"] == "s0").sum())
     frame["y"] = np.where(frame["y"].isna(), np.nan, 0.1)
-    ours = mapped(saved(frame, tmp_path / "a.parquet"), **LONG, **ROLES)
-    theirs = in_memory(frame, **LONG, **ROLES)
-    assert ours.scaler is not None
-    assert theirs.scaler is not None
+    ours = mapped(saved(frame, tmp_path / "a.parquet"), **LONG, **ROLES).scaler
+    theirs = in_memory(frame, **LONG, **ROLES).scaler
     for name in ("mean", "scale", "series_mean", "series_scale", "covariate_mean", "covariate_scale"):
-        np.testing.assert_allclose(getattr(ours.scaler, name), getattr(theirs.scaler, name), rtol=1e-9, err_msg=name)
-    assert ours.scaler.scale[0] == 1
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, err_msg=name)
+    assert ours.scale[0] == 1
 
 
+@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("transform", ["log1p", {"kind": "box_cox"}])
-def test_transformed_targets_are_those_in_memory(
-    tmp_path: Path, transform: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
-    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+def test_transformed_targets_are_those_in_memory(tmp_path: Path, transform: Any) -> None:
     frame = full_frame()
     frame[["y", "z"]] = np.exp(frame[["y", "z"]] / 10)
     ours = mapped(saved(frame, tmp_path / "a.parquet"), **LONG, **ROLES, transform=transform)
@@ -189,24 +188,21 @@ def test_transformed_targets_are_those_in_memory(
         mapped(tmp_path / "b.parquet", **LONG, **ROLES, transform=transform)
 
 
+@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("table", ["full", "wide"])
-def test_weights_are_those_in_memory(tmp_path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
-    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+def test_weights_are_those_in_memory(tmp_path: Path, table: str) -> None:
     frame = full_frame() if table == "full" else wide_frame(missing=True)
     frame["w"] = np.random.default_rng(3).integers(0, 3, len(frame)) / 4
-    options = {**LONG, **ROLES} if table == "full" else {**SIZES, "series_weights": {"z": 0.5}}
-    options |= {
+    rows = [["2020-03-28 12:00", "2020-03-30", 0], ["2020-03-31 01:00", "2020-03-31 02:00", 5]]
+    options = {
         "weight_column": "w",
-        "row_weights": [["2020-03-28 12:00", "2020-03-30", 0], ["2020-03-31 01:00", "2020-03-31 02:00", 5]],
+        "row_weights": rows,
+        "series_weights": {"s1": 3} if table == "full" else {"z": 0.5},
     }
-    if table == "full":
-        options["series_weights"] = {"s1": 3}
+    options |= {**LONG, **ROLES} if table == "full" else SIZES
     ours, theirs = mapped(saved(frame, tmp_path / "a.parquet"), **options), in_memory(frame, **options)
-    assert ours.panel is not None
-    assert theirs.panel is not None
     assert ours.panel.channels == theirs.panel.channels  # a column of weights is no target
-    np.testing.assert_array_equal(ours.panel.weights, theirs.panel.weights)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(ours.panel.weights, theirs.panel.weights)
     torch.testing.assert_close(ours.series.weights, theirs.series.weights, rtol=1e-6, atol=0)
     one, *others = (
         series.windows(torch.tensor([0]), torch.tensor([40]), 24, 6).target_weight
@@ -231,11 +227,10 @@ def test_weights_are_used_where_they_are_named(tmp_path: Path) -> None:
     frame = long_frame(missing=False).assign(w=0.5)
     path, folder = saved(frame, tmp_path / "a.parquet"), tmp_path / "a"
     convert(path, folder, TableOptions(weight_column="w"))
+    double = RowWeights.of({"s1": 2}, None)
     assert opened_panel(folder, TableOptions()).weights is None
-    weights = opened_panel(folder, TableOptions(weight_column="w"), RowWeights.of({"s1": 2}, None)).weights
-    assert weights is not None
-    assert sorted({*weights.ravel()}) == [0.5, 1.0]
-    assert {*opened_panel(folder, TableOptions(), RowWeights.of({"s1": 2}, None)).weights.ravel()} == {1.0, 2.0}  # type: ignore[union-attr]
+    for options, found in ((TableOptions(weight_column="w"), {0.5, 1.0}), (TableOptions(), {1.0, 2.0})):
+        assert {*opened_panel(folder, options, double).weights.ravel()} == found
     with pytest.raises(UserError, match="was converted with w as the column of weights, not v; convert the table anew"):
         opened_panel(folder, TableOptions(weight_column="v"))
     convert(path, tmp_path / "b", TableOptions())
@@ -246,27 +241,19 @@ def test_weights_are_used_where_they_are_named(tmp_path: Path) -> None:
         convert(saved(frame, path), tmp_path / "c", TableOptions(weight_column="w"))
 
 
+@pytest.mark.usefixtures("in_pieces")
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_categories_of_covariates_are_those_in_memory(
-    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tsattn.data.row_ranges._IN_MEMORY", 100)
-    monkeypatch.setattr("tsattn.data.row_ranges._BLOCK", 64)
+def test_categories_of_covariates_are_those_in_memory(tmp_path: Path, ending: str) -> None:
     frame, path = with_categories(full_frame()), tmp_path / f"a.{ending}"
     frame = frame.round({"y": 3, "z": 3})  # which the parser of every pandas reads exactly
-    options = {**LONG, **ROLES}
     if ending == "csv":
         frame["f"] = "c" + frame["f"].astype(object)  # text in any reader
         frame.to_csv(path, index=False)
     else:
         saved(frame, path)
-    ours, theirs = mapped(path, **options), in_memory(frame, **options)
-    assert ours.panel is not None
-    assert theirs.panel is not None
+    ours, theirs = mapped(path, **LONG, **ROLES), in_memory(frame, **LONG, **ROLES)
     assert theirs.panel.covariate_categories["p"] == ("rain", "storm", "sun")  # snow is not seen in training
     assert_same_panel(ours.panel, theirs.panel)
-    assert ours.task is not None
-    assert theirs.task is not None
     assert ours.task.covariate_categories == theirs.task.covariate_categories
     for part in ("train", "test"):
         assert_same_batches(ours.eval_dataloader(part), theirs.eval_dataloader(part))

@@ -9,7 +9,6 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from tsattn.data import CARDS, PublicDataModule
@@ -83,6 +82,10 @@ def refusal(data: PublicDataModule) -> str:
 def test_file_is_fetched_once(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "not" / "there" / "yet"
     data = PublicDataModule("ETTh1", root=str(root))
+    data.forecast_from(tmp_path / "mine.csv")
+    data.prepare_data()
+    assert site.requests == [], "to forecast from another file"
+    data = PublicDataModule("ETTh1", root=str(root))
     data.prepare_data()
     assert site.requests == ["/ETT-small/ETTh1.csv"]
     assert (root / "ETTh1.csv").read_bytes() == BODY
@@ -90,15 +93,9 @@ def test_file_is_fetched_once(site: Site, tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == "", "standard output is for results"
     data.prepare_data()
     assert data.load_frame()["OT"].tolist() == [1.5, 2.5, 3.5]
-    assert PublicDataModule("ETTh1", root=str(root)).load_frame().index[0] == pd.Timestamp("2016-07-01")
+    other_sum = replace(CARDS["ETTh1"], sha256="0" * 64, same_content=(SUM,))
+    assert fetch(other_sum, root).read_bytes() == BODY, "one of the accepted sums"
     assert len(site.requests) == 1
-
-
-def test_forecasting_from_another_file_fetches_nothing(site: Site, tmp_path: Path) -> None:
-    data = PublicDataModule("ETTh1", root=str(tmp_path))
-    data.forecast_from(tmp_path / "mine.csv")
-    data.prepare_data()
-    assert site.requests == []
 
 
 @pytest.mark.parametrize("fault", ["altered", "empty", "cut short", "404", "500"])
@@ -110,62 +107,39 @@ def test_bad_answer_is_refused_and_leaves_nothing(site: Site, tmp_path: Path, fa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unreachable_server_names_the_folder_to_put_the_file_into(closed_port: str, tmp_path: Path) -> None:
-    message = refusal(PublicDataModule("ETTh1", root=str(tmp_path / "ett")))
-    assert closed_port in message
-    assert f"put the file ETTh1.csv into {tmp_path / 'ett'}" in message
-
-
-@pytest.mark.parametrize("content", [b"", BODY[:-1], BODY + b"2016-07-01 03:00:00,4.5\n"])
-def test_other_file_in_its_place_is_refused_and_left_untouched(site: Site, tmp_path: Path, content: bytes) -> None:
+def test_what_is_in_its_place_is_refused_and_left_untouched(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "ETTh1.csv"
-    path.write_bytes(content)
-    message = refusal(PublicDataModule("ETTh1", root=str(tmp_path)))
-    assert str(path) in message
-    assert "sha256" in message
-    assert path.read_bytes() == content
+    for content in (b"", BODY[:-1], BODY + b"2016-07-01 03:00:00,4.5\n"):
+        path.write_bytes(content)
+        message = refusal(PublicDataModule("ETTh1", root=str(tmp_path)))
+        assert str(path) in message
+        assert "sha256" in message
+        assert path.read_bytes() == content
+    root = path / "data"  # below a file
+    assert str(root) in refusal(PublicDataModule("ETTh1", root=str(root)))
+    path.unlink()
+    path.mkdir()
+    assert str(tmp_path) in refusal(PublicDataModule("ETTh1", root=str(tmp_path)))
     assert site.requests == []
 
 
-def test_folder_in_its_place_is_refused(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "ETTh1.csv").mkdir()
-    assert str(tmp_path) in refusal(PublicDataModule("ETTh1", root=str(tmp_path)))
-
-
-def test_root_below_a_file_is_refused(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    root = tmp_path / "file" / "data"
-    assert str(root) in refusal(PublicDataModule("ETTh1", root=str(root)))
-
-
-def test_explicit_root_is_final(closed_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "ETTh1.csv").write_bytes(BODY)
-    monkeypatch.setenv("TSATTN_DATA", str(elsewhere))
-    assert len(PublicDataModule("ETTh1").load_frame()) == 3
-    assert str(tmp_path / "mine") in refusal(PublicDataModule("ETTh1", root=str(tmp_path / "mine")))
-
-
-@pytest.mark.parametrize("variable", [None, ""])
-def test_root_is_data_below_the_working_folder_without_the_variable(
-    closed_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None
+def test_the_root_given_is_final_and_the_variable_or_data_its_default(
+    closed_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("TSATTN_DATA", raising=False)
-    if variable is not None:
-        monkeypatch.setenv("TSATTN_DATA", variable)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "ETTh1.csv").write_bytes(BODY)
-    assert data_root(None) == Path("data")
+    for folder in ("elsewhere", "data"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "ETTh1.csv").write_bytes(BODY)
+    monkeypatch.setenv("TSATTN_DATA", str(tmp_path / "elsewhere"))
+    assert data_root(None) == tmp_path / "elsewhere"
     assert len(PublicDataModule("ETTh1").load_frame()) == 3
-
-
-def test_a_copy_with_another_accepted_sum_is_taken(site: Site, tmp_path: Path) -> None:
-    card = replace(CARDS["ETTh1"], sha256="0" * 64, same_content=(SUM,))
-    assert fetch(card, tmp_path).read_bytes() == BODY
-    assert fetch(card, tmp_path).read_bytes() == BODY
-    assert len(site.requests) == 1
+    message = refusal(PublicDataModule("ETTh1", root=str(tmp_path / "mine")))
+    assert closed_port in message
+    assert f"put the file ETTh1.csv into {tmp_path / 'mine'}" in message
+    monkeypatch.chdir(tmp_path)
+    for unset in (lambda: monkeypatch.setenv("TSATTN_DATA", ""), lambda: monkeypatch.delenv("TSATTN_DATA")):
+        unset()
+        assert data_root(None) == Path("data")
+        assert len(PublicDataModule("ETTh1").load_frame()) == 3
 
 
 @pytest.mark.parametrize(
@@ -183,19 +157,13 @@ def test_a_file_without_a_known_sum_is_kept_and_its_sum_printed(
 
 
 def test_a_packed_file_is_unpacked(site: Site, tmp_path: Path) -> None:
+    card = replace(CARDS["ETTh1"], url=f"{CARDS['ETTh1'].url}.gz", sha256=None)
+    for body in (gzip.compress(BODY)[:-9], BODY):
+        site.body, site.announced = body, len(body)
+        with pytest.raises(UserError, match="was cut short or altered"):
+            fetch(card, tmp_path)
+        assert list(tmp_path.iterdir()) == []
     site.body = gzip.compress(BODY)
     site.announced = len(site.body)
-    assert CARDS["ETTh1"].url is not None
-    card = replace(CARDS["ETTh1"], url=f"{CARDS['ETTh1'].url}.gz")
-    assert fetch(card, tmp_path).read_bytes() == BODY
+    assert fetch(replace(card, sha256=SUM), tmp_path).read_bytes() == BODY
     assert [path.name for path in tmp_path.iterdir()] == ["ETTh1.csv"]
-
-
-@pytest.mark.parametrize("fault", ["cut", "plain"])
-def test_a_packed_file_that_cannot_be_unpacked_is_refused(site: Site, tmp_path: Path, fault: str) -> None:
-    site.body = gzip.compress(BODY)[:-9] if fault == "cut" else BODY
-    site.announced = len(site.body)
-    card = replace(CARDS["ETTh1"], url=f"{CARDS['ETTh1'].url}.gz", sha256=None)
-    with pytest.raises(UserError, match="was cut short or altered"):
-        fetch(card, tmp_path)
-    assert list(tmp_path.iterdir()) == []
