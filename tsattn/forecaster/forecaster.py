@@ -2,54 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import itertools
 import logging
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
 import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
 from tsattn.batch import Batch
-from tsattn.checks import ACCELERATORS, folder_path, has_accelerator, whole_number
+from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
-from tsattn.data.continued import with_future
 from tsattn.data.data_options import DataOptions
-from tsattn.data.matching import match_task, warn_of_unknown_zone
 from tsattn.data.quiet import quiet
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, did_you_mean, one_of, shown
-from tsattn.evaluation.error_table import check_by
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.forecast_files import check_output, write_content
-from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, last_window, plain_forecast, scenarios_of
+from tsattn.forecaster.frame_model import FrameModel
+from tsattn.forecaster.frames import FrameKind, last_window, plain_forecast
 from tsattn.forecaster.options import ForecasterOptions, TrainingOptions, where_it_went
-from tsattn.forecaster.sample_paths import PathSampler, StepCopula
-from tsattn.forecaster.scores import UnseenWindows, residual_figure, score_panel
 from tsattn.predictors import Predictor
-from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
-from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
-from tsattn.saved_folders import restore_folder
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.task import MEDIAN, Output, Task
-from tsattn.training.execution import Execution
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a first forecast does without
     from matplotlib.figure import Figure
 
     from tsattn.experiments import Experiment, Result
     from tsattn.forecaster.fitting import Start
-    from tsattn.forecaster.model_folder import SavedModel
+    from tsattn.forecaster.sample_paths import PathSampler, StepCopula
+    from tsattn.predictors.attention_layers import AttentionLayer
 
 __all__ = ["Forecaster", "load"]
 
@@ -214,12 +203,12 @@ class Forecaster:
     @property
     def task(self) -> Task:
         """Task that the predictor was fitted for; a `UserError` before `fit`."""
-        return self._known.predictor.task
+        return self._model.needed_fit.predictor.task
 
     @property
     def scaler(self) -> Scaler:
         """Scaler of the fitted series; a `UserError` before `fit`."""
-        return self._known.scaler
+        return self._model.needed_fit.scaler
 
     def fit(
         self,
@@ -315,14 +304,14 @@ class Forecaster:
             UserError: if the frame cannot be used, future covariates are missing or stop early, or there are too few
                 validation windows for a level.
         """
-        kind, frames = self._forecasts(frame, horizon, future, level)
+        kind, frames = self._model.forecasts(frame, self._horizon(horizon), future, level)
         return kind.give(pd.concat([*frames], ignore_index=True))
 
     def predict_batches(
         self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
     ) -> Iterator[Any]:
         """Yield the frames of `predict` for ``eval_batch_size`` series at a time, to save memory."""
-        kind, frames = self._forecasts(frame, horizon, future, level)
+        kind, frames = self._model.forecasts(frame, self._horizon(horizon), future, level)
         return map(kind.give, frames)
 
     def sample(
@@ -355,9 +344,9 @@ class Forecaster:
         paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
         steps = self._horizon(horizon)
         with quiet(frame is None):
-            panel, fitted = self._panel_of(frame, "the frame", future)
+            panel, fitted = self._model.panel_of(frame, "the frame", future)
         drawn = self._sampler(fitted).frame(self._step_copula(), panel, steps, paths, seed)
-        return self._kind_of(frame, panel).give(drawn)
+        return self._model.kind_of(frame, panel).give(drawn)
 
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
@@ -383,36 +372,8 @@ class Forecaster:
         Raises:
             UserError: if no series is long enough.
         """
-        from tsattn.forecaster.fitting import fitted_aside
-
-        T, windows = self._horizon(None), whole_number("windows", windows)
-        step = T if step is None else whole_number("step", step)
-        panel = self._options.data.reader.read(frame, "the frame")
-        ends = panel.lengths[:, None] - T - step * np.arange(windows - 1, -1, -1)  # (S, windows)
-        if (ends[:, 0] < 1).all():
-            raise UserError(
-                f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
-                f"{T + step * (windows - 1) + 1} are needed"
-            )
-        calibrates = level is not None and bool(self._given["calibrate"])
-        parts, fitted = [], None
-        for window in range(windows):
-            numbers = np.flatnonzero(ends[:, window] >= 1)
-            if len(numbers) < len(panel):
-                counts = window + 1, windows, len(numbers), len(panel)
-                logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
-            whole = panel.take(numbers)
-            # what a covariate lacks after an origin is imputed, as in the windows of a training: these rows have come
-            seen = replace(whole.until(ends[numbers, window]), fills_ahead=True)
-            with quiet(window > 0):  # the first has the shortest series
-                if fitted is None or refit or not self.predictor.needs_fit:
-                    fitted = fitted_aside(self._options, seen, calibrates=calibrates)
-                made = pd.concat([*self._frames(seen, T, fitted, level)], ignore_index=True)
-            rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
-            truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
-            made.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(T * len(whole.channels)))
-            parts.append(made.assign(y=truth.ravel()))
-        return FrameKind.of(frame, panel).give(pd.concat(parts, ignore_index=True))
+        windows, step = whole_number("windows", windows), None if step is None else whole_number("step", step)
+        return self._model.rolling_forecasts(frame, windows, step, refit, level)
 
     def evaluate(
         self, frame: Any, *, step: int = 1, by: _By | None = None, level: Any = None, detail: bool = False
@@ -439,11 +400,14 @@ class Forecaster:
         Raises:
             UserError: if there is nothing to score.
         """
+        from tsattn.evaluation.error_table import check_by
+        from tsattn.forecaster.scores import score_panel
+
         step = whole_number("step", step)
         if by is not None:
             check_by(by)
-        fitted, unseen = self._unseen(frame, step, level)
-        return score_panel(fitted, unseen, self._batch_size, self._execution, by, detail=detail)
+        fitted, unseen = self._model.unseen(frame, step, level)
+        return score_panel(fitted, unseen, *self._options.batches, by, detail=detail)
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Plot forecasts with their intervals, after the history.
@@ -460,7 +424,7 @@ class Forecaster:
         from tsattn.figures.plain_names import model_words
 
         with quiet():
-            panel, fitted = self._panel_of(history, "the history")
+            panel, fitted = self._model.panel_of(history, "the history")
         task, output, forecast = fitted.predictor.task, fitted.predictor.output, plain_forecast(forecast)
         names = [str(name) for name in forecast.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name))]
         if fitted.conformal is not None and str(MEDIAN) in names:  # levels that were asked for
@@ -482,9 +446,11 @@ class Forecaster:
         Raises:
             UserError: if there is nothing to score, an id is unknown, or `ahead` is beyond the horizon.
         """
+        from tsattn.forecaster.scores import residual_figure
+
         ahead, step = whole_number("ahead", ahead), whole_number("step", step)
-        fitted, unseen = self._unseen(frame, step)
-        return residual_figure(fitted, unseen, ids, ahead, self._batch_size, self._execution)
+        fitted, unseen = self._model.unseen(frame, step)
+        return residual_figure(fitted, unseen, ids, ahead, *self._options.batches)
 
     def attention_weights(
         self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None
@@ -548,14 +514,15 @@ class Forecaster:
         Raises:
             UserError: if the model cannot be exported, with the reason, or the file cannot be written.
         """
+        from tsattn.forecaster.forecast_files import check_output
         from tsattn.predictors.exporting import FORMATS, exported, format_of
 
         file = folder_path(path, "file")
         form = format_of(file.suffix, format)
-        fitted = self._known
+        fitted = self._model.needed_fit
         check_output(file, overwrite, endings=FORMATS)
         content, facts = exported(fitted, form)
-        write_content(content, file, overwrite)
+        write_whole(file, lambda opened: opened.write(content), overwrite=overwrite)
         return facts
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -569,7 +536,7 @@ class Forecaster:
         """
         from tsattn.forecaster.model_folder import SavedModel, write
 
-        path, fitted = folder_path(folder), self._known
+        path, fitted = folder_path(folder), self._model.needed_fit
         predictor, series = fitted.predictor, self.series
         if series is not None:
             season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
@@ -583,89 +550,16 @@ class Forecaster:
         write(path, saved, overwrite=overwrite)
 
     @property
-    def _known(self) -> FittedPredictor:
-        if self.fitted is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
-        return self.fitted
-
-    @property
-    def _batch_size(self) -> int:
-        return self._options.data.eval_batch_size
-
-    @cached_property
-    def _execution(self) -> Execution:
-        return self._options.execution()
+    def _model(self) -> FrameModel:
+        return FrameModel(self._options, self.fitted, self.series)
 
     def _horizon(self, horizon: int | None) -> int:
         return self._options.data.prediction_length if horizon is None else whole_number("horizon", horizon)
 
-    def _panel_of(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """Read a frame as a panel for the predictor that forecasts it; None stands for the fitted series."""
-        reader, needs_fit = self._options.data.reader, self.fitted is not None or self.predictor.needs_fit
-        if frame is not None and not needs_fit:
-            panel = reader.read(frame, source, future=future)
-            return panel, self._options.built_for(panel)
-        if not needs_fit:
-            given = "history" if source == "the history" else "a frame"
-            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give {given}")
-        fitted, task = self._known, self.task
-        if frame is not None:
-            reader = reader.for_task(task).unweighted()
-            if self.series is not None:  # the very zone of these, also where no name leads back to it
-                reader = replace(reader, zone_of=self.series.panel.time)
-            panel = reader.read(frame, source, future=future)
-            source = str(frame) if isinstance(frame, str | Path) else source
-            if self.series is None:
-                warn_of_unknown_zone(panel, task, source)
-            return match_task(panel, task, source), fitted
-        if self.series is None:
-            raise UserError("this model came without the series that it was fitted on: give a frame")
-        if future is None:
-            return self.series.panel, fitted
-        last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
-        return with_future(last, future, reader.text), fitted
-
-    def _kind_of(self, frame: Any, panel: Panel) -> FrameKind:
-        return FrameKind.of(frame, panel) if frame is not None or self.series is None else self.series.kind
-
-    def _forecasts(
-        self, frame: Any, horizon: int | None, future: Any, level: Any
-    ) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
-        """Return forecasts, made when they are asked for, and the kind of frame to give them in."""
-        steps, scenarios, made = self._horizon(horizon), scenarios_of(future), list[Iterator[pd.DataFrame]]()
-        for name, one in ({None: future} if scenarios is None else scenarios).items():
-            is_known = frame is None or bool(made)  # the frame is the same each time
-            with quiet() if is_known else contextlib.nullcontext():
-                panel, fitted = self._panel_of(frame, "the frame", one)
-                frames = self._frames(panel, steps, fitted, level)
-            made.append(frames if scenarios is None else in_scenario(frames, name))
-        if (warning := beyond_training(fitted.predictor, steps)) is not None:
-            warnings.warn(warning, stacklevel=3)
-        return self._kind_of(frame, panel), itertools.chain.from_iterable(made)
-
-    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
-        panel = match_task(panel, fitted.predictor.task, "the frame")
-        fitted = self._with_levels(fitted, panel, level)
-        return forecast_frames(fitted, panel, horizon, self._batch_size, self._execution)
-
-    def _with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
-        if level is not None and fitted.conformal is None and self._given["calibrate"]:
-            raise UserError("intervals of any level are calibrated by a fit: call fit(frame) first")
-        return with_levels(fitted, panel.ids, level)
-
-    def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
-        """Return the model for a frame, and the windows that may be scored."""
-        panel, fitted = self._panel_of(frame, "the frame")
-        if self.fitted is not None and (self.series is None or not self.series.is_complete):
-            warnings.warn(
-                "this model does not know which rows it was trained on: rows of the frame may be among them",
-                stacklevel=3,
-            )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
-        return self._with_levels(fitted, unseen.panel, level), unseen
-
     def _sampler(self, fitted: FittedPredictor) -> PathSampler:
-        return PathSampler(fitted, self._execution, self._batch_size)
+        from tsattn.forecaster.sample_paths import PathSampler
+
+        return PathSampler(fitted, *self._options.batches)
 
     def _step_copula(self) -> StepCopula | None:
         """Return the dependence between steps; None if the rows of the forecast must give it."""
@@ -676,8 +570,10 @@ class Forecaster:
     def _attention(
         self, frame: Any, id: Any, channel: str | None, future: Any
     ) -> tuple[list[AttentionLayer], Panel, FittedPredictor, Batch]:
+        from tsattn.predictors.attention_layers import attention_layers
+
         with quiet(frame is None):
-            panel, fitted = self._panel_of(frame, "the frame", future)
+            panel, fitted = self._model.panel_of(frame, "the frame", future)
             batch = last_window(fitted, panel, id)
         return attention_layers(fitted.predictor, batch, channel), panel, fitted, batch
 
@@ -692,47 +588,16 @@ def load(folder: str | Path) -> Forecaster:
     Raises:
         UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
     """
-    from tsattn.experiments import RunFolder
-    from tsattn.forecaster.model_folder import CONTENT, read, read_run
+    from tsattn.forecaster.model_folder import damaged, open_model
 
     path = folder_path(folder)
-    restore_folder(path, CONTENT)
-    if not path.is_dir():
-        what = "is a file, not a folder" if path.exists() else "is not there"
-        raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
-    saved = (read_run if RunFolder(path).best.exists() else read)(path, [*inspect.signature(Forecaster).parameters])
-    arguments = dict(saved.arguments)
-    accelerator = arguments.get("accelerator", "auto")
-    if accelerator in ACCELERATORS and not has_accelerator(accelerator):
-        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", path, accelerator)
-        arguments["accelerator"] = "auto"
+    saved = open_model(path, [*inspect.signature(Forecaster).parameters])
     try:
-        forecaster = Forecaster(**arguments)
+        forecaster = Forecaster(**saved.arguments)
     except UserError:
         raise
     except Exception as error:  # the folder may have been edited
-        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
-    _check_agrees(forecaster, saved, path)
+        raise damaged(path, error) from error
+    saved.check_agrees(forecaster.arguments, forecaster.predictor, path)
     forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
     return forecaster
-
-
-def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None:
-    """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
-    fitted, given = saved.fitted, forecaster.arguments
-    task, output = fitted.predictor.task, fitted.predictor.output
-    # a table of a folder may have named them, not the arguments
-    roles = ("past_covariates", "future_covariates", "static")
-    both = forecaster.predictor, fitted.predictor
-    sizes = ("prediction_length", *(["context_length"] if given["context_length"] != "auto" else []))
-    pairs = {
-        **{name: (given[name], getattr(task, name)) for name in (*sizes, *(name for name in roles if given[name]))},
-        **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
-        "scaling": (given["scaling"], fitted.scaler.scaling),
-        "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),
-        "backbone": tuple({**one.description, "context_length": None} for one in both),
-        "frequency": (task.frequency if saved.series is None else saved.series.panel.frequency, task.frequency),
-    }
-    for name, (one, other) in pairs.items():
-        if one != other:
-            raise UserError(f"{path} is damaged: its {name} is {shown(one)} in one place and {shown(other)} in another")

@@ -77,7 +77,7 @@ def _without_its_series(forecaster: Forecaster) -> Forecaster:
     """Return a forecaster of the same numbers that is small enough to be sent to many machines."""
     sent = copy.copy(forecaster)
     sent.result = sent.copula = None
-    sent.__dict__.pop("_execution", None)  # of this machine
+    sent._options = replace(forecaster._options)  # without what was made for this machine
     if forecaster.series is not None:  # time stamps are converted to the zone of these
         one = forecaster.series.panel.take(np.array([0])).last_rows(1)
         errors = forecaster.series.seasonal_error[:1]
