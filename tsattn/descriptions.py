@@ -7,6 +7,7 @@ is imported when a description first asks for it; so a lower room can name what 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -15,8 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
-
-import yaml
 
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
@@ -233,27 +232,34 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, and reads ``1e-3`` as a number, which YAML 1.1 takes for text."""
+@functools.cache
+def _loader() -> Any:
+    import yaml  # a first forecast reads none
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    twice = f"the key {key.value!r} is there twice"
-                    raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    class Loader(yaml.SafeLoader):
+        """Refuses a key that is there twice, and reads ``1e-3`` as a number, which YAML 1.1 takes for text."""
 
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        twice = f"the key {key.value!r} is there twice"
+                        raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
-_Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint have it
-    first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
+    number = re.compile(r"^[-+]?\d+[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint have it
+        first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in Loader.yaml_implicit_resolvers.items()
+    }
+    return Loader
 
 
 def parsed(text: str) -> Any:
     """Read YAML; a yaml.YAMLError for anything else, or a key that is there twice."""
-    return yaml.load(text, Loader=_Loader)
+    import yaml
+
+    return yaml.load(text, Loader=_loader())

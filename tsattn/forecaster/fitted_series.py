@@ -15,7 +15,6 @@ from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.descriptions import typed
-from tsattn.evaluation.measure import seasonal_errors
 from tsattn.forecaster.frames import FrameKind
 from tsattn.scaler import SeriesId
 
@@ -61,6 +60,8 @@ class FittedSeries:
     @classmethod
     def of(cls, result: Result) -> Self:
         """Return the series of a run."""
+        from tsattn.evaluation.measure import seasonal_errors
+
         data = result.data
         assert data.panel is not None
         assert data.task is not None

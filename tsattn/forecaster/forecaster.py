@@ -61,12 +61,12 @@ class Forecaster:
     ```
 
     Give a frame of pandas, polars or pyarrow, a pandas Series, or the path of a CSV or Parquet file. A long frame has a
-    row for each series and time stamp. A wide frame has a row for each time stamp and a column for each series.
+    row for each series and time stamp. A wide frame has a row for each time stamp and a column for each series. Time
+    is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index.
 
-    Time is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index. Series may differ
-    in length. Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another
-    time zone, or text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted.
-    Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
+    Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another time zone, or
+    text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted. Models without
+    training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
         backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default is
@@ -77,10 +77,8 @@ class Forecaster:
         prediction_length: steps to forecast, T.
 
     Args: Output
-        quantiles: levels to forecast, rising, with 0.5 among them. ``auto`` is ``[0.1, 0.5, 0.9]`` for models that can.
-            None or an empty list gives a point forecast.
-        distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts. The network then learns its
-            parameters by the negative log-likelihood.
+        quantiles: rising levels to forecast, with 0.5; None for points. ``auto``: ``[0.1, 0.5, 0.9]`` if a model can.
+        distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts, learnt by its likelihood.
         calibrate: calibrate intervals on validation windows (split-conformal), so that they cover the stated share. It
             allows ``predict(level=[80, 95])`` for every model. Validation also chooses the weights, so intervals are
             a little too narrow; a share (0.5) keeps the last part of the validation rows for calibration alone.
@@ -96,9 +94,8 @@ class Forecaster:
         future_covariates: columns also known for the future.
         static: columns of categories, constant within a series.
         frequency: pandas frequency, offset or timedelta; a whole number if time counts steps. None infers it.
-        val_rows: rows of each series for validation, before the last `test_rows`. By default the last tenth is for
-            validation, and no rows are for testing. 0 alone trains on all rows.
-        test_rows: last rows of each series, for testing; they are never trained on.
+        val_rows: rows of each series for validation, before `test_rows`; the last tenth by default, none by 0.
+        test_rows: last rows of each series, for testing, which are never trained on; none by default.
         data: all other options of `tsattn.data.DataOptions`, or a dictionary of them: splits by share or date, weights,
             text of files, batch sizes. ``eval_batch_size`` is 256 by default in a dictionary; an object keeps its own.
 
@@ -224,8 +221,7 @@ class Forecaster:
 
         Args:
             frame: series to train on.
-            folder: new folder for the run: configuration, training curve, checkpoints and results. Read it by `load` or
-                ``tsattn predict --run FOLDER --input FILE``; it does not hold the series. None writes no files.
+            folder: new folder for the run, without the series, to be read by `load` or ``tsattn predict --run``.
             refit: train again on all rows, for the number of steps that validation chose.
             warm_start: start from the present weights and keep the scales, with a new optimizer and equal channels.
             rescale: compute new scales in a warm start.
@@ -283,15 +279,13 @@ class Forecaster:
     def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None) -> Any:
         """Forecast each series from its end.
 
-        The forecast starts after the last row of a series, even if its target is missing. With future covariates it
-        starts after the last row that has a target.
+        It starts after the last row of a series; with future covariates after the last row that has a target.
 
         Args:
             frame: history to forecast from, also of new series; by default the fitted series.
-            horizon: steps to forecast; `prediction_length` by default. A longer one feeds forecasts back as context,
-                with a warning.
-            future: frame of ids, time stamps and future covariates, unless rows after the last target have them. Series
-                that are not in `frame` are ignored and logged. A list or mapping of frames gives scenarios.
+            horizon: steps to forecast; above `prediction_length`, forecasts are fed back as context, with a warning.
+            future: frame of ids, time stamps and future covariates, unless rows after the last target have them. A list
+                or mapping of frames gives scenarios.
             level: intervals in percent, such as ``[80, 95]``, of a forecaster with `calibrate`. Their bounds replace
                 other quantiles: columns ``0.1`` and ``0.9`` for 80.
 
@@ -301,8 +295,7 @@ class Forecaster:
             ``scenario``. A wide frame gives ``unique_id``, in the order of its columns; time without a name is ``ds``.
 
         Raises:
-            UserError: if the frame cannot be used, future covariates are missing or stop early, or there are too few
-                validation windows for a level.
+            UserError: if the frame, future covariates or levels cannot be used.
         """
         kind, frames = self._model.forecasts(frame, self._horizon(horizon), future, level)
         return kind.give(pd.concat([*frames], ignore_index=True))
@@ -326,13 +319,11 @@ class Forecaster:
         """Draw sample paths: possible futures of each series.
 
         Each step follows the quantiles of `predict`, with normal tails. Steps of a path are correlated as errors were
-        in the validation windows (see `tsattn.forecaster.sample_paths`). The model of a run takes windows of the given
-        rows and logs that. Chronos-T5 draws its own paths. Series and channels are independent of each other.
+        in the validation windows (see `tsattn.forecaster.sample_paths`); series and channels are independent.
 
         Args:
-            frame: as in `predict`, like `future`.
+            frame: as in `predict`, like `horizon` and `future`.
             num_samples: paths for each series.
-            horizon: as in `predict`; a longer one continues each path from itself.
             seed: random seed of the paths.
 
         Returns:
@@ -354,16 +345,13 @@ class Forecaster:
         """Forecast from rolling origins in the past, next to the actual values.
 
         No model sees a row after its cutoff; the last cutoff is `prediction_length` rows before the end. This trains
-        new models, whose validation rows are the last tenth before an origin, and leaves the forecaster unchanged. A
-        series too short for the first cutoff is new to a model without `refit`. Future covariates missing after a
-        cutoff are imputed and masked.
+        new models, whose validation rows are the last tenth before an origin, and leaves the forecaster unchanged.
 
         Args:
             frame: series to forecast.
             windows: origins of each series.
             step: rows between origins; `prediction_length` by default.
-            refit: train at each origin, on all rows before it. By default one model, trained on the rows before the
-                first origin, forecasts from all.
+            refit: train at each origin; by default one model, trained before the first origin, forecasts from all.
             level: as in `predict`.
 
         Returns:
@@ -381,8 +369,7 @@ class Forecaster:
         """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
 
         Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
-        fitted one needs no history. Of a new series, the first `context_length` rows are context. The model of a run
-        warns that the frame may contain its training rows. All quantiles of the two baselines equal their point.
+        fitted one needs no history. Of a new series, the first `context_length` rows are context.
 
         Args:
             frame: the series.
@@ -394,8 +381,8 @@ class Forecaster:
 
         Returns:
             A row a forecaster (with `by`: and group), with ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with
-            quantiles, ``CRPS`` and ``cover 80`` (share of actual values inside the 80 % interval). Scores are means
-            over series or channels. ``MASE left out`` counts targets without MASE, if there are any.
+            quantiles, ``CRPS`` and ``cover 80`` (share of actual values inside the 80 % interval), means over series or
+            channels. ``MASE left out`` counts targets without MASE, if there are any.
 
         Raises:
             UserError: if there is nothing to score.
@@ -434,9 +421,6 @@ class Forecaster:
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
         """Plot residuals (actual minus forecast) on the rows that `evaluate` scores.
 
-        Five panels: residuals over time, histogram, normal quantiles, autocorrelation, and the error by step compared
-        with seasonal naive and persistence.
-
         Args:
             frame: series, as in `evaluate`.
             ids: series to use, one or several; a single one is drawn in original units. By default all, scaled.
@@ -465,7 +449,7 @@ class Forecaster:
 
         Returns:
             Layers, of all members of an ensemble, each with arrays ``weights (H, N, S)`` and ``levels``, the meaning of
-            queries and keys, and a method `frame`. Weights are computed on the CPU in full precision.
+            queries and keys, and a method `frame`.
 
         Raises:
             UserError: if the predictor has no attention, the series or channel is unknown, or the frame cannot be used.
@@ -502,9 +486,8 @@ class Forecaster:
         """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
 
         Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L,
-        C)`` in original units, with NaN for missing values, and what the model needs else: series numbers, covariates,
-        categories, time stamps. The file lists them as ``tsattn.json``. Our kernels are in neither format, so attention
-        with windows or blocks is written out.
+        C)`` in original units, with NaN for missing values, and others that ``tsattn.json`` in the file lists. Our
+        kernels are in neither format, so attention with windows or blocks is written out.
 
         Args:
             path: file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX (extra `onnx`).

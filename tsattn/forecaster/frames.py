@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import torch
 from pandas.api.types import infer_dtype, is_object_dtype
 from torch import Tensor
@@ -23,15 +21,8 @@ from tsattn.predictors.fitted import FittedPredictor, forecast_batches
 from tsattn.task import MEDIAN, Output, Task
 from tsattn.training.execution import Execution
 
-__all__ = [
-    "FrameKind",
-    "forecast_frames",
-    "future_frame",
-    "in_scenario",
-    "last_window",
-    "plain_forecast",
-    "scenarios_of",
-]
+__all__ = ["FrameKind", "forecast_frames", "future_frame", "in_scenario", "last_window", "plain_forecast"]
+__all__ += ["scenarios_of"]
 
 _CUTOFF = "cutoff"
 _SCENARIO = "scenario"
@@ -84,24 +75,15 @@ def forecast_frames(
     """Return frames of `batch_size` series, made when they are asked for; the panel is checked at once."""
     predictor = fitted.predictor
     forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, batch_size, execution)
-
-    def frames() -> Iterator[pd.DataFrame]:
-        first = 0
-        for forecast in forecasts:
-            yield future_frame([forecast], predictor.task, predictor.output, panel, first)
-            first += len(forecast)
-
-    return frames()
+    firsts = range(0, len(panel), batch_size)
+    return (
+        future_frame([forecast], predictor.task, predictor.output, panel, first)
+        for forecast, first in zip(forecasts, firsts, strict=True)
+    )
 
 
 def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: Series | None = None) -> Batch:
-    """Return the window of a series (by default the first) whose horizon lies beyond its end.
-
-    Args:
-        fitted: predictor and scaler.
-        panel: series as its task needs them.
-        id: id of the series, or its text.
-        series: the same series, scaled, if they are at hand.
+    """Return the window of a series (by default the first; `id` may be its text) whose horizon lies beyond its end.
 
     Raises:
         UserError: for an unknown id, or a future covariate that does not reach over the horizon.
@@ -152,8 +134,11 @@ class FrameKind:
     has_dates: bool = False
 
     def __post_init__(self) -> None:
-        if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
-            raise ValueError(f"{self.library} is no library of frames")
+        if self.library != "pandas":
+            import narwhals as nw
+
+            if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
+                raise ValueError(f"{self.library} is no library of frames")
         if self.period is not None:
             pd.PeriodDtype(self.period)  # which refuses what is no frequency
 
@@ -162,6 +147,8 @@ class FrameKind:
         """Return the kind of a frame that was read as a panel; lazy frames count as what they are computed to."""
         if isinstance(frame, pd.DataFrame | pd.Series):
             return cls(period=_period(frame, panel.time_name))
+        import narwhals as nw
+
         known = nw.from_native(frame, pass_through=True)
         if not isinstance(known, nw.DataFrame | nw.LazyFrame):
             return cls()
@@ -179,6 +166,9 @@ class FrameKind:
             return frame
         if importlib.util.find_spec(self.library) is None:
             raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
+        import narwhals as nw
+        import pyarrow as pa
+
         backend: Any = self.library
         made = nw.from_arrow(pa.Table.from_pandas(frame, preserve_index=False), backend=backend)
         if self.has_dates:

@@ -44,8 +44,7 @@ _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _WATCHING = {"callbacks": "lightning.pytorch.callbacks.Callback", "logger": "lightning.pytorch.loggers.Logger"}
 _COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # of the Trainer, for a forecast
-# of the Trainer, what is an option of its own
-_OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
+_OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}  # own options
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,8 @@ class TrainingOptions:
         if not isinstance(trainer, Mapping):
             raise UserError(f"trainer must hold arguments by their names, not {shown(repr(trainer))}")
         for name in trainer.keys() & _OF_TRAINER.keys():
-            raise UserError(
-                f"{_OF_TRAINER[name]} is an option of its own: give it instead of trainer={{{name!r}: ...}}"
-            )
+            given = f"trainer={{{name!r}: ...}}"
+            raise UserError(f"{_OF_TRAINER[name]} is an option of its own: give it instead of {given}")
         checked: dict[str, Any] = {
             "max_steps": None if self.max_steps is None else whole_number("max_steps", self.max_steps),
             "seed": whole_number("seed", self.seed, least=0, most=2**32 - 1),

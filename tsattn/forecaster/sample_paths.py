@@ -26,8 +26,8 @@ from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
 from tsattn.forecaster.frames import future_frame
-from tsattn.layers import OutputDistribution, distribution
-from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
+from tsattn.layers import distribution
+from tsattn.predictors.base import AnyHorizon, last_context, moved_on, window_from
 from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
