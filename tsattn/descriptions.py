@@ -26,9 +26,7 @@ __all__ += ["parsed", "refuse_imports", "typed"]
 Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
-DEFAULT_BACKBONE: dict[str, Any] = {
-    **{"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2},
-}
+DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
 """Default predictor: a ridge, and a small network that learns what it misses."""
 
 
@@ -45,8 +43,8 @@ def parse(
     Args:
         description: a kind's name, or a mapping.
         what: the word for it in messages, e.g. ``attention``.
-        table: import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
-        base: base class of such a class, or several of which one will do.
+        table: import path of each kind.
+        base: base class, or several, of what an import path names, ``my_package.MyAttention``.
         arguments: gives the arguments that a description of a class may name.
     """
     kind, chosen = named(description, what=what, table=table)
@@ -78,8 +76,8 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
             raise UserError(f"{what} {kind}: {module} has no class {name}")
         raise UserError(f"unknown {what} {kind!r}{did_you_mean(kind, table)}; valid: {one_of(table)}")
     if not issubclass(found, base):
-        bases = base if isinstance(base, tuple) else (base,)
-        raise UserError(f"{what} {kind}: it must derive from {one_of([one.__name__ for one in bases])}")
+        bases = (one.__name__ for one in (base if isinstance(base, tuple) else (base,)))
+        raise UserError(f"{what} {kind}: it must derive from {one_of(bases)}")
     return found
 
 
@@ -190,7 +188,7 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
     """Return the first argument in which two descriptions differ, with both values."""
     for key in [*saved, *asked]:
         one, other = saved.get(key), asked.get(key)
-        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
+        if one != other and isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind"):
             return difference(one, other, f"{name}.{key}")
         if one != other:
             return f"its {name}.{key} is {one}, but {other} is asked for"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +48,6 @@ def test_intervals_of_a_closed_form_are_those_of_its_validation_errors(ridge: Fo
     assert ridge.result.fit["calibration"] == {
         **{"windows": 49, "least_observed": 49, "highest_level": 98.0, "series_of_their_own": 0}
     }
-
-
-def test_what_is_asked_without_calibration_is_told() -> None:
-    forecaster = Forecaster(**RIDGE).fit(frame_of({"one": 300}))
-    with pytest.raises(UserError, match=r"intervals of any level need calibrate=True .*where the model is fitted$"):
-        forecaster.predict(level=80)
-    with pytest.raises(UserError, match="intervals of any level need calibrate=True"):
-        Forecaster("persistence", prediction_length=T).predict(frame_of({"one": 60}), level=80)
 
 
 def test_what_a_fit_calibrates_is_asked_for_after_it() -> None:
@@ -142,25 +133,6 @@ def test_quantiles_of_a_run_are_calibrated_wherever_they_are_read(
     assert "level 99.9 needs 999 validation windows" in capsys.readouterr().err
     assert entries(fitted.plot(fitted.predict(level=[80, 95])))[-2:] == ["95 % interval", "80 % interval"]
     assert entries(fitted.plot(fitted.predict()))[-1] == "80 % interval"
-
-
-def test_quantiles_that_are_tested_are_those_that_are_predicted(quantiles: tuple[Path, Forecaster]) -> None:
-    """The run's own table, and that of `evaluate` on the same rows by the same model."""
-    _, fitted = quantiles
-    result = fitted.result
-    tested = Forecaster(**fitted.arguments)  # before it was fitted once more
-    tested.fitted, tested.series = result.fitted, fitted.series
-    frame, hits, count = frame_of({"a": 300, "b": 250}), 0, 0
-    for name, rows in (("a", 300), ("b", 250)):
-        one = frame[frame["unique_id"] == name].reset_index(drop=True)
-        for origin in range(rows - 30, rows - T + 1):
-            found, came = tested.predict(one[:origin]), one["y"][origin : origin + T].to_numpy()
-            hits += ((found["0.1"] <= came) & (came <= found["0.9"])).sum()
-            count += T
-    assert result.scores["coverage_80"].iloc[0] == pytest.approx(hits / count)
-    plain = Forecaster(**{**fitted.arguments, "calibrate": False})
-    plain.fitted = replace(result.fitted, conformal=None)
-    assert (plain.predict(frame)["0.1"] != tested.predict(frame)["0.1"]).all()
 
 
 def test_a_refit_keeps_the_scale_that_intervals_are_widened_on() -> None:

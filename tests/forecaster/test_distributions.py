@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy import special, stats
 
 import tsattn
 from tests.forecaster.toys import SMALL, T, frame_of
-from tsattn.backbones import BACKBONES, build_backbone
-from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 from tsattn.forecaster.sample_paths import StepCopula
@@ -49,17 +46,6 @@ def test_counts_are_scored_as_whole_numbers() -> None:
     assert scores["sMAPE left out"] == made[["y", "predictions"]].eq(0).all(axis=1).sum() > 3
     low, high = made["0.1"] <= made["y"], made["y"] <= made["0.9"]
     assert scores["cover 80"] == pytest.approx((low & high).mean())
-
-
-@pytest.mark.parametrize("kind", BACKBONES)
-def test_backbones_have_a_distribution_or_refuse_it(kind: str) -> None:
-    output = Output((), "student_t")
-    if kind == "chronos_bolt":
-        with pytest.raises(UserError, match="backbone chronos_bolt has no distribution student_t; those that do: "):
-            build_backbone(kind, TASK, output)
-        return
-    parameters = build_backbone(kind, TASK, output)(Batch(torch.randn(3, 28, 2)))
-    assert parameters.shape == (3, 7, 2, 3)
 
 
 def test_an_ensemble_of_counts_forecasts_counts() -> None:
@@ -106,17 +92,6 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
         pd.testing.assert_frame_equal(loaded.predict(counts()), forecast)
         assert loaded.arguments["distribution"] == name
         assert loaded.fitted.predictor.output == Output((0.1, 0.5, 0.9), name)
-
-
-def test_calibrated_intervals_of_counts_are_counts() -> None:
-    forecaster = Forecaster(**SIZES, distribution="negative_binomial", val_rows=30, test_rows=20, calibrate=True).fit(
-        counts()
-    )
-    numbers = forecaster.predict(level=[80])[["predictions", "0.1", "0.9"]].to_numpy()
-    assert (numbers == np.round(numbers)).all()
-    assert numbers.min() >= 0
-    assert (numbers[:, 1] <= numbers[:, 0]).all()
-    assert (numbers[:, 0] <= numbers[:, 2]).all()
 
 
 def test_a_model_of_counts_forecasts_from_nothing_else(tmp_path: Path) -> None:
@@ -323,10 +298,3 @@ def test_each_of_many_paths_has_a_share_of_its_own_of_every_step() -> None:
     assert levels.shape == (3, STEPS, 2, 100)
     places = (levels.sort(-1).values * 100).floor()
     assert bool((places == places.new_tensor(range(100))).all())  # one in each 100th: exact quantiles
-
-
-def test_draws_of_a_window_do_not_depend_on_the_others() -> None:
-    both = copula().levels(generators(2), STEPS, 1, 9)
-    assert bool((copula().levels(generators(1, first=1), STEPS, 1, 9)[0] == both[1]).all())
-    assert bool((copula().levels(generators(2), 3, 1, 9) == both[:, :3]).all())
-    assert copula(4).levels(generators(2), 2 * STEPS + 1, 1, 9).shape == (2, 2 * STEPS + 1, 1, 9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -103,24 +102,6 @@ def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:
             np.testing.assert_allclose(window["target"][row]["predictions"], expected, rtol=1e-6)
 
 
-def test_covariates_that_are_known_ahead_are_used(path: Path) -> None:
-    names = {"known_dynamic_columns": ["promotion", "holiday"], "past_dynamic_columns": ["rain"]}
-    task = task_of(path, **names, static_columns=["kind"], quantile_levels=[0.1, 0.5, 0.9], eval_metric="WQL")
-    forecaster = forecaster_for(task, NETWORK, max_steps=150, learning_rate=1e-2)
-    fits: list[int] = []
-    fit = forecaster.fit
-    forecaster.fit = lambda frame: fits.append(len(frame)) or fit(frame)  # type: ignore[assignment, func-returns-value, method-assign]
-    made = forecast_fev_task(forecaster, task, refit=True)
-    whole = sum(ROWS.values())
-    assert fits == [whole - 2 * T * 3, whole - T * 3], "nothing of a window is trained on"
-    naive = forecast_fev_task(forecaster_for(task), task)
-    found, other = (task.evaluation_summary(one, model_name="one")["test_error"] for one in (made, naive))
-    assert found < 0.7 * other, "sales jump with promotions, which the naive forecast does not know"
-    levels = made[0]["target"][0]
-    assert (np.array(levels["0.1"]) <= levels["0.5"]).all()
-    assert levels["0.5"] == levels["predictions"]
-
-
 def test_missing_targets_before_a_cutoff_shift_nothing(path: Path) -> None:
     frame = pd.read_parquet(path)
     cutoff = ROWS["a"] - T
@@ -172,15 +153,3 @@ def test_what_does_not_fit_a_task_is_refused(path: Path) -> None:
         forecast_fev_task(Forecaster("persistence"), task)
     with pytest.raises(UserError, match=r"^the task asks for the quantile 0.1, and the forecaster has 0.5, 0.8 alone$"):
         forecast_fev_task(forecaster_for(task, NETWORK, quantiles=[0.5, 0.8]), task)
-
-
-def test_what_the_page_on_peers_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "peers.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(import fev\n.*?)```", page, re.DOTALL)
-    short = block.replace("context_length=112", "context_length=28, max_steps=2").replace("horizon=28", "horizon=7")
-    assert short != block
-    pd.concat([rows_of(name) for name in ROWS]).to_parquet(tmp_path / "sales.parquet")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(short, names)
-    assert names["summary"]["num_forecasts"] == 3 * len(ROWS)

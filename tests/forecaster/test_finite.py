@@ -66,12 +66,6 @@ def spoil(run: Path) -> None:
     (run / "SHA256SUMS").unlink()
 
 
-def test_a_folder_without_checksums_is_read(run: Path) -> None:
-    (run / "SHA256SUMS").unlink()
-    assert main(["test", "--run", str(run)]) == 0
-    assert len(tsattn.load(run).predict(waves())) == 2 * 6
-
-
 def test_weights_that_are_not_finite_are_refused(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil(run)
     assert main(["predict", "--run", str(run)]) == 2

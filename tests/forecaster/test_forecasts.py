@@ -83,15 +83,6 @@ def test_the_order_of_rows_changes_no_forecast() -> None:
     pd.testing.assert_frame_equal(one.predict(frame[::-1]), other.predict(frame))
 
 
-def test_missing_values_and_gaps_do_not_spoil_the_forecast(fitted: Forecaster) -> None:
-    holes = frame_of()
-    holes.loc[[100, 230, 300], "y"] = np.nan
-    holes = holes.drop(index=[180, 181, 350])
-    forecast = fitted.predict(holes)
-    assert forecast["predictions"].notna().all()
-    np.testing.assert_allclose(forecast["predictions"], fitted.predict()["predictions"], rtol=0.1)
-
-
 def test_series_that_are_all_too_short_are_refused() -> None:
     with pytest.raises(UserError, match="no series is long enough, not even the longest"):
         Forecaster(**SMALL).fit(frame_of({"a": 30, "b": 40}))

@@ -17,26 +17,6 @@ from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_names_types_and_zones_of_the_frame_are_kept(wide: bool) -> None:
-    stamps = pd.date_range("2024-03-30", periods=120, freq="h", tz="Europe/Berlin")  # over a change of clocks
-    values = 5 + np.sin(2 * np.pi * np.arange(120) / 24)
-    if wide:
-        frame = pd.DataFrame({"when": stamps, "a": values, "b": 2 * values})
-        names = {"time_column": "when"}
-    else:
-        rows = [pd.DataFrame({"item_id": n, "timestamp": stamps, "target": n * values}) for n in (7, 3)]
-        frame, names = pd.concat(rows), {}
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=(), **names).fit(frame)
-    forecast = forecaster.predict()
-    expected = ["unique_id", "when"] if wide else ["item_id", "timestamp"]
-    assert forecast.columns.tolist() == [*expected, "predictions"]
-    assert forecast[expected[0]].drop_duplicates().tolist() == (["a", "b"] if wide else [3, 7])
-    first = forecast[expected[1]].iloc[0]
-    assert first == stamps[-1] + pd.Timedelta(hours=1)
-    assert str(first.tz) == "Europe/Berlin"
-
-
 def test_steps_are_counted_on(tmp_path: Path) -> None:
     wave = 5 + np.sin(2 * np.pi * np.arange(200) / 24)
     frame = pd.DataFrame({"a": wave, "b": 2 * wave})
@@ -336,34 +316,6 @@ def test_fits_and_forecasts_are_the_same(
     pd.testing.assert_frame_equal(other.predict(folder, future=future), changed)
     other.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), expected)
-
-
-def test_scores_are_the_same(
-    both_fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
-) -> None:
-    one, other = both_fitted
-    later = frame.copy()
-    later["ds"] += pd.Timedelta(200, "h")
-    expected = one.evaluate(later, step=7)
-    converted(saved(later, tmp_path / "later.parquet"), tmp_path / "later", **COLUMNS)
-    for table in (later, tmp_path / "later"):
-        pd.testing.assert_frame_equal(other.evaluate(table, step=7), expected, rtol=1e-6)
-    by = {"by": "series", "step": 7}
-    pd.testing.assert_frame_equal(other.evaluate(tmp_path / "later", **by), one.evaluate(later, **by), rtol=1e-6)
-    with pytest.raises(UserError, match="there is nothing to score"):
-        other.evaluate(folder)
-
-
-def test_fine_tuning_scenarios_and_calibration_are_the_same(frame: pd.DataFrame, folder: Path) -> None:
-    both = []
-    for table, columns in ((frame, COLUMNS), (folder, {})):
-        forecaster = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], calibrate=True, **SIZES, **columns).fit(table)
-        future = future_of(frame)
-        scenarios = forecaster.predict(future=[future, future.assign(f=future["f"] * 2)])
-        tuned = forecaster.fine_tune(table, max_steps=2)
-        both.append((scenarios, tuned.predict(), tuned.sample(num_samples=3, seed=1)))
-    for ours, theirs in zip(*both, strict=True):
-        pd.testing.assert_frame_equal(ours, theirs, rtol=1e-5)
 
 
 def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,15 +245,6 @@ def test_a_folder_of_a_forecaster_is_loaded_with_its_columns(own_run: tuple[Fore
     assert loaded.arguments["data"]["eval_batch_size"] == forecaster.arguments["data"]["eval_batch_size"]
 
 
-def test_a_folder_of_a_forecaster_forecasts_from_files(own_run: tuple[Forecaster, Path], tmp_path: Path) -> None:
-    forecaster, run = own_run
-    named().to_csv(tmp_path / "mine.csv", index=False)
-    words = [f"--input={tmp_path / 'mine.csv'}", f"--output={tmp_path / 'out.csv'}"]
-    assert main(["predict", f"--run={run}", *words]) == 0
-    forecast = pd.read_csv(tmp_path / "out.csv", parse_dates=["hour"])
-    pd.testing.assert_frame_equal(forecast, forecaster.predict(), rtol=1e-5, check_dtype=False)
-
-
 @pytest.mark.parametrize("words", [["test"], ["validate"], ["predict"], ["fit", "--trainer.max_steps=9"]])
 def test_what_needs_the_series_says_in_a_sentence_that_they_are_not_there(
     words: list[str], own_run: tuple[Forecaster, Path], capsys: pytest.CaptureFixture[str]
