@@ -160,7 +160,8 @@ class Scaler(PlainData):
         """Return the units of the series of `ids`; `(1, C)` if all share one scale."""
         each = self.scaling == "series"
         transform = None if self.transform is None else self.transform.of_series(each)
-        return Units(*((self.series_mean, self.series_scale) if each else ([self.mean], [self.scale])), transform)
+        mean, scale = (self.series_mean, self.series_scale) if each else ([self.mean], [self.scale])
+        return Units(mean, scale, transform)
 
 
 class Units(ModuleWithConstants):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -29,26 +28,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("datasets.config"), "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-def rows_of(name: str, seed: int = 0) -> pd.DataFrame:
-    """Days of a series: two targets of which the first jumps with a promotion, a flag, weather, and a kind."""
-    rng = np.random.default_rng([seed, ord(name)])
-    rows, days = ROWS[name], np.arange(ROWS[name])
-    promotion = rng.integers(0, 2, rows)
-    stamps = pd.date_range("2024-01-01", periods=rows, freq="D")
-    sales = 20 + 3 * np.sin(2 * np.pi * days / 7) + 5 * promotion + 0.1 * rng.standard_normal(rows)
-    return pd.DataFrame(
-        {
-            "id": name,
-            "timestamp": stamps,
-            "target": sales,
-            "visits": 100 + days + rng.standard_normal(rows),
-            "promotion": promotion,
-            "holiday": days % 7 == 6,
-            "weather": rng.choice(["sun", "rain"], rows),
-            "rain": rng.standard_normal(rows),
-            "kind": "city" if name == "a" else "village",
-        }
-    )
+def rows_of(name: str) -> pd.DataFrame:
+    """Days of a series whose target jumps with a promotion."""
+    rng, days = np.random.default_rng([0, ord(name)]), np.arange(ROWS[name])
+    promotion = rng.integers(0, 2, len(days))
+    sales = 20 + 3 * np.sin(2 * np.pi * days / 7) + 5 * promotion + 0.1 * rng.standard_normal(len(days))
+    stamps = pd.date_range("2024-01-01", periods=len(days), freq="D")
+    return pd.DataFrame({"id": name, "timestamp": stamps, "target": sales, "promotion": promotion})
 
 
 @pytest.fixture
@@ -63,30 +49,6 @@ def task_of(path: Path, **more: Any) -> Any:
 
 def forecaster_for(task: Any, backbone: Any = "seasonal_naive", covariates: bool = True, **more: Any) -> Forecaster:
     return fev_forecaster(task, backbone, covariates=covariates, **{**SIZES, **more})
-
-
-def test_a_task_decides_what_a_forecaster_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    task = task_of(
-        path,
-        target=["target", "visits"],
-        quantile_levels=[0.9, 0.1],
-        known_dynamic_columns=["promotion", "holiday", "weather"],
-        past_dynamic_columns=["rain"],
-        static_columns=["kind"],
-    )
-    with caplog.at_level(logging.WARNING, "tsattn"):
-        found = forecaster_for(task, NETWORK).arguments
-    expected = {
-        **{"prediction_length": T, "frequency": "D", "id_column": "id", "time_column": "timestamp"},
-        **{"target": ("target", "visits"), "quantiles": (0.1, 0.5, 0.9), "static": ("kind",)},
-        **{"past_covariates": ("rain",), "future_covariates": ("holiday", "promotion")},
-    }
-    assert {name: found[name] for name in expected} == expected
-    assert "covariates that are no numbers are left out: weather" in caplog.text
-    assert forecaster_for(task, NETWORK, covariates=False).arguments["static"] == ()
-    assert forecaster_for(task_of(path), NETWORK).arguments["quantiles"] == ()
-    assert forecaster_for(task, "ridge").arguments["quantiles"] == (), "which forecasts points"
-    assert forecaster_for(task, NETWORK, static=[]).arguments["static"] == ()
 
 
 def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from scipy import special
 
 import tsattn
-from tests.forecaster.toys import LENGTHS, SMALL, L, T, entries, frame_of
+from tests.forecaster.toys import LENGTHS, SMALL, L, T, frame_of
 from tsattn.data import FutureWindows, panel_from_frame, scaled_series
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
@@ -132,16 +132,6 @@ def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> 
     with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
         fitted.plot(stranger)
     assert fitted.plot(stranger, history=frame_of({"stranger": 100})).axes
-
-
-def test_figures_of_a_cross_validation_show_each_origin() -> None:
-    frame = frame_of({"a": 200})
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
-    figure = forecaster.plot(forecaster.cross_validate(frame, windows=3))
-    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1 + T]
-    assert len(lines) == 3
-    assert len(figure.axes[0].collections) == 3
-    assert entries(figure) == ["observed", "forecast", "80 % interval"]
 
 
 # Forecasters of transformed targets: positive forecasts, saved and loaded, on real files.

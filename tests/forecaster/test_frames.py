@@ -49,6 +49,9 @@ def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster,
     once = Forecaster(**{**SMALL, "max_steps": 2})
     expected = once.fit(frame).predict()
     pd.testing.assert_frame_equal(once.fit(str(tmp_path / "past.csv")).predict(), expected)
+    column = frame_of({"a": 200}).set_index("ds")["y"]
+    assert once.fit(column.rename("sales")).predict()["unique_id"].unique().tolist() == ["sales"]
+    assert once.fit(column.rename(None)).predict()["unique_id"].eq("y").all()
     pd.testing.assert_frame_equal(fitted.predict(tmp_path / "past.csv"), fitted.predict(frame))
     pd.testing.assert_frame_equal(fitted.evaluate(tmp_path / "new.parquet"), fitted.evaluate(new))
     assert len(once.cross_validate(tmp_path / "past.csv", windows=1)) == 4 * T
@@ -65,13 +68,6 @@ def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster,
     (tmp_path / "past.csv").write_text("unique_id,ds,y\na,2020-01-01,1\na,2020-01-02,x\n")
     with pytest.raises(UserError, match=r"past.csv, line 3: x in column y is not a number"):
         fitted.predict(tmp_path / "past.csv")
-
-
-def test_a_pandas_series_is_a_frame_of_one_column() -> None:
-    column = frame_of({"a": 200}).set_index("ds")["y"]
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename("sales"))
-    assert forecaster.predict(column.rename("sales"))["unique_id"].unique().tolist() == ["sales"]
-    assert Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename(None)).predict()["unique_id"].eq("y").all()
 
 
 def test_a_column_that_nobody_named_is_said_to_be_unused(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
@@ -281,41 +277,30 @@ def frame() -> pd.DataFrame:
     return full_frame()
 
 
-@pytest.fixture(scope="module")
-def folder(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("converted")
-    assert converted(saved(frame, path / "t.parquet"), path / "sales", **COLUMNS).is_mapped
-    return path / "sales"
-
-
-@pytest.fixture(scope="module")
-def both_fitted(frame: pd.DataFrame, folder: Path) -> tuple[Forecaster, Forecaster]:
-    """From the frame, and from the folder, whose columns need not be named."""
-    one = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES, **COLUMNS).fit(frame)
-    return one, Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES).fit(folder)
-
-
-def future_of(frame: pd.DataFrame) -> pd.DataFrame:
-    rows = frame[frame["p"].eq(3.0)][["unique_id", "ds", "f", "g"]]
-    return rows.assign(f=rows["f"] + 1)
-
-
-def test_fits_and_forecasts_are_the_same(
-    both_fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
-) -> None:
-    one, other = both_fitted
+def test_fits_forecasts_and_scores_are_the_same(frame: pd.DataFrame, tmp_path: Path) -> None:
+    folder, quantiles = tmp_path / "sales", [0.1, 0.5, 0.9]
+    assert converted(saved(frame, tmp_path / "t.parquet"), folder, **COLUMNS).is_mapped
+    one = Forecaster(TINY, quantiles=quantiles, **SIZES, **COLUMNS).fit(frame)
+    other = Forecaster(TINY, quantiles=quantiles, **SIZES).fit(folder)  # whose columns need not be named
     assert other.series.panel.is_mapped
     expected = one.predict()
-    pd.testing.assert_frame_equal(other.predict(), expected)
-    pd.testing.assert_frame_equal(one.predict(folder), expected)
-    pd.testing.assert_frame_equal(other.predict(frame), expected)
-    future = future_of(frame)
+    for forecast in (other.predict(), one.predict(folder), other.predict(frame)):
+        pd.testing.assert_frame_equal(forecast, expected)
+    future = frame[frame["p"].eq(3.0)][["unique_id", "ds", "f", "g"]]
+    future = future.assign(f=future["f"] + 1)
     changed = one.predict(future=future)
     assert not changed["predictions"].equals(expected["predictions"])
     pd.testing.assert_frame_equal(other.predict(future=future), changed)
     pd.testing.assert_frame_equal(other.predict(folder, future=future), changed)
     other.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), expected)
+    later = frame.assign(ds=frame["ds"] + pd.Timedelta(200, "h"))
+    converted(saved(later, tmp_path / "later.parquet"), tmp_path / "later", **COLUMNS)
+    for table in (later, tmp_path / "later"):
+        by = {"by": "series", "step": 7}
+        pd.testing.assert_frame_equal(other.evaluate(table, **by), one.evaluate(later, **by), rtol=1e-6)
+    with pytest.raises(UserError, match="there is nothing to score"):
+        other.evaluate(folder)
 
 
 def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

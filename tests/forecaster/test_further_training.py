@@ -243,6 +243,8 @@ def test_a_folder_of_a_forecaster_is_loaded_with_its_columns(own_run: tuple[Fore
     same = ("id_column", "time_column", "quantiles", "max_steps", "scaling", "seed")
     assert {name: loaded.arguments[name] for name in same} == {name: forecaster.arguments[name] for name in same}
     assert loaded.arguments["data"]["eval_batch_size"] == forecaster.arguments["data"]["eval_batch_size"]
+    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
+        forecaster.fit(named(), folder=run)
 
 
 @pytest.mark.parametrize("words", [["test"], ["validate"], ["predict"], ["fit", "--trainer.max_steps=9"]])
@@ -256,9 +258,3 @@ def test_what_needs_the_series_says_in_a_sentence_that_they_are_not_there(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: the series of this run were given in Python and are not in its folder: ")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-
-
-def test_a_folder_that_is_there_is_refused_before_anything_is_trained(own_run: tuple[Forecaster, Path]) -> None:
-    forecaster, run = own_run
-    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
-        forecaster.fit(named(), folder=run)

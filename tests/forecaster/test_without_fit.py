@@ -60,12 +60,6 @@ def test_without_a_frame_they_ask_for_one() -> None:
         Forecaster("seasonal_naive").predict()
 
 
-def test_fitted_they_know_their_series() -> None:
-    frame = frame_of({"a": 100})
-    forecaster = Forecaster("persistence", context_length=L, prediction_length=T).fit(frame)
-    assert forecaster.predict()["predictions"].tolist() == pytest.approx([frame["y"].iloc[-1]] * T, rel=1e-6)
-
-
 NETWORK = SMALL["backbone"]
 FITTED: dict[str, Any] = {
     "network": NETWORK,

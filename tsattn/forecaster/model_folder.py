@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -206,15 +205,14 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
         **{name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates", "static")},
         "target": None if is_plain else list(task.channels),
     }
+    defaults = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()} | TRAINER_DEFAULTS
     training: dict[str, Any] = {
         **{name: model[name] for name in MODEL if model.get(name) is not None},
         **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
         "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
         **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
         # None may be what was asked for, where it is not the default
-        "trainer": {
-            name: trainer[name] for name in _OF_TRAINER if name in trainer and trainer[name] != _defaults().get(name)
-        },
+        "trainer": {name: trainer[name] for name in _OF_TRAINER if trainer.get(name, defaults[name]) != defaults[name]},
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
     asked = {name: model[name] for name in ("distribution", "calibrate") if model.get(name) is not None}
@@ -229,9 +227,3 @@ def _description(predictor: Predictor) -> dict[str, Any]:
         return description
     own = description["context_length"] or predictor.context_length
     return description if own == task.context_length else {**description, "context_length": own}
-
-
-@lru_cache(maxsize=1)
-def _defaults() -> dict[str, Any]:
-    own = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()}
-    return {**own, **TRAINER_DEFAULTS}

@@ -117,8 +117,9 @@ class TrainingOptions:
                 if not isinstance(one, str | Mapping) and not isinstance(one, imported(path)):
                     raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
                 if name == "logger" and isinstance(one, str) and one not in LOGGERS:
-                    valid = f"{one_of(LOGGERS)}, or a Lightning logger"
-                    raise UserError(f"logger must be one of {valid}, not {shown(repr(one))}")
+                    raise UserError(
+                        f"logger must be one of {one_of(LOGGERS)}, or a Lightning logger, not {shown(repr(one))}"
+                    )
             if checked[name] and name in trainer:
                 raise UserError(f"{name} is given twice: on its own and in trainer")
         for name, value in checked.items():
@@ -185,10 +186,10 @@ class ForecasterOptions:
     def experiment(self) -> Experiment:
         """Experiment that `fit` runs; a `UserError` for an option that training would refuse later."""
         training = self.training
-        steps = -1 if training.max_steps is None else training.max_steps
         from tsattn.experiments import Experiment
         from tsattn.training import ForecastingModule
 
+        steps = -1 if training.max_steps is None else training.max_steps
         experiment = Experiment.of(
             {
                 "seed_everything": training.seed,
@@ -242,7 +243,11 @@ class ForecasterOptions:
             f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
             *([f"distribution {self.output.distribution}"] if self.output.distribution else []),
         )
-        groups = {name: _named(cls, self.given[name]) for name, cls in _GROUPS.items()}
+        named = {name: (_named(cls, self.given[name]), _defaults(cls)) for name, cls in _GROUPS.items()}
+        groups = {
+            name: {key: value for key, value in part.items() if _plain(value) != _plain(usual[key])}
+            for name, (part, usual) in named.items()
+        }
         plain = {name: _plain(value) for name, value in {**self.given, **groups}.items() if name not in _IN_SUMMARY}
         differing = (f"{name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
         return ", ".join([*parts, *differing])
