@@ -82,7 +82,7 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
 
 
 def class_at(path: str, what: str) -> type[Any] | None:
-    """Import the class at a path; None if there is no such module, or no class of that name in it."""
+    """Import the class at a path; None if its module or class is not there."""
     module, _, name = path.rpartition(".")
     if not module or not all(map(str.isidentifier, path.split("."))):
         return None

@@ -34,7 +34,7 @@ _TUNED = 0.1  # of the learning rate of a first training
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a fit: from scratch, from the weights of a network, or from a checkpoint; the task is that of either."""
+    """Start of a fit: from scratch, from the weights of a network, or from a checkpoint, and its task."""
 
     warm: WarmStart | None = None
     checkpoint: Path | None = None
@@ -70,12 +70,9 @@ def run_on(
     refit: bool = False,
     copies: bool = False,
 ) -> Result:
-    """Run the experiment of a Forecaster on series, and test it if its split has a test part.
+    """Run the experiment of a Forecaster on series, and test it if its split has test rows.
 
     With `copies`, callbacks are copied and loggers left out, for a model that is trained aside.
-
-    Raises:
-        UserError: as `tsattn.run`, and for series of other channels than the fit starts from.
     """
     start, experiment = start or Start(), options.experiment
     if start.task is not None:

@@ -31,15 +31,7 @@ def check_output(
     option: str = "--output",
     inputs: Iterable[str | None] = (),
 ) -> None:
-    """Refuse a path that cannot be written to, before any work is done.
-
-    Args:
-        path: file to write.
-        overwrite: whether an existing file may be replaced.
-        endings: valid endings.
-        option: option that names the file, for messages.
-        inputs: files that are read, which are never replaced.
-    """
+    """Refuse a path that cannot be written to, or is one of the inputs, before any work is done."""
     if path.suffix not in endings:
         raise UserError(f"{path} must end in {' or '.join(endings)}")
     if path.is_dir():

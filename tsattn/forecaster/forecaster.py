@@ -369,7 +369,7 @@ class Forecaster:
         """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
 
         Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
-        fitted one needs no history. Of a new series, the first `context_length` rows are context.
+        fitted one needs no history. The first `context_length` rows of a new series are context.
 
         Args:
             frame: the series.
@@ -380,9 +380,9 @@ class Forecaster:
             detail: add RMSE, sMAPE, WAPE and WQL.
 
         Returns:
-            A row a forecaster (with `by`: and group), with ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with
-            quantiles, ``CRPS`` and ``cover 80`` (share of actual values inside the 80 % interval), means over series or
-            channels. ``MASE left out`` counts targets without MASE, if there are any.
+            A row a forecaster (with `by`: and group) of means over series or channels: ``windows``, ``MSE``, ``MAE``,
+            ``MASE``, and for quantiles ``CRPS`` and ``cover 80``. The last is the share of actual values inside the
+            80 % interval. ``MASE left out`` counts targets without MASE, if there are any.
 
         Raises:
             UserError: if there is nothing to score.

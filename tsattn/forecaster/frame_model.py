@@ -1,4 +1,4 @@
-"""What a predictor makes of frames: series that its task knows, forecasts, rolling origins, and windows to score."""
+"""Frames in, frames out: series as the task knows them, forecasts, rolling origins, and windows to score."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tsattn.data.matching import match_task, warn_of_unknown_zone
 from tsattn.data.quiet import quiet
 from tsattn.errors import UserError
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, scenarios_of
+from tsattn.forecaster.frames import FrameKind, future_frame, in_scenario, scenarios_of
 from tsattn.forecaster.options import ForecasterOptions
-from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
+from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_batches, with_levels
 
 if TYPE_CHECKING:
     from tsattn.forecaster.scores import UnseenWindows
@@ -91,8 +91,15 @@ class FrameModel:
         return self.kind_of(frame, panel), itertools.chain.from_iterable(made)
 
     def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
+        """Return frames of a batch of series each, made when they are asked for; the panel is checked at once."""
         panel = match_task(panel, fitted.predictor.task, "the frame")
-        return forecast_frames(self._with_levels(fitted, panel, level), panel, horizon, *self.options.batches)
+        fitted, size = self._with_levels(fitted, panel, level), self.options.batches[0]
+        predictor = fitted.predictor
+        forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, *self.options.batches)
+        return (
+            future_frame([forecast], predictor.task, predictor.output, panel, first)
+            for forecast, first in zip(forecasts, range(0, len(panel), size), strict=True)
+        )
 
     def _with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
         if level is not None and fitted.conformal is None and self.options.given["calibrate"]:

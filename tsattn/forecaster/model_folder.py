@@ -1,4 +1,4 @@
-"""Folders of models: those of `Forecaster.save`, JSON and safetensors that run no code, and those of runs."""
+"""Folders of models: of `Forecaster.save`, JSON and safetensors that run no code, and of runs."""
 
 from __future__ import annotations
 
@@ -86,11 +86,7 @@ class SavedModel:
 
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
-    """Write a folder, all or nothing.
-
-    Raises:
-        UserError: if it exists and may not be overwritten, cannot be written, or ids are neither texts nor numbers.
-    """
+    """Write a folder, all or nothing; a `UserError` if it may not be overwritten, or cannot be written."""
     predictor, series = saved.fitted.predictor, saved.series
     with whole_folder(folder, record=CONTENT, what="a saved model", overwrite=overwrite) as partial:
         # contiguous copies: safetensors takes no views
@@ -118,11 +114,7 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
 
 
 def open_model(folder: Path, names: Collection[str]) -> SavedModel:
-    """Read a folder of `write`, or of a run, whose arguments must have these names.
-
-    Raises:
-        UserError: for another folder, or a damaged one.
-    """
+    """Read a folder of `write`, or of a run, whose arguments must have these names; a `UserError` for any other."""
     restore_folder(folder, CONTENT)
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "is not there"

@@ -51,7 +51,7 @@ _OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_p
 class TrainingOptions:
     """Options of a training: optimizer, length, hardware, logs and checkpoints.
 
-    `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator` are those of `Forecaster`.
+    See `Forecaster` for `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator`.
 
     Attributes:
         weight_decay: weight decay of AdamW (matrices only).
@@ -292,7 +292,7 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
 
 
 def _named(cls: type[Any], part: Any) -> dict[str, Any]:
-    """Return the options of a group that are named; those of an object that are not its defaults."""
+    """Return the options of a group that are named; of an object, all that differ from its defaults."""
     if part is None or isinstance(part, Mapping):
         return dict(part or {})
     values = {one.name: (getattr(part, one.name), one.default) for one in fields(cls) if one.init}

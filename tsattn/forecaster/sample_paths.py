@@ -2,7 +2,7 @@
 
 The copula is the ranks, over validation windows, of each target's level in its forecast. A path takes the levels of a
 window, so that its steps depend on each other as errors did. With many paths each step gets one level in each N-th of
-(0, 1), so that its marginals stay those of the forecast: the Schaake shuffle of Clark et al. (2004).
+(0, 1), so its marginals stay as forecast: the Schaake shuffle of Clark et al. (2004).
 
 Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """
@@ -246,7 +246,7 @@ class PathSampler:
     def _paths(
         self, copula: StepCopula, batch: Batch, horizon: int, paths: int, generators: Sequence[np.random.Generator]
     ) -> Tensor:
-        """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each goes on from itself."""
+        """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each continues itself."""
         predictor = self._predictor
         L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
         if isinstance(predictor.predictor if isinstance(predictor, Calibrated) else predictor, AnyHorizon):

@@ -71,11 +71,7 @@ class UnseenWindows:
 
     @classmethod
     def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
-        """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known.
-
-        Raises:
-            UserError: if there is none.
-        """
+        """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known."""
         named = None if series is None else series.named_as(panel)
         first = np.zeros(len(panel), np.int64)
         if named is not None:
