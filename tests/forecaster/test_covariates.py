@@ -99,9 +99,6 @@ def test_an_unseen_category_of_a_saved_or_exported_model_is_the_mean_too(shops: 
     np.testing.assert_allclose(made[0, :, 0], expected[["0.1", "0.5", "0.9"]], rtol=1e-4)
 
 
-# Covariates of categories in a Forecaster: learnt, saved, and what was not seen.
-
-
 SIZES: dict[str, Any] = {"d_model": 16, "num_layers": 1, "num_heads": 2}
 OPTIONS: dict[str, Any] = {
     **{"context_length": 24, "prediction_length": T, "quantiles": None, "accelerator": "cpu"},
@@ -157,9 +154,6 @@ def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert forecaster.task.covariate_categories == (("fair", "none", "storm"),)
     scores = forecaster.cross_validate(frame, windows=1)
     assert scores["predictions"].notna().all()
-
-
-# `predict(future=[...])` and `predict --future A --future B`: each scenario as if it had been given alone.
 
 
 COLUMNS: dict[str, Any] = {"future_covariates": ["promotion"], "static": ["region"]}

@@ -152,9 +152,6 @@ def test_the_number_of_windows_is_said_and_why_they_are_few(caplog: pytest.LogCa
     assert caplog.messages[-1] == "93 windows scored"
 
 
-# Rolling origins: what each model sees, and what its forecasts are paired with.
-
-
 def test_cross_validation_pairs_forecasts_with_what_came() -> None:
     frame = frame_of({"a": 200, "b": 150})
     result = Forecaster(**{**SMALL, "max_steps": 5}).cross_validate(frame, windows=3, step=7)

@@ -105,9 +105,6 @@ def test_a_forecaster_shows_itself_in_a_line(fitted: Forecaster) -> None:
     assert "attention swa/mlr, " in repr(wide)
 
 
-# Figures of a Forecaster show what was observed, the forecasts and their intervals.
-
-
 def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
     figure = fitted.plot(fitted.predict(), ids=["short", "small"])
     assert [ax.get_ylabel() for ax in figure.axes] == ["short", "small"]
@@ -132,9 +129,6 @@ def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> 
     with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
         fitted.plot(stranger)
     assert fitted.plot(stranger, history=frame_of({"stranger": 100})).axes
-
-
-# Forecasters of transformed targets: positive forecasts, saved and loaded, on real files.
 
 
 QUICK: dict[str, Any] = {**SMALL, "max_steps": 4}

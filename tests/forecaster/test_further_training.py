@@ -150,9 +150,6 @@ def test_a_run_folder_keeps_as_many_checkpoints_as_are_asked_for(tmp_path: Path)
         forecaster.fit(FRAME)
 
 
-# A Forecaster of the folder of a run.
-
-
 def run_of(path: Path, *words: str) -> str:
     """The folder of a run on this file."""
     sizes = [f"--data.context_length={L}", f"--data.prediction_length={T}", "--model.backbone.d_model=16"]
@@ -176,9 +173,6 @@ def test_a_run_does_not_know_its_rows(toy_csv: Path, toy_frame: pd.DataFrame, tm
     pd.testing.assert_frame_equal(loaded.predict(frame), forecaster.predict(frame))
     with pytest.raises(UserError, match="give a frame"):
         loaded.predict()
-
-
-# of a run in Python, and of a Forecaster
 
 
 def written(run: Path) -> pd.DataFrame:

@@ -121,9 +121,6 @@ def test_without_rows_for_validation_all_are_trained_on(
     assert fitted.predict()["ds"].tolist() == [*pd.date_range("2024-07-19", periods=4)]
 
 
-# The context that a Forecaster takes where nobody names one.
-
-
 TINY = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1}
 
 

@@ -181,9 +181,6 @@ def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
             Forecaster("persistence", frequency=offset)
 
 
-# Closed forms and ensembles go the whole way that a network goes.
-
-
 SURE_NETWORK = {**SMALL["backbone"], "dropout": 0.0}
 MEMBERS = ["ridge", SURE_NETWORK]
 ENSEMBLE = {"kind": "ensemble", "members": MEMBERS, "weights": [0.25, 0.75]}
