@@ -83,7 +83,8 @@ def installed(folder: Path) -> Path:
 def timed(python: Path, command: list[str], repeats: int) -> dict[str, float]:
     """Return medians of a command in an empty folder, after a first run that leaves compiled files."""
     clock, processor = [], []
-    away = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TSATTN_DATA")}
+    ours = ("PYTHONPATH", "TSATTN_DATA", "PYTHONDONTWRITEBYTECODE")  # the last would compile a checkout each time
+    away = {name: value for name, value in os.environ.items() if name not in ours}
     for _ in range(repeats + 1):
         with tempfile.TemporaryDirectory() as place:
             before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()

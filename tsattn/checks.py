@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 from collections.abc import Iterable
 from numbers import Real
 from pathlib import Path
@@ -22,35 +22,30 @@ ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 def positive_number(name: str, value: Any) -> float:
     """Check that a number is finite and above 0."""
-    if not 0 < _number(value) < math.inf:
+    if not _is_number(value) or not 0 < value <= sys.float_info.max:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
-    return _number(value)
+    return float(value)
 
 
-def _number(value: Any) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def calibration_share(value: Any) -> float | None:
     """Return the share of validation rows that calibrate alone; None for none, 1 if all rows also choose weights."""
     if isinstance(value, bool):
         return 1.0 if value else None
-    if not 0 < _number(value) < 1:
+    if not _is_number(value) or not 0 < value < 1:
         what = "true, false, or the share of the rows for validation that calibrate alone, between 0 and 1"
         raise UserError(f"calibrate must be {what}, not {shown(repr(value))}")
-    return _number(value)
+    return float(value)
 
 
 def levels(quantiles: Any) -> tuple[float, ...]:
     """Return quantile levels, rounded by `rounded_level`; none for None."""
     given = () if quantiles is None else quantiles
     some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
-    if not all(isinstance(level, Real) and not isinstance(level, bool) for level in some):
+    if not all(map(_is_number, some)):
         raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(quantiles))}")
     return check_quantiles(map(rounded_level, some))
 
@@ -64,11 +59,10 @@ def check_accelerator(name: Any) -> None:
         raise UserError(f"accelerator {name} is not on this machine; valid are {there}")
 
 
-def has_accelerator(name: Any) -> bool:
+def has_accelerator(name: str) -> bool:
     """Whether this machine has one of the accelerators."""
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    there = {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}
-    return isinstance(name, str) and there.get(name, False)
+    return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}[name]
 
 
 def folder_path(folder: Any, name: str = "folder") -> Path:

@@ -7,6 +7,7 @@ is imported when a description first asks for it; so a lower room can name what 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import re
@@ -15,8 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
-
-import yaml
 
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
@@ -27,9 +26,7 @@ __all__ += ["parsed", "refuse_imports", "typed"]
 Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
-DEFAULT_BACKBONE: dict[str, Any] = {
-    **{"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2},
-}
+DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
 """Default predictor: a ridge, and a small network that learns what it misses."""
 
 
@@ -46,8 +43,8 @@ def parse(
     Args:
         description: a kind's name, or a mapping.
         what: the word for it in messages, e.g. ``attention``.
-        table: import path of each kind. A name with a dot is an import path itself: ``my_package.MyAttention``.
-        base: base class of such a class, or several of which one will do.
+        table: import path of each kind.
+        base: base class, or several, of what an import path names, ``my_package.MyAttention``.
         arguments: gives the arguments that a description of a class may name.
     """
     kind, chosen = named(description, what=what, table=table)
@@ -79,13 +76,13 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
             raise UserError(f"{what} {kind}: {module} has no class {name}")
         raise UserError(f"unknown {what} {kind!r}{did_you_mean(kind, table)}; valid: {one_of(table)}")
     if not issubclass(found, base):
-        bases = base if isinstance(base, tuple) else (base,)
-        raise UserError(f"{what} {kind}: it must derive from {one_of([one.__name__ for one in bases])}")
+        bases = (one.__name__ for one in (base if isinstance(base, tuple) else (base,)))
+        raise UserError(f"{what} {kind}: it must derive from {one_of(bases)}")
     return found
 
 
 def class_at(path: str, what: str) -> type[Any] | None:
-    """Import the class at a path; None if there is no such module, or no class of that name in it."""
+    """Import the class at a path; None if its module or class is not there."""
     module, _, name = path.rpartition(".")
     if not module or not all(map(str.isidentifier, path.split("."))):
         return None
@@ -191,7 +188,7 @@ def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbo
     """Return the first argument in which two descriptions differ, with both values."""
     for key in [*saved, *asked]:
         one, other = saved.get(key), asked.get(key)
-        if isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind") and one != other:
+        if one != other and isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind"):
             return difference(one, other, f"{name}.{key}")
         if one != other:
             return f"its {name}.{key} is {one}, but {other} is asked for"
@@ -233,27 +230,34 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, and reads ``1e-3`` as a number, which YAML 1.1 takes for text."""
+@functools.cache
+def _loader() -> Any:
+    import yaml  # a first forecast reads none
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    twice = f"the key {key.value!r} is there twice"
-                    raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+    class Loader(yaml.SafeLoader):
+        """Refuses a key that is there twice, and reads ``1e-3`` as a number, which YAML 1.1 takes for text."""
 
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        twice = f"the key {key.value!r} is there twice"
+                        raise yaml.constructor.ConstructorError(problem=twice, problem_mark=key.start_mark)
+                    seen.add(key.value)
+            return super().construct_mapping(node, deep)
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
-_Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint have it
-    first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
-}
+    number = re.compile(r"^[-+]?\d+[eE][-+]?\d+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    Loader.yaml_implicit_resolvers = {  # a date is text, as JSON and a checkpoint have it
+        first: [one for one in resolvers if one[0] != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in Loader.yaml_implicit_resolvers.items()
+    }
+    return Loader
 
 
 def parsed(text: str) -> Any:
     """Read YAML; a yaml.YAMLError for anything else, or a key that is there twice."""
-    return yaml.load(text, Loader=_Loader)
+    import yaml
+
+    return yaml.load(text, Loader=_loader())

@@ -96,6 +96,8 @@ def find_user_error(error: BaseException | None) -> UserError | None:
 
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")
+_USER = re.compile(r"([^:@]*):([^@]*(?:@[^@?]*)*?)(?=@[^@?]*(?:\?|$))")
+_NO_PORT = re.compile(r"(\[[^]]*\]|(?!\[)[^:/?#]*):(?!\d+(?:[/?#]|$))([^/?#]+)")
 _SECRET = re.compile(r"[?&]((?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:secret|token))=([^&]*)", re.IGNORECASE)
 
 
@@ -123,22 +125,12 @@ def scrubbed(text: str, url: str) -> str:
 def _taken_apart(url: str) -> tuple[str, list[str]]:
     """A URL without its passwords, and these."""
     scheme, separator, rest = url.partition("://")
-    secrets: list[str] = []
     if not separator:
-        return url, secrets
-    first = rest.find("@")
-    if first >= 0:
-        query = rest.find("?", first)
-        at = rest.rfind("@", 0, query if query >= 0 else len(rest))
-        user, colon, password = rest[:at].partition(":")
-        secrets, rest = ([password], user + rest[at:]) if colon else ([], rest)
-    else:
-        port = re.match(r"((?:\[[^]]*\]|[^:/?#]*)):([^/?#]+)", rest)
-        if port and not port[2].isdecimal():
-            secrets, rest = [port[2]], port[1] + rest[port.end() :]
-    found = [match[2] for match in _SECRET.finditer(rest)]
-    if found:
-        path, _, query_text = rest.partition("?")
-        kept = [part for part in query_text.split("&") if not _SECRET.match(f"&{part}")]
-        rest = path + ("?" + "&".join(kept) if kept else "")
-    return scheme + separator + rest, [*secrets, *found]
+        return url, []
+    secrets = []
+    if found := _USER.match(rest) or ("@" not in rest and _NO_PORT.match(rest)):
+        secrets, rest = [found[2]], found[1] + rest[found.end() :]
+    secrets += [found[2] for found in _SECRET.finditer(rest)]
+    path, _, query = rest.partition("?")
+    kept = [part for part in query.split("&") if part and not _SECRET.match(f"&{part}")]
+    return scheme + separator + path + ("?" + "&".join(kept) if kept else ""), secrets

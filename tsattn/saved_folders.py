@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 
 from tsattn.errors import UserError
 
-__all__ = ["CHECKSUMS", "atomic_write", "check_checksums", "put_folder", "restore_folder", "sha256", "whole_folder"]
-__all__ += ["write_checksums", "write_text", "write_whole"]
+__all__ = ["CHECKSUMS", "atomic_write", "check_checksums", "put_folder", "restore_folder", "sha256"]
+__all__ += ["unwritten_named", "whole_folder", "write_checksums", "write_text", "write_whole"]
 
 
 @contextlib.contextmanager
@@ -38,13 +38,12 @@ def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:
             partial.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file, all or nothing."""
-    try:
-        with atomic_write(path) as file:
-            write(file)
-    except OSError as error:
-        raise _unwritten(path, error) from error
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any], *, overwrite: bool = True) -> None:
+    """Write a file, all or nothing; a file that another process has made by now stays without `overwrite`."""
+    with unwritten_named(path), atomic_write(path) as file:
+        write(file)
+        if not overwrite and path.exists():
+            raise UserError(f"{path} was made by another process meanwhile; name another file, or add --overwrite")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -52,9 +51,16 @@ def write_text(path: Path, text: str) -> None:
     write_whole(path, lambda file: file.write(text.encode()))
 
 
-def _unwritten(path: Path, error: Exception) -> UserError:
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
-    return UserError(f"{path} cannot be written: {reason}")
+@contextlib.contextmanager
+def unwritten_named(path: Path) -> Iterator[None]:
+    """Say in a sentence what cannot be written, and why."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(f"{path} cannot be written: {reason}") from error
 
 
 def _aside(folder: Path) -> Path:
@@ -108,17 +114,12 @@ def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> It
         raise UserError(refusal)
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.partial")
     try:
-        partial.mkdir(parents=True)
-        yield partial
-        for file in partial.iterdir():  # safetensors lets the owner alone read, whatever the umask says
-            file.chmod(partial.stat().st_mode & 0o666)
-        put_folder(partial, folder, record=record, refusal=refusal, overwrite=overwrite)
-    except UserError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise UserError(f"{folder} cannot be written: the model holds what is no plain data ({error})") from error
-    except (OSError, SafetensorError) as error:
-        raise _unwritten(folder, error) from error
+        with unwritten_named(folder):
+            partial.mkdir(parents=True)
+            yield partial
+            for file in partial.iterdir():  # safetensors lets the owner alone read, whatever the umask says
+                file.chmod(partial.stat().st_mode & 0o666)
+            put_folder(partial, folder, record=record, refusal=refusal, overwrite=overwrite)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

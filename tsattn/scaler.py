@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -52,21 +52,15 @@ class TargetTransform(PlainData):
         if {C, *map(len, rows)} != {C} or len(self.series_scale) != S or len(self.series_lambdas) not in (0, S):
             raise UserError("a transform needs a lambda, a mean and a scale for each channel and series")
 
-    @property
-    def of_all(self) -> SeriesTransform:
-        """Transform of all series by one scale, `(1, C)`."""
-        return SeriesTransform(self.kind, *(np.array([part], float) for part in (self.lambdas, self.mean, self.scale)))
-
-    @property
-    def of_each(self) -> SeriesTransform:
-        """Transform of each series that was trained on by its own scale, `(S, C)`."""
+    def of_series(self, each: bool) -> SeriesTransform:
+        """Transform of each series that was trained on by its own scale, `(S, C)`, or of all by one, `(1, C)`."""
         lambdas = self.series_lambdas or (self.lambdas,) * len(self.series_mean)
-        parts = (np.array(part, float) for part in (lambdas, self.series_mean, self.series_scale))
-        return SeriesTransform(self.kind, *parts)
+        ours = (lambdas, self.series_mean, self.series_scale)
+        parts = ours if each else ([self.lambdas], [self.mean], [self.scale])
+        return SeriesTransform(self.kind, *(np.array(part, float) for part in parts))
 
 
-@dataclass(frozen=True, eq=False)
-class SeriesTransform:
+class SeriesTransform(NamedTuple):
     """Transform of some series, and the units of their values: `(S, C)` float64, in original units."""
 
     kind: str
@@ -164,10 +158,10 @@ class Scaler(PlainData):
 
     def units(self) -> Units:
         """Return the units of the series of `ids`; `(1, C)` if all share one scale."""
-        if self.scaling == "series":
-            each = None if self.transform is None else self.transform.of_each
-            return Units(self.series_mean, self.series_scale, each)
-        return Units([self.mean], [self.scale], None if self.transform is None else self.transform.of_all)
+        each = self.scaling == "series"
+        transform = None if self.transform is None else self.transform.of_series(each)
+        mean, scale = (self.series_mean, self.series_scale) if each else ([self.mean], [self.scale])
+        return Units(mean, scale, transform)
 
 
 class Units(ModuleWithConstants):
@@ -188,11 +182,8 @@ class Units(ModuleWithConstants):
     def __init__(self, mean: Any, scale: Any, transform: SeriesTransform | None = None) -> None:
         super().__init__()
         self.kind = None if transform is None else transform.kind
-        tables = {"mean": mean, "scale": scale}
-        if transform is not None:
-            own = {"lambdas": transform.lambdas, "original_mean": transform.mean, "original_scale": transform.scale}
-            tables |= own
-        for name, table in tables.items():
+        tables = (mean, scale, *(() if transform is None else transform[1:]))
+        for name, table in zip(("mean", "scale", "lambdas", "original_mean", "original_scale"), tables, strict=False):
             self.register_constant(name, table, EXACT, cast=False)
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -31,9 +31,9 @@ class Task(PlainData):
         past_covariates: names of the P covariates known for the past only.
         future_covariates: names of the F covariates known for the future too.
         static: names of the K static columns of categories.
-        categories: categories of each of them; `Batch.static` numbers them by their place here.
-        covariate_categories: categories of each covariate, past ones first; none for numbers, empty if all are numbers.
-            A batch numbers categories from 1; 0 is a category that is not here.
+        categories: categories of each static column; `Batch.static` numbers them by their place here.
+        covariate_categories: categories of each covariate, past ones first, which a batch numbers from 1; none for
+            numbers, empty if all are numbers.
         time_zone: name of the time zone; None without one, and for steps; ``unknown`` if it has no name.
 
     Raises:
@@ -68,9 +68,8 @@ class Task(PlainData):
     @property
     def categories_by_covariate(self) -> dict[str, tuple[str, ...]]:
         """Categories by the names of covariates that have some."""
-        names = (*self.past_covariates, *self.future_covariates)
-        found = dict(zip(names, self.covariate_categories, strict=True)) if self.covariate_categories else {}
-        return {name: categories for name, categories in found.items() if categories}
+        names = (*self.past_covariates, *self.future_covariates)  # more than categories if all are numbers
+        return {name: some for name, some in zip(names, self.covariate_categories, strict=False) if some}
 
     @property
     def counts_steps(self) -> bool:

@@ -1,46 +1,51 @@
-"""Arguments of a Forecaster: refused before any data is read, and cloned and copied as scikit-learn takes them."""
+"""Arguments and options: refused before data are read, cloned, copied, and handed to the fit, loggers and callbacks."""
 
 from __future__ import annotations
 
 import copy
+import importlib.util
 import inspect
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger
 from sklearn.base import clone
 
+import tsattn
 from tests.forecaster.toys import SMALL, frame_of
 from tsattn.errors import UserError
-from tsattn.forecaster import Forecaster
+from tsattn.forecaster import DataOptions, Forecaster, TrainingOptions
+from tsattn.training import ForecastingModule
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"context_length": 48.0}, "context_length must be a whole number, not 48.0"),
-        ({"prediction_length": "12"}, "prediction_length must be a whole number, not '12'"),
-        ({"seed": -1}, "seed must be at least 0, not -1"),
         ({"seed": 1 << 70}, "seed must be at most"),
         ({"learning_rate": "fast"}, "learning_rate must be a number above 0, not 'fast'"),
-        ({"learning_rate": float("inf")}, "learning_rate must be a number above 0, not inf"),
         ({"quantiles": 0.5}, r"quantiles must be a list of numbers, such as \[0.1, 0.5, 0.9\], not 0.5"),
-        ({"quantiles": ["0.5"]}, "quantiles must be a list of numbers"),
         ({"target": 2.5}, "target must be the name of a column or a list of names, not 2.5"),
         ({"id_column": [None]}, "id_column must be the name of a column or a list of names, not"),
         ({"frequency": 2.5}, "frequency must be a text such as h, D or MS, or for steps a whole number, not 2.5"),
         ({"frequency": "cake"}, "cake. is not a frequency"),
         ({"backbone": "cake"}, "unknown predictor 'cake'; valid: transformer, patchtst, .*, ridge"),
         ({"backbone": 3}, "predictor must be one of transformer, patchtst, .*, or {kind: NAME, argument: value}, not"),
-        ({"attention": "cake"}, "unknown attention"),
         ({"context_length": 0}, "context_length must be at least 1"),
         ({"quantiles": [0.1, 0.9]}, "must include 0.5"),
         ({"scaling": "robust"}, "scaling must be one of"),
         ({"max_steps": 0}, "max_steps must be at least 1"),
-        ({"learning_rate": -1.0}, "learning_rate"),
+        (
+            {"val_rows": 3, "test_rows": 3, "data": {"val_from": "2024", "test_from": "2025"}},
+            "data is split in one way",
+        ),
         ({"accelerator": "cake"}, "accelerator must be one of"),
     ],
 )
@@ -135,3 +140,206 @@ def test_a_copy_forecasts_the_same(copied: Any, fitted: Forecaster) -> None:
     assert repr(other) == repr(fitted)
     other.fit(frame_of({"a": 200}))
     assert "fitted on 4 series" in repr(fitted)
+
+
+QUICK: dict[str, Any] = {**SMALL, "max_steps": 3, "quantiles": None}
+FRAME = frame_of({"a": 200})
+
+
+class Counted(Callback):
+    """Counts steps, of all of its kind."""
+
+    total = 0
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *of_the_step: Any) -> None:
+        self.steps += 1
+        Counted.total += 1
+
+
+DESCRIBED = {"class_path": f"{__name__}.Counted"}
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Module and Trainer of each training."""
+    seen: list[Any] = []
+    start = ForecastingModule.on_fit_start
+
+    def noted(module: ForecastingModule) -> None:
+        seen.append((module, module.trainer))
+        start(module)
+
+    monkeypatch.setattr(ForecastingModule, "on_fit_start", noted)
+    return seen
+
+
+def test_options_of_a_group_are_the_same_however_they_are_given() -> None:
+    flat = Forecaster(**QUICK, target="y", training={"weight_decay": 0.2}, data={"batch_size": 8})
+    training = {"max_steps": 3, "weight_decay": 0.2, "accelerator": "cpu"}
+    rest = {name: value for name, value in QUICK.items() if name not in training}
+    in_groups = Forecaster(**rest, data={"batch_size": 8, "target": "y"}, training=training)
+    data = DataOptions(batch_size=8, target="y", eval_batch_size=256)
+    made = Forecaster(**rest, data=data, training=TrainingOptions(**training))
+    assert flat.experiment == in_groups.experiment == made.experiment
+    assert flat.arguments == in_groups.arguments == made.arguments
+    assert Forecaster(**flat.arguments).experiment == flat.experiment
+    assert "data={'batch_size': 8}, max_steps=3, accelerator='cpu', training={'weight_decay': 0.2}" in repr(flat)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": {"batch_sise": 3}}, r"data has no option 'batch_sise' \(did you mean batch_size\?\); valid are id_c"),
+        ({"training": {"weight": 3}}, r"training has no option 'weight' \(did you mean weight_decay\?\); valid are "),
+        ({"data": 3}, r"data must be DataOptions\(...\) or a dictionary, not 3"),
+        ({"training": DataOptions()}, r"training must be TrainingOptions\(...\) or a dictionary, not DataOptions"),
+        ({"seed": 4, "training": {"seed": 3}}, "seed is given twice: as an argument and in training"),
+        ({"target": "x", "data": DataOptions(target="y")}, "target is given twice: as an argument and in data"),
+        ({"data": {"batch_size": True}}, "batch_size must be a whole number, not True"),
+        ({"loss": "mse", "quantiles": "auto"}, "loss mse trains a point forecast, not quantiles: give `--model.loss p"),
+        ({"loss": "cake"}, "unknown loss 'cake'; valid: mse, mae, huber, frequency, pinball"),
+        ({"training": {"weight_decay": -1.0}}, "weight_decay must be at least 0"),
+        ({"training": {"warmup_steps": -1}}, "warmup_steps must be at least 0"),
+        ({"training": {"compile_mode": "fast"}}, "compile_mode must be one of default"),
+        ({"training": {"patience": 0}}, "patience must be at least 1 validation, not 0"),
+        ({"training": {"min_delta": -1.0}}, "min_delta must be a number of at least 0"),
+        ({"training": {"trainer": {"max_stepz": 3}}}, "max_stepz"),
+        ({"training": {"trainer": {"max_steps": 3}}}, "max_steps is an option of its own: give it instead of trainer="),
+        ({"training": {"trainer": {"enable_progress_bar": True}}}, "progress is an option of its own"),
+        (
+            {"training": {"logger": "cake"}},
+            "logger must be one of csv, tensorboard, wandb, mlflow, or a Lightning logger, not 'cake'",
+        ),
+        ({"training": {"logger": 3}}, "logger must be Lightning's"),
+        ({"training": {"callbacks": [print]}}, "callbacks must be Lightning's, or described by class_path"),
+        ({"training": {"callbacks": [Counted()], "trainer": {"callbacks": []}}}, "callbacks is given twice"),
+        ({"training": {"callbacks": ["NoSuchCallback"]}}, "NoSuchCallback"),
+        ({"backbone": "ridge", "training": {"checkpoints": "x"}}, "checkpoints are kept of one network, and ridge is"),
+    ],
+)
+def test_an_option_that_is_not_valid_is_refused_before_any_data(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Forecaster(**{**QUICK, **options})
+
+
+def test_options_reach_module_optimizer_and_trainer(trained: list[Any]) -> None:
+    choices = {"learning_rate": 0.003, "weight_decay": 0.2, "warmup_steps": 2, "betas": [0.8, 0.9]}
+    given = {"gradient_clip_val": 0.25, "accumulate_grad_batches": 2, "val_check_interval": 2}
+    others = {"schedule": "constant", "mup": True, "activation_checkpointing": True, "trainer": given}
+    forecaster = Forecaster(**QUICK, loss="huber", training={**choices, **others}).fit(FRAME)
+    module, trainer = trained[0]
+    assert (module.loss, module.mup, module.activation_checkpointing) == ("huber", True, True)
+    assert {name: getattr(module.optimization, name) for name in choices} == choices
+    (optimizer,), (schedule,) = trainer.optimizers, trainer.lr_scheduler_configs
+    assert {group["betas"] for group in optimizer.param_groups} == {(0.8, 0.9)}
+    factor = schedule.scheduler.lr_lambdas[0]
+    assert [factor(step) for step in (0, 1, 2, 3, 99)] == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1, 1, 1]
+    assert (trainer.gradient_clip_val, trainer.accumulate_grad_batches, trainer.global_step) == (0.25, 2, 3)
+    assert forecaster.result.experiment.trainer["val_check_interval"] == 2
+
+
+def test_options_change_what_is_trained_and_are_saved(tmp_path: Path) -> None:
+    plain = Forecaster(**QUICK).fit(FRAME)
+    other = Forecaster(**QUICK, loss="mae", training={"trainer": {"gradient_clip_val": 0.1}}).fit(FRAME)
+    assert not plain.predict()["predictions"].equals(other.predict()["predictions"])
+    other.save(tmp_path / "model")
+    again = tsattn.load(tmp_path / "model")
+    assert again.experiment == other.experiment
+    pd.testing.assert_frame_equal(again.fit(FRAME).predict(), other.predict())
+
+
+def test_a_series_or_row_of_weight_0_trains_nothing() -> None:
+    """Values that are hidden change no weight, but where contexts and scales see them; here they see their own."""
+    frame = frame_of({"a": 200, "b": 200})
+    hidden = frame.assign(y=frame["y"].where(frame["unique_id"] == "a", np.sqrt(frame["y"])))
+    fits = [Forecaster(**QUICK, data={"series_weights": {"b": 0}}).fit(one) for one in (frame, hidden)]
+    of_a = [one.predict().query("unique_id == 'a'") for one in fits]
+    pd.testing.assert_frame_equal(*of_a)
+    plain = Forecaster(**QUICK).fit(hidden).predict().query("unique_id == 'a'")
+    assert not plain["predictions"].equals(of_a[0]["predictions"])
+    by_rows = Forecaster(**QUICK, data={"row_weights": [("2024-01-01", "2024-01-03", 0)]}).fit(FRAME)
+    assert not by_rows.predict().equals(Forecaster(**QUICK).fit(FRAME).predict())
+
+
+def steps_of(forecaster: Forecaster) -> int:
+    return int(forecaster.result.fit["training"]["steps"])
+
+
+def test_patience_ends_a_training_whose_error_does_not_come_down() -> None:
+    often: dict[str, Any] = {**QUICK, "max_steps": 12}
+    trainer = {"val_check_interval": 2}
+    assert steps_of(Forecaster(**often, training={"trainer": trainer}).fit(FRAME)) == 12
+    # no error comes down by so much: the first is the least, and two more end it
+    forecaster = Forecaster(**often, training={"patience": 2, "min_delta": 1e6, "trainer": trainer}).fit(FRAME)
+    assert steps_of(forecaster) == 6
+    again = Forecaster.of(forecaster.result).arguments["training"]
+    assert (again["patience"], again["min_delta"]) == (2, 1e6)
+
+
+def test_patience_enters_the_key_only_where_it_is_given() -> None:
+    plain, patient = Forecaster(**QUICK).fit(FRAME), Forecaster(**QUICK, training={"patience": 50}).fit(FRAME)
+    assert plain.result.key != patient.result.key
+    pd.testing.assert_frame_equal(plain.predict(), patient.predict())
+
+
+def test_a_logger_whose_package_is_missing_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one, *of: None if one == "wandb" else find(one, *of))
+    with pytest.raises(UserError, match="logger wandb needs a package that is not installed: pip install wandb"):
+        Forecaster(**QUICK, training={"logger": "wandb"}).fit(FRAME)
+
+
+def test_a_logger_object_and_callbacks_see_the_fit(tmp_path: Path) -> None:
+    logger, counted = CSVLogger(tmp_path, name="mine", version=""), Counted()
+    before = Counted.total
+    training = {"logger": logger, "callbacks": [counted, DESCRIBED], "trainer": {"log_every_n_steps": 1}}
+    forecaster = Forecaster(**QUICK, training=training).fit(FRAME)
+    assert (tmp_path / "mine" / "metrics.csv").exists()
+    assert counted.steps == 3
+    assert Counted.total - before == 6
+    forecaster.cross_validate(FRAME, windows=1)
+    assert counted.steps == 3, "models that are trained aside have copies"
+    assert Counted.total - before == 12
+
+
+def test_a_checkpoint_callback_of_the_user_writes_its_files_and_changes_no_forecast(tmp_path: Path) -> None:
+    own = ModelCheckpoint(tmp_path / "own", filename="mine_{step}", every_n_train_steps=1, save_top_k=-1)
+    trainer = {"val_check_interval": 2}
+    forecaster = Forecaster(**QUICK, training={"callbacks": own, "trainer": trainer}).fit(FRAME)
+    assert {"mine_step=1.ckpt", "mine_step=2.ckpt", "mine_step=3.ckpt"} <= {
+        path.name for path in (tmp_path / "own").iterdir()
+    }
+    plain = Forecaster(**QUICK, training={"trainer": trainer}).fit(FRAME)
+    pd.testing.assert_frame_equal(forecaster.predict(), plain.predict())
+
+
+def test_objects_are_not_saved_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trainer = {"default_root_dir": str(tmp_path)}
+    training = {"callbacks": [Counted(), DESCRIBED], "logger": "csv", "trainer": trainer}
+    Forecaster(**QUICK, training=training).fit(FRAME).save(tmp_path / "model")
+    assert "callbacks and loggers that are objects are not saved: Counted" in caplog.text
+    again = tsattn.load(tmp_path / "model").arguments["training"]
+    assert again["callbacks"] == [DESCRIBED]
+    assert again["logger"] == ["csv"]
+
+
+def test_a_forecaster_of_a_result_has_all_that_decides_its_training() -> None:
+    trainer = {"gradient_clip_val": None, "limit_train_batches": 3}
+    forecaster = Forecaster(**QUICK, training={"callbacks": [DESCRIBED], "trainer": trainer}).fit(FRAME)
+    again = Forecaster.of(forecaster.result)
+    assert again.experiment.trainer == forecaster.result.experiment.trainer
+    assert again.experiment.trainer["gradient_clip_val"] is None
+    pd.testing.assert_frame_equal(again.fit(FRAME).predict(), forecaster.predict())
+
+
+def test_a_bar_counts_steps_and_shows_what_chooses_the_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    Forecaster(**SMALL, training={"progress": True}).fit(FRAME)
+    shown = capsys.readouterr().err
+    assert "30/30" in shown
+    assert "val_crps_scaled=" in shown
+    assert "Epoch" not in shown
+    Forecaster(**QUICK).fit(FRAME)
+    assert capsys.readouterr().err == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +38,6 @@ def test_a_frame_of_future_values_takes_the_place_of_rows_after_the_target(shops
     np.testing.assert_allclose(calm["predictions"], shops.predict(past, future=none)["predictions"], rtol=1e-5)
 
 
-def test_a_future_covariate_that_stops_early_is_refused_with_the_series_and_step(shops: Forecaster) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # nothing is said of a forecast that is not made
-        with pytest.raises(UserError) as caught:
-            shops.predict(horizon=24)
-    message = str(caught.value)
-    assert "promotion stops early" in message
-    assert "north" in message
-    assert "step 21 of the 24" in message
-
-
 def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     shops: Forecaster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,17 +69,6 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     assert np.abs(forecast["west"].to_numpy() - expected["north"].to_numpy()).max() > 1e-3
 
 
-def test_without_any_future_that_is_said(shops: Forecaster) -> None:
-    with pytest.raises(UserError, match="`promotion` has no values for the next 12 steps; pass them with"):
-        shops.predict(promotions(380))
-
-
-def test_a_future_without_the_covariate_names_its_role(shops: Forecaster) -> None:
-    future = promotions(400).drop(columns="promotion")
-    with pytest.raises(UserError, match="future values has no future covariate column promotion"):
-        shops.predict(promotions(380), future=future)
-
-
 def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
     frame, whole = promotions(380), promotions(400)
     future = whole[whole["ds"] > frame["ds"].max()][["unique_id", "ds", "promotion"]]
@@ -111,6 +88,8 @@ def test_an_unseen_category_of_a_saved_or_exported_model_is_the_mean_too(shops: 
     assert not expected.equals(shops.predict().query("unique_id == 'north'"))
     shops.save(tmp_path / "model")
     pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").predict(north), expected)
+    with pytest.raises(UserError, match="`promotion` has no values for the next 12 steps; pass them with"):
+        shops.predict(promotions(380))
     facts = shops.export(tmp_path / "model.pt2")
     columns = {"context": north["y"][380 - L : 380], "future_covariates": north["promotion"][380 - L : 380 + T]}
     given = {name: torch.tensor(column.to_numpy())[None, :, None] for name, column in columns.items()}
@@ -118,9 +97,6 @@ def test_an_unseen_category_of_a_saved_or_exported_model_is_the_mean_too(shops: 
     assert given.keys() == facts["inputs"].keys()
     made = torch.export.load(tmp_path / "model.pt2").module()(**given)
     np.testing.assert_allclose(made[0, :, 0], expected[["0.1", "0.5", "0.9"]], rtol=1e-4)
-
-
-# Covariates of categories in a Forecaster: learnt, saved, and what was not seen.
 
 
 SIZES: dict[str, Any] = {"d_model": 16, "num_layers": 1, "num_heads": 2}
@@ -178,9 +154,6 @@ def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert forecaster.task.covariate_categories == (("fair", "none", "storm"),)
     scores = forecaster.cross_validate(frame, windows=1)
     assert scores["predictions"].notna().all()
-
-
-# `predict(future=[...])` and `predict --future A --future B`: each scenario as if it had been given alone.
 
 
 COLUMNS: dict[str, Any] = {"future_covariates": ["promotion"], "static": ["region"]}

@@ -12,20 +12,6 @@ from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 
 
-def test_a_point_counts_as_all_of_its_quantiles(fitted: Forecaster) -> None:
-    """Of levels that lie evenly around the median, WQL is WAPE and CRPS is MAE."""
-    scores = fitted.evaluate(frame_of(more=30), detail=True)
-    points = scores.drop(index="patchtst_mlr")
-    np.testing.assert_allclose(points["WQL"], points["WAPE"], rtol=1e-12)
-    np.testing.assert_allclose(points["CRPS"], points["MAE"], rtol=1e-12)
-    assert points["cover 80"].isna().all()
-    uneven = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=[0.5, 0.9]).fit(frame_of({"a": 200}))
-    new = frame_of({"a": 200}, more=T)
-    error = new["y"].to_numpy() - frame_of({"a": 200})["y"].iloc[-1]
-    loss = [2 * np.maximum(level * error, (level - 1) * error) for level in (0.5, 0.9)]
-    assert uneven.evaluate(new).loc["persistence", "CRPS"] == pytest.approx(np.mean(loss), rel=1e-5)
-
-
 def test_evaluation_scores_only_what_was_not_fitted(fitted: Forecaster) -> None:
     """A frame with the fitted rows in it and one without them give the same scores."""
     new = frame_of(more=30)
@@ -79,11 +65,6 @@ def test_a_frame_that_goes_on_much_later_is_scored_though_half_of_it_is_filled()
     assert forecaster.evaluate(later)["windows"].iloc[0] > 0
     with pytest.raises(UserError, match=r"max_filled 0\.5 allows"):
         forecaster.predict(pd.concat([frame_of({"a": 200}), later]))
-
-
-def test_strangers_are_scored_after_their_first_context(fitted: Forecaster) -> None:
-    scores = fitted.evaluate(frame_of({"stranger": 100}, seed=5), step=10)
-    assert scores["windows"].tolist() == [len(range(L, 100 - T + 1, 10))] * 3
 
 
 def test_the_scale_of_strangers_knows_nothing_that_is_scored(fitted: Forecaster) -> None:
@@ -146,20 +127,6 @@ def test_ids_in_a_column_of_the_name_of_a_score_are_refused(name: str) -> None:
     assert len(forecaster.evaluate(frame, by="step").reset_index()) == 2 * T
 
 
-def test_the_columns_of_a_wide_frame_are_series() -> None:
-    naive = Forecaster("seasonal_naive", context_length=24, prediction_length=T, quantiles=None)
-    stamps = pd.date_range("2024-01-01", periods=100, freq="h", tz="Europe/Berlin")
-    wave = np.sin(np.arange(100))
-    frame = pd.DataFrame({"a": wave, "b": 10 * wave}, index=stamps)
-    whole, by_series = naive.evaluate(frame), naive.evaluate(frame, by="series")
-    assert by_series.loc["seasonal_naive"].index.tolist() == ["a", "b"]
-    mean = by_series.loc["seasonal_naive"].mean()
-    assert mean["MAE"] == pytest.approx(whole.loc["seasonal_naive", "MAE"])
-    origins = naive.evaluate(frame, by="origin", step=7).loc["seasonal_naive"].index
-    assert origins[0] == stamps[23]
-    assert str(origins.tz) == "Europe/Berlin"
-
-
 def test_residuals_are_drawn(fitted: Forecaster) -> None:
     new = frame_of(more=30)
     figure = fitted.plot_residuals(new, "small", ahead=3)
@@ -183,9 +150,6 @@ def test_the_number_of_windows_is_said_and_why_they_are_few(caplog: pytest.LogCa
     smaller = Forecaster("persistence", context_length=48, prediction_length=60)
     assert smaller.evaluate(frame_of({"a": 200})).loc["persistence", "windows"] == 93
     assert caplog.messages[-1] == "93 windows scored"
-
-
-# Rolling origins: what each model sees, and what its forecasts are paired with.
 
 
 def test_cross_validation_pairs_forecasts_with_what_came() -> None:

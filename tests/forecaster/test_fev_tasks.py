@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
-import re
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +28,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("datasets.config"), "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
-def rows_of(name: str, seed: int = 0) -> pd.DataFrame:
-    """Days of a series: two targets of which the first jumps with a promotion, a flag, weather, and a kind."""
-    rng = np.random.default_rng([seed, ord(name)])
-    rows, days = ROWS[name], np.arange(ROWS[name])
-    promotion = rng.integers(0, 2, rows)
-    stamps = pd.date_range("2024-01-01", periods=rows, freq="D")
-    sales = 20 + 3 * np.sin(2 * np.pi * days / 7) + 5 * promotion + 0.1 * rng.standard_normal(rows)
-    return pd.DataFrame(
-        {
-            "id": name,
-            "timestamp": stamps,
-            "target": sales,
-            "visits": 100 + days + rng.standard_normal(rows),
-            "promotion": promotion,
-            "holiday": days % 7 == 6,
-            "weather": rng.choice(["sun", "rain"], rows),
-            "rain": rng.standard_normal(rows),
-            "kind": "city" if name == "a" else "village",
-        }
-    )
+def rows_of(name: str) -> pd.DataFrame:
+    """Days of a series whose target jumps with a promotion."""
+    rng, days = np.random.default_rng([0, ord(name)]), np.arange(ROWS[name])
+    promotion = rng.integers(0, 2, len(days))
+    sales = 20 + 3 * np.sin(2 * np.pi * days / 7) + 5 * promotion + 0.1 * rng.standard_normal(len(days))
+    stamps = pd.date_range("2024-01-01", periods=len(days), freq="D")
+    return pd.DataFrame({"id": name, "timestamp": stamps, "target": sales, "promotion": promotion})
 
 
 @pytest.fixture
@@ -66,30 +51,6 @@ def forecaster_for(task: Any, backbone: Any = "seasonal_naive", covariates: bool
     return fev_forecaster(task, backbone, covariates=covariates, **{**SIZES, **more})
 
 
-def test_a_task_decides_what_a_forecaster_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    task = task_of(
-        path,
-        target=["target", "visits"],
-        quantile_levels=[0.9, 0.1],
-        known_dynamic_columns=["promotion", "holiday", "weather"],
-        past_dynamic_columns=["rain"],
-        static_columns=["kind"],
-    )
-    with caplog.at_level(logging.WARNING, "tsattn"):
-        found = forecaster_for(task, NETWORK).arguments
-    expected = {
-        **{"prediction_length": T, "frequency": "D", "id_column": "id", "time_column": "timestamp"},
-        **{"target": ("target", "visits"), "quantiles": (0.1, 0.5, 0.9), "static": ("kind",)},
-        **{"past_covariates": ("rain",), "future_covariates": ("holiday", "promotion")},
-    }
-    assert {name: found[name] for name in expected} == expected
-    assert "covariates that are no numbers are left out: weather" in caplog.text
-    assert forecaster_for(task, NETWORK, covariates=False).arguments["static"] == ()
-    assert forecaster_for(task_of(path), NETWORK).arguments["quantiles"] == ()
-    assert forecaster_for(task, "ridge").arguments["quantiles"] == (), "which forecasts points"
-    assert forecaster_for(task, NETWORK, static=[]).arguments["static"] == ()
-
-
 def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:
     """By the seasonal naive forecast, which can be read off the file."""
     task = task_of(path, num_windows=3)
@@ -101,24 +62,6 @@ def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:
             end = ROWS[name] - (3 - number) * T
             expected = rows_of(name)["target"].to_numpy()[end - 7 : end - 7 + T]
             np.testing.assert_allclose(window["target"][row]["predictions"], expected, rtol=1e-6)
-
-
-def test_covariates_that_are_known_ahead_are_used(path: Path) -> None:
-    names = {"known_dynamic_columns": ["promotion", "holiday"], "past_dynamic_columns": ["rain"]}
-    task = task_of(path, **names, static_columns=["kind"], quantile_levels=[0.1, 0.5, 0.9], eval_metric="WQL")
-    forecaster = forecaster_for(task, NETWORK, max_steps=150, learning_rate=1e-2)
-    fits: list[int] = []
-    fit = forecaster.fit
-    forecaster.fit = lambda frame: fits.append(len(frame)) or fit(frame)  # type: ignore[assignment, func-returns-value, method-assign]
-    made = forecast_fev_task(forecaster, task, refit=True)
-    whole = sum(ROWS.values())
-    assert fits == [whole - 2 * T * 3, whole - T * 3], "nothing of a window is trained on"
-    naive = forecast_fev_task(forecaster_for(task), task)
-    found, other = (task.evaluation_summary(one, model_name="one")["test_error"] for one in (made, naive))
-    assert found < 0.7 * other, "sales jump with promotions, which the naive forecast does not know"
-    levels = made[0]["target"][0]
-    assert (np.array(levels["0.1"]) <= levels["0.5"]).all()
-    assert levels["0.5"] == levels["predictions"]
 
 
 def test_missing_targets_before_a_cutoff_shift_nothing(path: Path) -> None:
@@ -172,15 +115,3 @@ def test_what_does_not_fit_a_task_is_refused(path: Path) -> None:
         forecast_fev_task(Forecaster("persistence"), task)
     with pytest.raises(UserError, match=r"^the task asks for the quantile 0.1, and the forecaster has 0.5, 0.8 alone$"):
         forecast_fev_task(forecaster_for(task, NETWORK, quantiles=[0.5, 0.8]), task)
-
-
-def test_what_the_page_on_peers_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "peers.md").read_text("utf-8")
-    (block,) = re.findall(r"```python\n(import fev\n.*?)```", page, re.DOTALL)
-    short = block.replace("context_length=112", "context_length=28, max_steps=2").replace("horizon=28", "horizon=7")
-    assert short != block
-    pd.concat([rows_of(name) for name in ROWS]).to_parquet(tmp_path / "sales.parquet")
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(short, names)
-    assert names["summary"]["num_forecasts"] == 3 * len(ROWS)

@@ -16,6 +16,7 @@ frame = pd.DataFrame({"ds": pd.date_range("2024", periods=100, freq="h"), "y": n
 forecast = Forecaster("chronos-tiny", prediction_length=24, accelerator="cpu").predict(frame)
 assert len(forecast) == 24
 heavy = "lightning jsonargparse sklearn scipy matplotlib torchmetrics transformers optuna statsmodels torch._dynamo"
+heavy += " yaml tsattn.evaluation tsattn.forecaster.scores tsattn.forecaster.sample_paths"
 print(*(name for name in heavy.split() if name in sys.modules))
 """
 

@@ -13,7 +13,7 @@ import torch
 from scipy import special
 
 import tsattn
-from tests.forecaster.toys import LENGTHS, SMALL, L, T, entries, frame_of
+from tests.forecaster.toys import LENGTHS, SMALL, L, T, frame_of
 from tsattn.data import FutureWindows, panel_from_frame, scaled_series
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
@@ -83,15 +83,6 @@ def test_the_order_of_rows_changes_no_forecast() -> None:
     pd.testing.assert_frame_equal(one.predict(frame[::-1]), other.predict(frame))
 
 
-def test_missing_values_and_gaps_do_not_spoil_the_forecast(fitted: Forecaster) -> None:
-    holes = frame_of()
-    holes.loc[[100, 230, 300], "y"] = np.nan
-    holes = holes.drop(index=[180, 181, 350])
-    forecast = fitted.predict(holes)
-    assert forecast["predictions"].notna().all()
-    np.testing.assert_allclose(forecast["predictions"], fitted.predict()["predictions"], rtol=0.1)
-
-
 def test_series_that_are_all_too_short_are_refused() -> None:
     with pytest.raises(UserError, match="no series is long enough, not even the longest"):
         Forecaster(**SMALL).fit(frame_of({"a": 30, "b": 40}))
@@ -112,9 +103,6 @@ def test_a_forecaster_shows_itself_in_a_line(fitted: Forecaster) -> None:
     assert repr(plain) == "Forecaster(transformer, attention standard, 8 -> 4 steps, point forecast, not fitted)"
     wide = Forecaster({**SMALL["backbone"], "num_layers": 2}, ["swa", "mlr"], context_length=L, prediction_length=T)
     assert "attention swa/mlr, " in repr(wide)
-
-
-# Figures of a Forecaster show what was observed, the forecasts and their intervals.
 
 
 def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
@@ -141,19 +129,6 @@ def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> 
     with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
         fitted.plot(stranger)
     assert fitted.plot(stranger, history=frame_of({"stranger": 100})).axes
-
-
-def test_figures_of_a_cross_validation_show_each_origin() -> None:
-    frame = frame_of({"a": 200})
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(frame)
-    figure = forecaster.plot(forecaster.cross_validate(frame, windows=3))
-    lines = [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1 + T]
-    assert len(lines) == 3
-    assert len(figure.axes[0].collections) == 3
-    assert entries(figure) == ["observed", "forecast", "80 % interval"]
-
-
-# Forecasters of transformed targets: positive forecasts, saved and loaded, on real files.
 
 
 QUICK: dict[str, Any] = {**SMALL, "max_steps": 4}

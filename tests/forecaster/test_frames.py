@@ -1,40 +1,26 @@
-"""Frames of every kind are read alike, and forecasts of that kind come out; so with tables that were converted."""
+"""Frames of every kind, zone and place are read identically, and forecasts of that kind come out."""
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 import tsattn
 from tests.data.mapped.tables_to_map import ROLES, converted, full_frame, saved
-from tests.forecaster.toys import SMALL, T, frame_of, promotions, zoned
+from tests.forecaster.toys import SMALL, L, T, frame_of, promotions, set_in_json, zoned
 from tsattn import load
+from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_names_types_and_zones_of_the_frame_are_kept(wide: bool) -> None:
-    stamps = pd.date_range("2024-03-30", periods=120, freq="h", tz="Europe/Berlin")  # over a change of clocks
-    values = 5 + np.sin(2 * np.pi * np.arange(120) / 24)
-    if wide:
-        frame = pd.DataFrame({"when": stamps, "a": values, "b": 2 * values})
-        names = {"time_column": "when"}
-    else:
-        rows = [pd.DataFrame({"item_id": n, "timestamp": stamps, "target": n * values}) for n in (7, 3)]
-        frame, names = pd.concat(rows), {}
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}, quantiles=(), **names).fit(frame)
-    forecast = forecaster.predict()
-    expected = ["unique_id", "when"] if wide else ["item_id", "timestamp"]
-    assert forecast.columns.tolist() == [*expected, "predictions"]
-    assert forecast[expected[0]].drop_duplicates().tolist() == (["a", "b"] if wide else [3, 7])
-    first = forecast[expected[1]].iloc[0]
-    assert first == stamps[-1] + pd.Timedelta(hours=1)
-    assert str(first.tz) == "Europe/Berlin"
+from tsattn.task import UNKNOWN_ZONE, Task
 
 
 def test_steps_are_counted_on(tmp_path: Path) -> None:
@@ -69,6 +55,9 @@ def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster,
     once = Forecaster(**{**SMALL, "max_steps": 2})
     expected = once.fit(frame).predict()
     pd.testing.assert_frame_equal(once.fit(str(tmp_path / "past.csv")).predict(), expected)
+    column = frame_of({"a": 200}).set_index("ds")["y"]
+    assert once.fit(column.rename("sales")).predict()["unique_id"].unique().tolist() == ["sales"]
+    assert once.fit(column.rename(None)).predict()["unique_id"].eq("y").all()
     pd.testing.assert_frame_equal(fitted.predict(tmp_path / "past.csv"), fitted.predict(frame))
     pd.testing.assert_frame_equal(fitted.evaluate(tmp_path / "new.parquet"), fitted.evaluate(new))
     assert len(once.cross_validate(tmp_path / "past.csv", windows=1)) == 4 * T
@@ -85,13 +74,6 @@ def test_files_are_taken_where_frames_are(fitted: Forecaster, shops: Forecaster,
     (tmp_path / "past.csv").write_text("unique_id,ds,y\na,2020-01-01,1\na,2020-01-02,x\n")
     with pytest.raises(UserError, match=r"past.csv, line 3: x in column y is not a number"):
         fitted.predict(tmp_path / "past.csv")
-
-
-def test_a_pandas_series_is_a_frame_of_one_column() -> None:
-    column = frame_of({"a": 200}).set_index("ds")["y"]
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename("sales"))
-    assert forecaster.predict(column.rename("sales"))["unique_id"].unique().tolist() == ["sales"]
-    assert Forecaster(**{**SMALL, "max_steps": 2}).fit(column.rename(None)).predict()["unique_id"].eq("y").all()
 
 
 def test_a_column_that_nobody_named_is_said_to_be_unused(fitted: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
@@ -145,9 +127,6 @@ def test_rows_of_the_fit_are_not_scored_beside_a_new_series(numbers: tuple[float
     windows = fitted.evaluate(texts, by="series").xs("persistence", level=0)["windows"]
     assert windows.loc[["1", "2"]].tolist() == [1, 1]
     assert windows.loc["new"] > 1
-
-
-# Frames of every kind come in, and forecasts of that kind come out.
 
 
 NAIVE: dict[str, Any] = {"backbone": "seasonal_naive", "prediction_length": T}
@@ -283,9 +262,6 @@ def test_periods_beside_a_column_of_time_are_not_the_time() -> None:
     pd.testing.assert_frame_equal(forecast, naive().predict(FRAME))
 
 
-# A table that was converted takes the place of a frame in all that a Forecaster does, with the same numbers.
-
-
 TINY: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 4, "stride": 4}
 SIZES: dict[str, Any] = {"context_length": 12, "prediction_length": 6, "max_steps": 3, "accelerator": "cpu"}
 COLUMNS: dict[str, Any] = {"target": ["y", "z"], **ROLES}
@@ -296,69 +272,30 @@ def frame() -> pd.DataFrame:
     return full_frame()
 
 
-@pytest.fixture(scope="module")
-def folder(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("converted")
-    assert converted(saved(frame, path / "t.parquet"), path / "sales", **COLUMNS).is_mapped
-    return path / "sales"
-
-
-@pytest.fixture(scope="module")
-def both_fitted(frame: pd.DataFrame, folder: Path) -> tuple[Forecaster, Forecaster]:
-    """From the frame, and from the folder, whose columns need not be named."""
-    one = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES, **COLUMNS).fit(frame)
-    return one, Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], **SIZES).fit(folder)
-
-
-def future_of(frame: pd.DataFrame) -> pd.DataFrame:
-    rows = frame[frame["p"].eq(3.0)][["unique_id", "ds", "f", "g"]]
-    return rows.assign(f=rows["f"] + 1)
-
-
-def test_fits_and_forecasts_are_the_same(
-    both_fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
-) -> None:
-    one, other = both_fitted
+def test_fits_forecasts_and_scores_are_the_same(frame: pd.DataFrame, tmp_path: Path) -> None:
+    folder, quantiles = tmp_path / "sales", [0.1, 0.5, 0.9]
+    assert converted(saved(frame, tmp_path / "t.parquet"), folder, **COLUMNS).is_mapped
+    one = Forecaster(TINY, quantiles=quantiles, **SIZES, **COLUMNS).fit(frame)
+    other = Forecaster(TINY, quantiles=quantiles, **SIZES).fit(folder)  # whose columns need not be named
     assert other.series.panel.is_mapped
     expected = one.predict()
-    pd.testing.assert_frame_equal(other.predict(), expected)
-    pd.testing.assert_frame_equal(one.predict(folder), expected)
-    pd.testing.assert_frame_equal(other.predict(frame), expected)
-    future = future_of(frame)
+    for forecast in (other.predict(), one.predict(folder), other.predict(frame)):
+        pd.testing.assert_frame_equal(forecast, expected)
+    future = frame[frame["p"].eq(3.0)][["unique_id", "ds", "f", "g"]]
+    future = future.assign(f=future["f"] + 1)
     changed = one.predict(future=future)
     assert not changed["predictions"].equals(expected["predictions"])
     pd.testing.assert_frame_equal(other.predict(future=future), changed)
     pd.testing.assert_frame_equal(other.predict(folder, future=future), changed)
     other.save(tmp_path / "model")
     pd.testing.assert_frame_equal(load(tmp_path / "model").predict(), expected)
-
-
-def test_scores_are_the_same(
-    both_fitted: tuple[Forecaster, Forecaster], frame: pd.DataFrame, folder: Path, tmp_path: Path
-) -> None:
-    one, other = both_fitted
-    later = frame.copy()
-    later["ds"] += pd.Timedelta(200, "h")
-    expected = one.evaluate(later, step=7)
+    later = frame.assign(ds=frame["ds"] + pd.Timedelta(200, "h"))
     converted(saved(later, tmp_path / "later.parquet"), tmp_path / "later", **COLUMNS)
     for table in (later, tmp_path / "later"):
-        pd.testing.assert_frame_equal(other.evaluate(table, step=7), expected, rtol=1e-6)
-    by = {"by": "series", "step": 7}
-    pd.testing.assert_frame_equal(other.evaluate(tmp_path / "later", **by), one.evaluate(later, **by), rtol=1e-6)
+        by = {"by": "series", "step": 7}
+        pd.testing.assert_frame_equal(other.evaluate(table, **by), one.evaluate(later, **by), rtol=1e-6)
     with pytest.raises(UserError, match="there is nothing to score"):
         other.evaluate(folder)
-
-
-def test_fine_tuning_scenarios_and_calibration_are_the_same(frame: pd.DataFrame, folder: Path) -> None:
-    both = []
-    for table, columns in ((frame, COLUMNS), (folder, {})):
-        forecaster = Forecaster(TINY, quantiles=[0.1, 0.5, 0.9], calibrate=True, **SIZES, **columns).fit(table)
-        future = future_of(frame)
-        scenarios = forecaster.predict(future=[future, future.assign(f=future["f"] * 2)])
-        tuned = forecaster.fine_tune(table, max_steps=2)
-        both.append((scenarios, tuned.predict(), tuned.sample(num_samples=3, seed=1)))
-    for ours, theirs in zip(*both, strict=True):
-        pd.testing.assert_frame_equal(ours, theirs, rtol=1e-5)
 
 
 def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,3 +306,119 @@ def test_rolling_origins_are_the_same(frame: pd.DataFrame, tmp_path: Path, monke
     one = Forecaster("ridge", **sizes, **columns).cross_validate(frame, windows=2, refit=True)
     other = Forecaster("ridge", **sizes).cross_validate(tmp_path / "sales", windows=2, refit=True)
     pd.testing.assert_frame_equal(other, one, rtol=1e-6)
+
+
+BERLIN, TOKYO = "Europe/Berlin", "Asia/Tokyo"
+
+
+def in_zone(frame: pd.DataFrame, zone: str | None) -> pd.DataFrame:
+    """The same instants; with None, without a zone."""
+    return frame.assign(ds=frame["ds"].dt.tz_convert(zone) if zone else frame["ds"].dt.tz_localize(None))
+
+
+@pytest.fixture(scope="module")
+def local() -> pd.DataFrame:
+    frame = frame_of()
+    return frame.assign(ds=frame["ds"].dt.tz_localize(BERLIN))
+
+
+@pytest.fixture(scope="module")
+def run(local: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("zones")
+    local.to_parquet(folder / "local.parquet", index=False)
+    sizes = {"context_length": L, "prediction_length": T}
+    small = {"d_model": 16, "num_heads": 2, "num_layers": 1, "calendar": True}
+    content = {
+        "data": {"class_path": "CSVDataModule", "init_args": {"path": str(folder / "local.parquet"), **sizes}},
+        "model": {"backbone": {"kind": "transformer", **small}, "learning_rate": 0.01},
+        "trainer": {"max_steps": 10, "accelerator": "cpu"},
+    }
+    tsattn.run(content, folder / "run")
+    return folder / "run"
+
+
+def values(forecast: pd.DataFrame) -> NDArray[np.float64]:
+    return forecast["predictions"].to_numpy(np.float64)
+
+
+def test_instants_in_another_zone_have_the_same_forecasts(run: Path, local: pd.DataFrame, tmp_path: Path) -> None:
+    loaded = tsattn.load(run)
+    expected, other = loaded.predict(local), loaded.predict(in_zone(local, TOKYO))
+    np.testing.assert_array_equal(values(other), values(expected))
+    assert (other["ds"] == expected["ds"]).all()
+    assert str(other["ds"].dt.tz) == BERLIN
+    by_the_same_clock = local.assign(ds=local["ds"].dt.tz_localize(None).dt.tz_localize(TOKYO))
+    assert not np.allclose(values(loaded.predict(by_the_same_clock)), values(expected)), "the hour of the day counts"
+    loaded.save(tmp_path / "model")
+    saved = tsattn.load(tmp_path / "model")
+    np.testing.assert_array_equal(values(saved.predict(in_zone(local, TOKYO))), values(expected))
+
+
+def test_so_have_scores_of_the_run_on_a_file_that_is_in_another_zone_by_now(
+    run: Path, local: pd.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = run.parent / "local.parquet"
+    before = file.read_bytes()
+
+    def scored() -> str:
+        assert main(["validate", f"--run={run}"]) == 0
+        return capsys.readouterr().out
+
+    try:
+        expected = scored()
+        in_zone(local, "UTC").to_parquet(file, index=False)
+        assert scored() == expected
+    finally:
+        file.write_bytes(before)
+
+
+def test_days_of_another_zone_are_no_days_of_this_one(local: pd.DataFrame) -> None:
+    rows = local.groupby("unique_id").cumcount()
+    days = local.assign(ds=pd.date_range("2023-06-01", periods=rows.max() + 1, tz=BERLIN)[rows.to_numpy()])
+    naive = Forecaster("seasonal_naive", prediction_length=T).fit(days)
+    utc = days.assign(ds=days["ds"].dt.tz_localize(None).dt.tz_localize("UTC"))
+    with pytest.raises(
+        UserError, match=r"days that begin at midnight in UTC, but .* is in Europe/Berlin, where that is no"
+    ):
+        naive.predict(utc)
+    instants = naive.predict(days.assign(ds=days["ds"].dt.tz_convert("UTC")))
+    pd.testing.assert_frame_equal(instants, naive.predict(days))
+
+
+@pytest.mark.parametrize("zone", [dateutil.tz.gettz(BERLIN), dateutil.tz.tzoffset(None, 7200)])
+def test_zones_without_a_name_that_leads_back_to_them_are_taken(zone: Any, local: pd.DataFrame, tmp_path: Path) -> None:
+    frame = local.assign(ds=local["ds"].dt.tz_convert(zone))
+    fitted = Forecaster("seasonal_naive", prediction_length=T).fit(frame)
+    forecast = fitted.predict()
+    assert (fitted.predict(frame)["ds"] == forecast["ds"]).all()
+    assert (fitted.predict(local)["ds"] == forecast["ds"]).all()
+
+
+def test_a_model_whose_zone_was_not_kept_takes_stamps_as_they_are_and_says_so(
+    run: Path, local: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = tsattn.load(run)
+    loaded.save(tmp_path / "model")
+    task = json.loads((tmp_path / "model" / "forecaster.json").read_text())["task"]
+    assert task["time_zone"] == BERLIN
+    set_in_json(tmp_path / "model", task={**task, "time_zone": UNKNOWN_ZONE})
+    old = tsattn.load(tmp_path / "model")
+    with caplog.at_level(logging.WARNING, "tsattn"):
+        forecast = old.predict(in_zone(local, "UTC"))
+    says = [one.getMessage() for one in caplog.records if "the time zone of the model was not kept" in one.getMessage()]
+    assert len(says) == 1
+    assert says[0].endswith("time stamps are taken in theirs, UTC, as if that were the same")
+    assert str(forecast["ds"].dt.tz) == "UTC"
+    np.testing.assert_array_equal(values(old.predict(local)), values(loaded.predict(local)))
+
+
+def test_a_task_agrees_with_one_whose_zone_is_not_known() -> None:
+    sizes: dict[str, Any] = {"data": "mine", "context_length": 8, "prediction_length": 2, "channels": ("y",)}
+    berlin, tokyo, unknown = (
+        Task(**sizes, frequency="h", season_length=24, time_zone=zone) for zone in (BERLIN, TOKYO, UNKNOWN_ZONE)
+    )
+    assert berlin.agrees_with(unknown)
+    assert unknown.agrees_with(berlin)
+    assert not berlin.agrees_with(tokyo)
+    assert not unknown.agrees_with(Task(**sizes, frequency="D", season_length=24, time_zone=BERLIN))
+    assert Task.from_dict(berlin.to_dict()) == berlin

@@ -150,9 +150,6 @@ def test_a_run_folder_keeps_as_many_checkpoints_as_are_asked_for(tmp_path: Path)
         forecaster.fit(FRAME)
 
 
-# A Forecaster of the folder of a run.
-
-
 def run_of(path: Path, *words: str) -> str:
     """The folder of a run on this file."""
     sizes = [f"--data.context_length={L}", f"--data.prediction_length={T}", "--model.backbone.d_model=16"]
@@ -176,9 +173,6 @@ def test_a_run_does_not_know_its_rows(toy_csv: Path, toy_frame: pd.DataFrame, tm
     pd.testing.assert_frame_equal(loaded.predict(frame), forecaster.predict(frame))
     with pytest.raises(UserError, match="give a frame"):
         loaded.predict()
-
-
-# of a run in Python, and of a Forecaster
 
 
 def written(run: Path) -> pd.DataFrame:
@@ -243,15 +237,8 @@ def test_a_folder_of_a_forecaster_is_loaded_with_its_columns(own_run: tuple[Fore
     same = ("id_column", "time_column", "quantiles", "max_steps", "scaling", "seed")
     assert {name: loaded.arguments[name] for name in same} == {name: forecaster.arguments[name] for name in same}
     assert loaded.arguments["data"]["eval_batch_size"] == forecaster.arguments["data"]["eval_batch_size"]
-
-
-def test_a_folder_of_a_forecaster_forecasts_from_files(own_run: tuple[Forecaster, Path], tmp_path: Path) -> None:
-    forecaster, run = own_run
-    named().to_csv(tmp_path / "mine.csv", index=False)
-    words = [f"--input={tmp_path / 'mine.csv'}", f"--output={tmp_path / 'out.csv'}"]
-    assert main(["predict", f"--run={run}", *words]) == 0
-    forecast = pd.read_csv(tmp_path / "out.csv", parse_dates=["hour"])
-    pd.testing.assert_frame_equal(forecast, forecaster.predict(), rtol=1e-5, check_dtype=False)
+    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
+        forecaster.fit(named(), folder=run)
 
 
 @pytest.mark.parametrize("words", [["test"], ["validate"], ["predict"], ["fit", "--trainer.max_steps=9"]])
@@ -265,9 +252,3 @@ def test_what_needs_the_series_says_in_a_sentence_that_they_are_not_there(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: the series of this run were given in Python and are not in its folder: ")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-
-
-def test_a_folder_that_is_there_is_refused_before_anything_is_trained(own_run: tuple[Forecaster, Path]) -> None:
-    forecaster, run = own_run
-    with pytest.raises(UserError, match="exists already; nothing is overwritten"):
-        forecaster.fit(named(), folder=run)

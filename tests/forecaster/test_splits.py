@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,24 +84,6 @@ def test_by_default_no_row_is_left_out_and_nothing_can_be_tested() -> None:
         forecaster.evaluate(frame)
 
 
-@pytest.mark.parametrize(
-    ("split", "message"),
-    [
-        ({"val_rows": 20}, "a split needs both val_rows and test_rows"),
-        ({"val_rows": -1, "test_rows": 5}, "val_rows must be at least 0, not -1"),
-        ({**WAYS["rows"], **WAYS["dates"]}, "data is split in one way"),
-        ({"data": {"val_from": "soon", "test_from": "later"}}, "is not a date"),
-        (
-            {"data": {"val_from": "300", "test_from": "350"}},
-            "'300' is not a date; .*, or split data that count steps by val_rows",
-        ),
-    ],
-)
-def test_a_split_that_is_none_is_refused_before_any_data(split: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Forecaster(**QUICK, **split)
-
-
 def test_a_refit_is_of_all_rows_at_the_length_that_validation_chose(tmp_path: Path) -> None:
     frame = frame_of({"a": 200, "b": 160})
     often = {"trainer": {"val_check_interval": 4}}
@@ -123,15 +104,6 @@ def test_a_refit_is_of_all_rows_at_the_length_that_validation_chose(tmp_path: Pa
         tsattn.load(tmp_path / "model").evaluate(frame)
 
 
-def test_dates_may_be_objects() -> None:
-    texts = {"val_from": "2024-01-06", "test_from": "2024-01-07"}
-    written = Forecaster(**QUICK, data=texts)
-    for made in (pd.Timestamp, date.fromisoformat, datetime.fromisoformat):
-        given = Forecaster(**QUICK, data={name: made(text) for name, text in texts.items()})
-        fitted, expected = (one.fit(frame_of({"a": 200})) for one in (given, written))
-        assert fitted.result.data.splits == expected.result.data.splits
-
-
 @pytest.mark.parametrize(
     ("given", "trained", "backbone"),
     [({}, 200, "ridge"), ({"test_rows": 0}, 200, "patchtst"), ({"test_rows": 20}, 180, "ridge")],
@@ -147,9 +119,6 @@ def test_without_rows_for_validation_all_are_trained_on(
     assert fitted.fitted.scaler.mean == pytest.approx([frame["x"][:trained].mean()])
     assert [*fitted.series.trained_until.values()] == [days[trained - 1]]
     assert fitted.predict()["ds"].tolist() == [*pd.date_range("2024-07-19", periods=4)]
-
-
-# The context that a Forecaster takes where nobody names one.
 
 
 TINY = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1}
@@ -174,12 +143,6 @@ def test_it_is_the_context_of_the_best_ridge_on_validation() -> None:
             errors[length, alpha] = result.fit["validation_error"]
     assert chosen == min(errors, key=lambda pair: errors[pair])[0]
     assert chosen > 70  # less does not hold a season
-
-
-def test_a_series_without_a_past_worth_knowing_has_a_short_context() -> None:
-    values = np.random.default_rng(1).normal(size=1200).cumsum()
-    frame = pd.DataFrame({"ds": pd.date_range("2020-01-01", periods=1200, freq="h"), "y": values})
-    assert Forecaster(TINY, prediction_length=6, max_steps=1).fit(frame).task.context_length < CONTEXTS[-1]
 
 
 def test_short_series_have_the_shortest_and_too_short_ones_are_refused() -> None:

@@ -15,26 +15,20 @@ import pytest
 import torch
 
 import tsattn
+from tests.forecaster.toys import SMALL, frame_of
 from tsattn.forecaster import Forecaster
 from tsattn.training.execution import quiet_lightning
 
-SMALL: dict[str, Any] = {
-    "backbone": {"kind": "patchtst", "d_model": 16, "num_layers": 1, "num_heads": 2, "dropout": 0.3},
-    "context_length": 24,
-    "prediction_length": 6,
-    "max_steps": 60,
-    "accelerator": "cpu",
-}
+BACKBONE = {**SMALL["backbone"], "dropout": 0.3}
+OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 60}
 
 
 def wave() -> pd.DataFrame:
-    rng, rows = np.random.default_rng(0), 200
-    values = np.sin(np.arange(rows) / 4) + 0.1 * rng.standard_normal(rows)
-    return pd.DataFrame({"date": pd.date_range("2024-01-01", periods=rows, freq="h"), "wave": values})
+    return frame_of({"wave": 200})
 
 
 def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
-    alone = {seed: Forecaster(**SMALL, seed=seed).fit(wave()) for seed in (1, 2)}
+    alone = {seed: Forecaster(**OPTIONS, seed=seed).fit(wave()) for seed in (1, 2)}
     expected = {seed: forecaster.predict() for seed, forecaster in alone.items()}
     alone[1].save(tmp_path / "model")
     torch.manual_seed(5)
@@ -47,7 +41,7 @@ def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
         return tsattn.load(tmp_path / "model").predict()
 
     with ThreadPoolExecutor(4) as threads:
-        fits = {seed: threads.submit(lambda seed=seed: Forecaster(**SMALL, seed=seed).fit(wave())) for seed in (1, 2)}
+        fits = {seed: threads.submit(lambda seed=seed: Forecaster(**OPTIONS, seed=seed).fit(wave())) for seed in (1, 2)}
         others = [*threads.map(predict, range(20)), *threads.map(load, range(5))]
         for seed, fit in fits.items():
             pd.testing.assert_frame_equal(fit.result().predict(), expected[seed])
@@ -61,24 +55,22 @@ def generators() -> list[Any]:
     return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]  # type: ignore[index]  # noqa: NPY002
 
 
-@pytest.mark.parametrize(
-    "backbone", [SMALL["backbone"], "ridge", {"kind": "ensemble", "members": ["ridge", "patchtst"]}]
-)
+@pytest.mark.parametrize("backbone", [BACKBONE, "ridge", {"kind": "ensemble", "members": ["ridge", "patchtst"]}])
 def test_a_fit_leaves_all_generators_as_they_were(backbone: Any) -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     random.seed(5)
     before = generators()
-    Forecaster(**{**SMALL, "max_steps": 3, "backbone": backbone}).fit(wave(), refit=True).predict()
+    Forecaster(**{**OPTIONS, "max_steps": 3, "backbone": backbone}).fit(wave(), refit=True).predict()
     assert generators() == before
 
 
 def test_a_forecast_and_a_model_that_is_read_draw_no_random_numbers(tmp_path: Path) -> None:
-    forecaster = Forecaster(**{**SMALL, "max_steps": 2}).fit(wave())
+    forecaster = Forecaster(**{**OPTIONS, "max_steps": 2}).fit(wave())
     forecaster.save(tmp_path / "model")
     before = torch.get_rng_state()
     forecaster.predict()
-    forecaster.evaluate(wave().assign(date=lambda frame: frame["date"] + pd.Timedelta(hours=200)))
+    forecaster.evaluate(wave().assign(ds=lambda frame: frame["ds"] + pd.Timedelta(hours=200)))
     tsattn.load(tmp_path / "model").predict()
     assert torch.equal(torch.get_rng_state(), before)
 

@@ -40,13 +40,6 @@ def test_short_series_are_forecast_at_once(kind: str, season: int, horizon: int 
     assert forecast.columns.tolist() == ["unique_id", "ds", "predictions"]
 
 
-def test_wide_frames_are_forecast_at_once() -> None:
-    wide = pd.DataFrame({"a": np.arange(40.0), "b": np.sin(np.arange(40))})
-    forecast = Forecaster("persistence", prediction_length=3).predict(wide)
-    assert forecast["ds"].tolist() == 2 * [40, 41, 42]
-    np.testing.assert_allclose(forecast["predictions"], [39.0] * 3 + [np.sin(39)] * 3, rtol=1e-6)
-
-
 @pytest.mark.parametrize("wide", [False, True])
 def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     frame = frame_of({"a": 90, "b": 90})
@@ -62,24 +55,9 @@ def test_they_are_scored_at_once_as_by_hand(wide: bool) -> None:
     assert scores["MAE"].iloc[:2].tolist() == pytest.approx([expected, expected], rel=1e-5)
 
 
-def test_they_are_cross_validated_at_once() -> None:
-    frame = frame_of({"a": 60, "b": 20})
-    result = Forecaster("seasonal_naive", prediction_length=T).cross_validate(frame, windows=2, step=7)
-    for (name, cutoff), part in result.groupby(["unique_id", "cutoff"]):
-        seen = frame[(frame["unique_id"] == name) & (frame["ds"] <= cutoff)]["y"].to_numpy()
-        np.testing.assert_allclose(part["predictions"], repeated(seen, 24, T), rtol=1e-5)
-    assert result.groupby("unique_id")["cutoff"].nunique().to_dict() == {"a": 2, "b": 2}
-
-
 def test_without_a_frame_they_ask_for_one() -> None:
     with pytest.raises(UserError, match="seasonal_naive needs no fit, but it needs series to forecast: give a frame"):
         Forecaster("seasonal_naive").predict()
-
-
-def test_fitted_they_know_their_series() -> None:
-    frame = frame_of({"a": 100})
-    forecaster = Forecaster("persistence", context_length=L, prediction_length=T).fit(frame)
-    assert forecaster.predict()["predictions"].tolist() == pytest.approx([frame["y"].iloc[-1]] * T, rel=1e-6)
 
 
 NETWORK = SMALL["backbone"]
@@ -176,28 +154,6 @@ def test_identical_weeks_have_no_error_however_many_days_are_missing(rows: bool)
     assert some["predictions"].tolist() == some["y"].tolist()
 
 
-# of every offset that pandas reads from text: steps in a season; pandas 3 alone has half years and last weekdays
-SEASONS = {
-    **{"B": 5, "C": 5, "D": 7, "7D": 52, "W-MON": 52, "2C": 2, "bh": 8, "cbh": 8},
-    **{"SMS": 24, "SME": 24, "MS": 12, "ME": 12, "BMS": 12, "BME": 12, "CBMS": 12, "CBME": 12, "2CBMS": 6},
-    **{"WOM-3FRI": 12, "QS": 4, "QE": 4, "BQS": 4, "BQE": 4, "REQ-N-DEC-MON-1": 4},
-    **{"YS": 1, "YE": 1, "BYS": 1, "BYE": 1, "RE-L-JAN-FRI": 1},
-    **{"h": 24, "30min": 48, "s": 86400, "ms": 1000, "us": 1000, "ns": 1000},
-    **({"LWOM-FRI": 12, "HYS": 2, "HYE": 2, "BHYS": 2, "BHYE": 2} if pd.__version__ >= "3" else {}),
-}
-
-
-def test_every_frequency_of_pandas_is_forecast_by_its_season() -> None:
-    for frequency, season in SEASONS.items():
-        stamps = pd.date_range("2001-01-01", periods=66, freq=frequency)
-        frame = pd.DataFrame({"ds": stamps[:60].to_numpy(), "x": np.random.default_rng(0).normal(9, 2, 60)})
-        forecaster = Forecaster("seasonal_naive", prediction_length=6, frequency=frequency)
-        forecast = forecaster.predict(frame)
-        assert forecast["ds"].tolist() == stamps[60:].tolist(), frequency
-        expected = repeated(frame["x"].to_numpy(), season, 6)
-        np.testing.assert_allclose(forecast["predictions"], expected, rtol=1e-5, err_msg=frequency)
-
-
 @pytest.mark.parametrize(
     ("given", "same"),
     [
@@ -223,9 +179,6 @@ def test_an_offset_whose_name_does_not_say_all_of_it_is_refused() -> None:
     for offset in (pd.offsets.CustomBusinessDay(holidays=["2024-01-01"]), pd.offsets.BusinessHour(start="10:00")):
         with pytest.raises(UserError, match="has no name that keeps its holidays, hours or parts; give a text such as"):
             Forecaster("persistence", frequency=offset)
-
-
-# Closed forms and ensembles go the whole way that a network goes.
 
 
 SURE_NETWORK = {**SMALL["backbone"], "dropout": 0.0}
@@ -271,16 +224,3 @@ def test_the_whole_way(backbone: Any, tmp_path: Path) -> None:
 def test_quantiles_are_forecast_where_the_predictor_can(backbone: Any, quantiles: tuple[float, ...]) -> None:
     assert five_steps(backbone).arguments["quantiles"] == quantiles
     assert five_steps(backbone, quantiles=None).arguments["quantiles"] == ()
-
-
-@pytest.mark.parametrize(
-    ("backbone", "message"),
-    [
-        ("ridge", "predictor ridge forecasts points only: it takes no quantiles"),
-        ("persistence", "predictor persistence forecasts points only: it takes no quantiles"),
-        (ENSEMBLE, "member ridge of the ensemble forecasts points only: it takes no quantiles"),
-    ],
-)
-def test_quantiles_of_points_are_refused_before_any_data(backbone: Any, message: str) -> None:
-    with pytest.raises(UserError, match=f"^{message}$"):
-        five_steps(backbone, quantiles=[0.1, 0.5, 0.9])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.tuning.cases import RATES, toy
+from tsattn.cli import main, tune
 from tsattn.errors import masked, scrubbed, without_password
 from tsattn.experiments.run_folder import versions
 from tsattn.tuning import study as storages
@@ -18,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 SECRET = "hunter-2-2"
 URL = f"postgresql://ann:{SECRET}@db.example/studies"
 BARE = "postgresql://ann@db.example/studies"
-from tsattn.cli import main, tune
 
 
 @pytest.fixture

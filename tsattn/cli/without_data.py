@@ -122,8 +122,9 @@ def export(given: Given) -> None:
     folder = RunFolder(options.run)
     folder.check_trained()
     from tsattn.experiments.recording import fitted_in
-    from tsattn.forecaster.forecast_files import check_output, write_content
+    from tsattn.forecaster.forecast_files import check_output
     from tsattn.predictors.exporting import FORMATS, exported, format_of
+    from tsattn.saved_folders import write_whole
 
     ending = next((end for end, one in FORMATS.items() if one == options.format), next(iter(FORMATS)))
     output = Path(options.output or folder.path / f"model{ending}")
@@ -131,7 +132,7 @@ def export(given: Given) -> None:
     check_output(output, options.overwrite, endings=FORMATS)
     with session():
         content, facts = exported(fitted_in(folder, options.ckpt_path), form)
-        write_content(content, output, options.overwrite)
+        write_whole(output, lambda file: file.write(content), overwrite=options.overwrite)
     print(f"{output}: {facts['model']}, {len(content) / 1e6:.1f} MB")
     for name, one in {**facts["inputs"], **facts["outputs"]}.items():
         shape = ", ".join(map(str, one["shape"]))

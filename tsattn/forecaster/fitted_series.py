@@ -15,7 +15,6 @@ from tsattn.data.columns import match_ids
 from tsattn.data.frequency import Times
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
 from tsattn.descriptions import typed
-from tsattn.evaluation.measure import seasonal_errors
 from tsattn.forecaster.frames import FrameKind
 from tsattn.scaler import SeriesId
 
@@ -61,6 +60,8 @@ class FittedSeries:
     @classmethod
     def of(cls, result: Result) -> Self:
         """Return the series of a run."""
+        from tsattn.evaluation.measure import seasonal_errors
+
         data = result.data
         assert data.panel is not None
         assert data.task is not None
@@ -84,7 +85,7 @@ class FittedSeries:
         return replace(self, panel=panel, trained_until=until)
 
     def with_earlier(self, earlier: FittedSeries | None) -> Self:
-        """Return the same after an earlier fit, None if that is unknown; the later of two time stamps counts."""
+        """Return self after an earlier fit, None if that is unknown; the later of two time stamps counts."""
         if earlier is None:
             return replace(self, is_complete=False)
         until = dict(earlier.named_as(self.panel).trained_until)
@@ -141,8 +142,7 @@ class FittedSeries:
             raise ValueError("a wide frame is one series")
         zone, unit, is_complete, kind, earlier = (fields.pop(name) for name in _MORE)
         kind = FrameKind(**typed(kind, get_type_hints(FrameKind), "kind"))
-        categories = fields["covariate_categories"].items()
-        fields["covariate_categories"] = {name: tuple(some) for name, some in categories}
+        fields["covariate_categories"] = {name: tuple(some) for name, some in fields["covariate_categories"].items()}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
         panel = Panel(time=times_of(arrays["time"], unit, zone), **fields)
         _check_categories(panel)
@@ -158,12 +158,9 @@ def _check_categories(panel: Panel) -> None:
         columns = [*zip(panel.static.T, panel.static_categories, strict=True)]
     parts = ((panel.past_covariates, panel.past_names), (panel.future_covariates, panel.future_names))
     for part, names in (*parts, (panel.ahead, panel.future_names)):
-        covariates = [] if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
+        covariates = () if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
         columns += [
-            (column, panel.covariate_categories[name])
-            for column, name in covariates
-            if name in panel.covariate_categories
+            (one, some) for one, name in covariates if (some := panel.covariate_categories.get(name)) is not None
         ]
-    for column, categories in columns:
-        if np.fmax.reduce(column, initial=-1) >= len(categories):
-            raise ValueError("a category is not among those of its column")
+    if any(np.fmax.reduce(column, initial=-1) >= len(categories) for column, categories in columns):
+        raise ValueError("a category is not among those of its column")

@@ -34,7 +34,7 @@ _TUNED = 0.1  # of the learning rate of a first training
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a fit: from scratch, from the weights of a network, or from a checkpoint; the task is that of either."""
+    """Start of a fit: from scratch, from the weights of a network, or from a checkpoint, and its task."""
 
     warm: WarmStart | None = None
     checkpoint: Path | None = None
@@ -49,8 +49,7 @@ class Start:
             raise UserError("rescale says how a warm start scales: give warm_start=True with it")
         if checkpoint is not None:
             if warm_start:
-                why = "a checkpoint holds the weights that it starts from"
-                raise UserError(f"of warm_start and checkpoint give one: {why}")
+                raise UserError("of warm_start and checkpoint give one: a checkpoint holds its own weights")
             path = folder_path(checkpoint)
             return cls(checkpoint=path, task=read_content(load_checkpoint(path)).task)
         if not warm_start:
@@ -71,12 +70,9 @@ def run_on(
     refit: bool = False,
     copies: bool = False,
 ) -> Result:
-    """Run the experiment of a Forecaster on series, and test it if its split has a test part.
+    """Run the experiment of a Forecaster on series, and test it if its split has test rows.
 
     With `copies`, callbacks are copied and loggers left out, for a model that is trained aside.
-
-    Raises:
-        UserError: as `tsattn.run`, and for series of other channels than the fit starts from.
     """
     start, experiment = start or Start(), options.experiment
     if start.task is not None:
@@ -118,12 +114,11 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
 
 def _check_channels(panel: Panel, task: Task) -> None:
     known, given = task.channels, panel.channels
-    both = {
-        "lacks": [name for name in known if name not in given],
-        "adds": [name for name in given if name not in known],
-    }
-    differs = " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names)
-    if differs:
+    both = (
+        ("lacks", [name for name in known if name not in given]),
+        ("adds", [name for name in given if name not in known]),
+    )
+    if differs := " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both if names):
         raise UserError(f"the frame {differs}: what is trained further keeps its channels, {one_of(map(shown, known))}")
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pandas as pd
 
 from tsattn.errors import UserError
-from tsattn.saved_folders import atomic_write
+from tsattn.saved_folders import unwritten_named, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "WRITERS", "check_output", "write_content", "write_figure", "write_frame"]
+__all__ = ["FIGURES", "WRITERS", "check_output", "write_figure", "write_frame"]
 
 FIGURES = (".png", ".pdf", ".svg")
 WRITERS: dict[str, Callable[[pd.DataFrame, IO[bytes]], Any]] = {
@@ -32,15 +31,7 @@ def check_output(
     option: str = "--output",
     inputs: Iterable[str | None] = (),
 ) -> None:
-    """Refuse a path that cannot be written to, before any work is done.
-
-    Args:
-        path: file to write.
-        overwrite: whether an existing file may be replaced.
-        endings: valid endings.
-        option: option that names the file, for messages.
-        inputs: files that are read, which are never replaced.
-    """
+    """Refuse a path that cannot be written to, or is one of the inputs, before any work is done."""
     if path.suffix not in endings:
         raise UserError(f"{path} must end in {' or '.join(endings)}")
     if path.is_dir():
@@ -51,40 +42,17 @@ def check_output(
         raise UserError(f"{path} exists already; name another file with {option}, or add --overwrite")
     if not path.parent.is_dir():
         raise UserError(f"the folder {path.parent} of {path.name} is not there")
-    with _unwritten(path):  # only the system knows what may be written
+    with unwritten_named(path):  # only the system knows what may be written
         trial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         trial.touch()
         trial.unlink()
 
 
 def write_frame(frame: pd.DataFrame, path: Path, overwrite: bool = False) -> None:
-    """Write to ``.csv`` or ``.parquet``, all or nothing; a file that exists by now stays without `overwrite`."""
-    _write(path, overwrite, lambda file: WRITERS[path.suffix](frame, file))
+    """Write to ``.csv`` or ``.parquet``; see `write_whole`."""
+    write_whole(path, lambda file: WRITERS[path.suffix](frame, file), overwrite=overwrite)
 
 
 def write_figure(figure: Figure, path: Path, overwrite: bool = False) -> None:
-    """Write in the format of the path's ending; see `write_frame`."""
-    _write(path, overwrite, lambda file: figure.savefig(file, dpi=130, format=path.suffix[1:]))
-
-
-def write_content(content: bytes, path: Path, overwrite: bool = False) -> None:
-    """Write bytes; see `write_frame`."""
-    _write(path, overwrite, lambda file: file.write(content))
-
-
-def _write(path: Path, overwrite: bool, write: Callable[[IO[bytes]], Any]) -> None:
-    with _unwritten(path), atomic_write(path) as file:
-        write(file)
-        if path.exists() and not overwrite:
-            raise UserError(f"{path} was made by another process meanwhile; name another file, or add --overwrite")
-
-
-@contextlib.contextmanager
-def _unwritten(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except UserError:
-        raise
-    except (OSError, ValueError, TypeError) as error:  # ids of several types fit into no Parquet column
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise UserError(f"{path} cannot be written: {reason}") from error
+    """Write in the format of the path's ending; see `write_whole`."""
+    write_whole(path, lambda file: figure.savefig(file, dpi=130, format=path.suffix[1:]), overwrite=overwrite)

@@ -2,53 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import itertools
 import logging
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
 import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
 from tsattn.batch import Batch
-from tsattn.checks import ACCELERATORS, folder_path, has_accelerator, whole_number
+from tsattn.checks import folder_path, whole_number
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
-from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future
 from tsattn.data.quiet import quiet
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
 from tsattn.errors import UserError, did_you_mean, one_of, shown
-from tsattn.evaluation.error_table import check_by
 from tsattn.forecaster.fitted_series import FittedSeries
-from tsattn.forecaster.forecast_files import check_output, write_content
-from tsattn.forecaster.frames import FrameKind, forecast_frames, in_scenario, last_window, plain_forecast, scenarios_of
+from tsattn.forecaster.frame_model import FrameModel
+from tsattn.forecaster.frames import FrameKind, last_window, plain_forecast
 from tsattn.forecaster.options import ForecasterOptions, TrainingOptions, where_it_went
-from tsattn.forecaster.sample_paths import PathSampler, StepCopula
-from tsattn.forecaster.scores import UnseenWindows, residual_figure, score_panel
 from tsattn.predictors import Predictor
-from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
-from tsattn.predictors.fitted import FittedPredictor, beyond_training, with_levels
-from tsattn.saved_folders import restore_folder
+from tsattn.predictors.fitted import FittedPredictor
+from tsattn.saved_folders import write_whole
 from tsattn.scaler import Scaler
 from tsattn.task import MEDIAN, Output, Task
-from tsattn.training.execution import Execution
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what a first forecast does without
     from matplotlib.figure import Figure
 
     from tsattn.experiments import Experiment, Result
     from tsattn.forecaster.fitting import Start
-    from tsattn.forecaster.model_folder import SavedModel
+    from tsattn.forecaster.sample_paths import PathSampler, StepCopula
+    from tsattn.predictors.attention_layers import AttentionLayer
 
 __all__ = ["Forecaster", "load"]
 
@@ -71,12 +61,12 @@ class Forecaster:
     ```
 
     Give a frame of pandas, polars or pyarrow, a pandas Series, or the path of a CSV or Parquet file. A long frame has a
-    row for each series and time stamp. A wide frame has a row for each time stamp and a column for each series.
+    row for each series and time stamp. A wide frame has a row for each time stamp and a column for each series. Time
+    is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index.
 
-    Time is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index. Series may differ
-    in length. Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another
-    time zone, or text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted.
-    Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
+    Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another time zone, or
+    text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted. Models without
+    training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
         backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default is
@@ -87,10 +77,8 @@ class Forecaster:
         prediction_length: steps to forecast, T.
 
     Args: Output
-        quantiles: levels to forecast, rising, with 0.5 among them. ``auto`` is ``[0.1, 0.5, 0.9]`` for models that can.
-            None or an empty list gives a point forecast.
-        distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts. The network then learns its
-            parameters by the negative log-likelihood.
+        quantiles: rising levels to forecast, with 0.5; None for points. ``auto``: ``[0.1, 0.5, 0.9]`` if a model can.
+        distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts, learnt by its likelihood.
         calibrate: calibrate intervals on validation windows (split-conformal), so that they cover the stated share. It
             allows ``predict(level=[80, 95])`` for every model. Validation also chooses the weights, so intervals are
             a little too narrow; a share (0.5) keeps the last part of the validation rows for calibration alone.
@@ -106,9 +94,8 @@ class Forecaster:
         future_covariates: columns also known for the future.
         static: columns of categories, constant within a series.
         frequency: pandas frequency, offset or timedelta; a whole number if time counts steps. None infers it.
-        val_rows: rows of each series for validation, before the last `test_rows`. By default the last tenth is for
-            validation, and no rows are for testing. 0 alone trains on all rows.
-        test_rows: last rows of each series, for testing; they are never trained on.
+        val_rows: rows of each series for validation, before `test_rows`; the last tenth by default, none by 0.
+        test_rows: last rows of each series, for testing, which are never trained on; none by default.
         data: all other options of `tsattn.data.DataOptions`, or a dictionary of them: splits by share or date, weights,
             text of files, batch sizes. ``eval_batch_size`` is 256 by default in a dictionary; an object keeps its own.
 
@@ -213,12 +200,12 @@ class Forecaster:
     @property
     def task(self) -> Task:
         """Task that the predictor was fitted for; a `UserError` before `fit`."""
-        return self._known.predictor.task
+        return self._model.needed_fit.predictor.task
 
     @property
     def scaler(self) -> Scaler:
         """Scaler of the fitted series; a `UserError` before `fit`."""
-        return self._known.scaler
+        return self._model.needed_fit.scaler
 
     def fit(
         self,
@@ -234,8 +221,7 @@ class Forecaster:
 
         Args:
             frame: series to train on.
-            folder: new folder for the run: configuration, training curve, checkpoints and results. Read it by `load` or
-                ``tsattn predict --run FOLDER --input FILE``; it does not hold the series. None writes no files.
+            folder: new folder for the run, without the series, to be read by `load` or ``tsattn predict --run``.
             refit: train again on all rows, for the number of steps that validation chose.
             warm_start: start from the present weights and keep the scales, with a new optimizer and equal channels.
             rescale: compute new scales in a warm start.
@@ -293,15 +279,13 @@ class Forecaster:
     def predict(self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None) -> Any:
         """Forecast each series from its end.
 
-        The forecast starts after the last row of a series, even if its target is missing. With future covariates it
-        starts after the last row that has a target.
+        It starts after the last row of a series; with future covariates after the last row that has a target.
 
         Args:
             frame: history to forecast from, also of new series; by default the fitted series.
-            horizon: steps to forecast; `prediction_length` by default. A longer one feeds forecasts back as context,
-                with a warning.
-            future: frame of ids, time stamps and future covariates, unless rows after the last target have them. Series
-                that are not in `frame` are ignored and logged. A list or mapping of frames gives scenarios.
+            horizon: steps to forecast; above `prediction_length`, forecasts are fed back as context, with a warning.
+            future: frame of ids, time stamps and future covariates, unless rows after the last target have them. A list
+                or mapping of frames gives scenarios.
             level: intervals in percent, such as ``[80, 95]``, of a forecaster with `calibrate`. Their bounds replace
                 other quantiles: columns ``0.1`` and ``0.9`` for 80.
 
@@ -311,17 +295,16 @@ class Forecaster:
             ``scenario``. A wide frame gives ``unique_id``, in the order of its columns; time without a name is ``ds``.
 
         Raises:
-            UserError: if the frame cannot be used, future covariates are missing or stop early, or there are too few
-                validation windows for a level.
+            UserError: if the frame, future covariates or levels cannot be used.
         """
-        kind, frames = self._forecasts(frame, horizon, future, level)
+        kind, frames = self._model.forecasts(frame, self._horizon(horizon), future, level)
         return kind.give(pd.concat([*frames], ignore_index=True))
 
     def predict_batches(
         self, frame: Any = None, *, horizon: int | None = None, future: Any = None, level: Any = None
     ) -> Iterator[Any]:
         """Yield the frames of `predict` for ``eval_batch_size`` series at a time, to save memory."""
-        kind, frames = self._forecasts(frame, horizon, future, level)
+        kind, frames = self._model.forecasts(frame, self._horizon(horizon), future, level)
         return map(kind.give, frames)
 
     def sample(
@@ -336,13 +319,11 @@ class Forecaster:
         """Draw sample paths: possible futures of each series.
 
         Each step follows the quantiles of `predict`, with normal tails. Steps of a path are correlated as errors were
-        in the validation windows (see `tsattn.forecaster.sample_paths`). The model of a run takes windows of the given
-        rows and logs that. Chronos-T5 draws its own paths. Series and channels are independent of each other.
+        in the validation windows (see `tsattn.forecaster.sample_paths`); series and channels are independent.
 
         Args:
-            frame: as in `predict`, like `future`.
+            frame: as in `predict`, like `horizon` and `future`.
             num_samples: paths for each series.
-            horizon: as in `predict`; a longer one continues each path from itself.
             seed: random seed of the paths.
 
         Returns:
@@ -354,9 +335,9 @@ class Forecaster:
         paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
         steps = self._horizon(horizon)
         with quiet(frame is None):
-            panel, fitted = self._panel_of(frame, "the frame", future)
+            panel, fitted = self._model.panel_of(frame, "the frame", future)
         drawn = self._sampler(fitted).frame(self._step_copula(), panel, steps, paths, seed)
-        return self._kind_of(frame, panel).give(drawn)
+        return self._model.kind_of(frame, panel).give(drawn)
 
     def cross_validate(
         self, frame: Any, windows: int = 5, *, step: int | None = None, refit: bool = False, level: Any = None
@@ -364,16 +345,13 @@ class Forecaster:
         """Forecast from rolling origins in the past, next to the actual values.
 
         No model sees a row after its cutoff; the last cutoff is `prediction_length` rows before the end. This trains
-        new models, whose validation rows are the last tenth before an origin, and leaves the forecaster unchanged. A
-        series too short for the first cutoff is new to a model without `refit`. Future covariates missing after a
-        cutoff are imputed and masked.
+        new models, whose validation rows are the last tenth before an origin, and leaves the forecaster unchanged.
 
         Args:
             frame: series to forecast.
             windows: origins of each series.
             step: rows between origins; `prediction_length` by default.
-            refit: train at each origin, on all rows before it. By default one model, trained on the rows before the
-                first origin, forecasts from all.
+            refit: train at each origin; by default one model, trained before the first origin, forecasts from all.
             level: as in `predict`.
 
         Returns:
@@ -382,36 +360,8 @@ class Forecaster:
         Raises:
             UserError: if no series is long enough.
         """
-        from tsattn.forecaster.fitting import fitted_aside
-
-        T, windows = self._horizon(None), whole_number("windows", windows)
-        step = T if step is None else whole_number("step", step)
-        panel = self._options.data.reader.read(frame, "the frame")
-        ends = panel.lengths[:, None] - T - step * np.arange(windows - 1, -1, -1)  # (S, windows)
-        if (ends[:, 0] < 1).all():
-            raise UserError(
-                f"no series is long enough for {windows} windows: the longest has {panel.lengths.max()} rows, but "
-                f"{T + step * (windows - 1) + 1} are needed"
-            )
-        calibrates = level is not None and bool(self._given["calibrate"])
-        parts, fitted = [], None
-        for window in range(windows):
-            numbers = np.flatnonzero(ends[:, window] >= 1)
-            if len(numbers) < len(panel):
-                counts = window + 1, windows, len(numbers), len(panel)
-                logger.warning("window %d of %d has %d of %d series: the others are too short", *counts)
-            whole = panel.take(numbers)
-            # what a covariate lacks after an origin is imputed, as in the windows of a training: these rows have come
-            seen = replace(whole.until(ends[numbers, window]), fills_ahead=True)
-            with quiet(window > 0):  # the first has the shortest series
-                if fitted is None or refit or not self.predictor.needs_fit:
-                    fitted = fitted_aside(self._options, seen, calibrates=calibrates)
-                made = pd.concat([*self._frames(seen, T, fitted, level)], ignore_index=True)
-            rows = (whole.starts[:-1] + seen.lengths)[:, None] + np.arange(T)
-            truth = whole.values[rows].transpose(0, 2, 1)  # (S, C, T), as forecasts are laid out
-            made.insert(2, "cutoff", seen.time[seen.starts[1:] - 1].repeat(T * len(whole.channels)))
-            parts.append(made.assign(y=truth.ravel()))
-        return FrameKind.of(frame, panel).give(pd.concat(parts, ignore_index=True))
+        windows, step = whole_number("windows", windows), None if step is None else whole_number("step", step)
+        return self._model.rolling_forecasts(frame, windows, step, refit, level)
 
     def evaluate(
         self, frame: Any, *, step: int = 1, by: _By | None = None, level: Any = None, detail: bool = False
@@ -419,8 +369,7 @@ class Forecaster:
         """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
 
         Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
-        fitted one needs no history. Of a new series, the first `context_length` rows are context. The model of a run
-        warns that the frame may contain its training rows. All quantiles of the two baselines equal their point.
+        fitted one needs no history. The first `context_length` rows of a new series are context.
 
         Args:
             frame: the series.
@@ -431,18 +380,21 @@ class Forecaster:
             detail: add RMSE, sMAPE, WAPE and WQL.
 
         Returns:
-            A row a forecaster (with `by`: and group), with ``windows``, ``MSE``, ``MAE``, ``MASE`` and, of a model with
-            quantiles, ``CRPS`` and ``cover 80`` (share of actual values inside the 80 % interval). Scores are means
-            over series or channels. ``MASE left out`` counts targets without MASE, if there are any.
+            A row a forecaster (with `by`: and group) of means over series or channels: ``windows``, ``MSE``, ``MAE``,
+            ``MASE``, and for quantiles ``CRPS`` and ``cover 80``. The last is the share of actual values inside the
+            80 % interval. ``MASE left out`` counts targets without MASE, if there are any.
 
         Raises:
             UserError: if there is nothing to score.
         """
+        from tsattn.evaluation.error_table import check_by
+        from tsattn.forecaster.scores import score_panel
+
         step = whole_number("step", step)
         if by is not None:
             check_by(by)
-        fitted, unseen = self._unseen(frame, step, level)
-        return score_panel(fitted, unseen, self._batch_size, self._execution, by, detail=detail)
+        fitted, unseen = self._model.unseen(frame, step, level)
+        return score_panel(fitted, unseen, *self._options.batches, by, detail=detail)
 
     def plot(self, forecast: Any, ids: Any = None, *, history: Any = None) -> Figure:
         """Plot forecasts with their intervals, after the history.
@@ -459,7 +411,7 @@ class Forecaster:
         from tsattn.figures.plain_names import model_words
 
         with quiet():
-            panel, fitted = self._panel_of(history, "the history")
+            panel, fitted = self._model.panel_of(history, "the history")
         task, output, forecast = fitted.predictor.task, fitted.predictor.output, plain_forecast(forecast)
         names = [str(name) for name in forecast.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name))]
         if fitted.conformal is not None and str(MEDIAN) in names:  # levels that were asked for
@@ -468,9 +420,6 @@ class Forecaster:
 
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
         """Plot residuals (actual minus forecast) on the rows that `evaluate` scores.
-
-        Five panels: residuals over time, histogram, normal quantiles, autocorrelation, and the error by step compared
-        with seasonal naive and persistence.
 
         Args:
             frame: series, as in `evaluate`.
@@ -481,9 +430,11 @@ class Forecaster:
         Raises:
             UserError: if there is nothing to score, an id is unknown, or `ahead` is beyond the horizon.
         """
+        from tsattn.forecaster.scores import residual_figure
+
         ahead, step = whole_number("ahead", ahead), whole_number("step", step)
-        fitted, unseen = self._unseen(frame, step)
-        return residual_figure(fitted, unseen, ids, ahead, self._batch_size, self._execution)
+        fitted, unseen = self._model.unseen(frame, step)
+        return residual_figure(fitted, unseen, ids, ahead, *self._options.batches)
 
     def attention_weights(
         self, frame: Any = None, *, id: Any = None, channel: str | None = None, future: Any = None
@@ -498,7 +449,7 @@ class Forecaster:
 
         Returns:
             Layers, of all members of an ensemble, each with arrays ``weights (H, N, S)`` and ``levels``, the meaning of
-            queries and keys, and a method `frame`. Weights are computed on the CPU in full precision.
+            queries and keys, and a method `frame`.
 
         Raises:
             UserError: if the predictor has no attention, the series or channel is unknown, or the frame cannot be used.
@@ -535,9 +486,8 @@ class Forecaster:
         """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
 
         Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L,
-        C)`` in original units, with NaN for missing values, and what the model needs else: series numbers, covariates,
-        categories, time stamps. The file lists them as ``tsattn.json``. Our kernels are in neither format, so attention
-        with windows or blocks is written out.
+        C)`` in original units, with NaN for missing values, and others that ``tsattn.json`` in the file lists. Our
+        kernels are in neither format, so attention with windows or blocks is written out.
 
         Args:
             path: file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX (extra `onnx`).
@@ -547,14 +497,15 @@ class Forecaster:
         Raises:
             UserError: if the model cannot be exported, with the reason, or the file cannot be written.
         """
+        from tsattn.forecaster.forecast_files import check_output
         from tsattn.predictors.exporting import FORMATS, exported, format_of
 
         file = folder_path(path, "file")
         form = format_of(file.suffix, format)
-        fitted = self._known
+        fitted = self._model.needed_fit
         check_output(file, overwrite, endings=FORMATS)
         content, facts = exported(fitted, form)
-        write_content(content, file, overwrite)
+        write_whole(file, lambda opened: opened.write(content), overwrite=overwrite)
         return facts
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -568,7 +519,7 @@ class Forecaster:
         """
         from tsattn.forecaster.model_folder import SavedModel, write
 
-        path, fitted = folder_path(folder), self._known
+        path, fitted = folder_path(folder), self._model.needed_fit
         predictor, series = fitted.predictor, self.series
         if series is not None:
             season = predictor.task.season_length  # of the baseline that `evaluate` scores, too
@@ -582,89 +533,16 @@ class Forecaster:
         write(path, saved, overwrite=overwrite)
 
     @property
-    def _known(self) -> FittedPredictor:
-        if self.fitted is None:
-            raise UserError("the forecaster is not fitted yet: call fit(frame), or load a saved one")
-        return self.fitted
-
-    @property
-    def _batch_size(self) -> int:
-        return self._options.data.eval_batch_size
-
-    @cached_property
-    def _execution(self) -> Execution:
-        return self._options.execution()
+    def _model(self) -> FrameModel:
+        return FrameModel(self._options, self.fitted, self.series)
 
     def _horizon(self, horizon: int | None) -> int:
         return self._options.data.prediction_length if horizon is None else whole_number("horizon", horizon)
 
-    def _panel_of(self, frame: Any, source: str, future: Any = None) -> tuple[Panel, FittedPredictor]:
-        """Read a frame as a panel for the predictor that forecasts it; None stands for the fitted series."""
-        reader, needs_fit = self._options.data.reader, self.fitted is not None or self.predictor.needs_fit
-        if frame is not None and not needs_fit:
-            panel = reader.read(frame, source, future=future)
-            return panel, self._options.built_for(panel)
-        if not needs_fit:
-            given = "history" if source == "the history" else "a frame"
-            raise UserError(f"{self.predictor.name} needs no fit, but it needs series to forecast: give {given}")
-        fitted, task = self._known, self.task
-        if frame is not None:
-            reader = reader.for_task(task).unweighted()
-            if self.series is not None:  # the very zone of these, also where no name leads back to it
-                reader = replace(reader, zone_of=self.series.panel.time)
-            panel = reader.read(frame, source, future=future)
-            source = str(frame) if isinstance(frame, str | Path) else source
-            if self.series is None:
-                warn_of_unknown_zone(panel, task, source)
-            return match_task(panel, task, source), fitted
-        if self.series is None:
-            raise UserError("this model came without the series that it was fitted on: give a frame")
-        if future is None:
-            return self.series.panel, fitted
-        last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
-        return with_future(last, future, reader.text), fitted
-
-    def _kind_of(self, frame: Any, panel: Panel) -> FrameKind:
-        return FrameKind.of(frame, panel) if frame is not None or self.series is None else self.series.kind
-
-    def _forecasts(
-        self, frame: Any, horizon: int | None, future: Any, level: Any
-    ) -> tuple[FrameKind, Iterator[pd.DataFrame]]:
-        """Return forecasts, made when they are asked for, and the kind of frame to give them in."""
-        steps, scenarios, made = self._horizon(horizon), scenarios_of(future), list[Iterator[pd.DataFrame]]()
-        for name, one in ({None: future} if scenarios is None else scenarios).items():
-            is_known = frame is None or bool(made)  # the frame is the same each time
-            with quiet() if is_known else contextlib.nullcontext():
-                panel, fitted = self._panel_of(frame, "the frame", one)
-                frames = self._frames(panel, steps, fitted, level)
-            made.append(frames if scenarios is None else in_scenario(frames, name))
-        if (warning := beyond_training(fitted.predictor, steps)) is not None:
-            warnings.warn(warning, stacklevel=3)
-        return self._kind_of(frame, panel), itertools.chain.from_iterable(made)
-
-    def _frames(self, panel: Panel, horizon: int, fitted: FittedPredictor, level: Any) -> Iterator[pd.DataFrame]:
-        panel = match_task(panel, fitted.predictor.task, "the frame")
-        fitted = self._with_levels(fitted, panel, level)
-        return forecast_frames(fitted, panel, horizon, self._batch_size, self._execution)
-
-    def _with_levels(self, fitted: FittedPredictor, panel: Panel, level: Any) -> FittedPredictor:
-        if level is not None and fitted.conformal is None and self._given["calibrate"]:
-            raise UserError("intervals of any level are calibrated by a fit: call fit(frame) first")
-        return with_levels(fitted, panel.ids, level)
-
-    def _unseen(self, frame: Any, step: int, level: Any = None) -> tuple[FittedPredictor, UnseenWindows]:
-        """Return the model for a frame, and the windows that may be scored."""
-        panel, fitted = self._panel_of(frame, "the frame")
-        if self.fitted is not None and (self.series is None or not self.series.is_complete):
-            warnings.warn(
-                "this model does not know which rows it was trained on: rows of the frame may be among them",
-                stacklevel=3,
-            )
-        unseen = UnseenWindows.of(panel, self.series, fitted.predictor.task, step)
-        return self._with_levels(fitted, unseen.panel, level), unseen
-
     def _sampler(self, fitted: FittedPredictor) -> PathSampler:
-        return PathSampler(fitted, self._execution, self._batch_size)
+        from tsattn.forecaster.sample_paths import PathSampler
+
+        return PathSampler(fitted, *self._options.batches)
 
     def _step_copula(self) -> StepCopula | None:
         """Return the dependence between steps; None if the rows of the forecast must give it."""
@@ -675,8 +553,10 @@ class Forecaster:
     def _attention(
         self, frame: Any, id: Any, channel: str | None, future: Any
     ) -> tuple[list[AttentionLayer], Panel, FittedPredictor, Batch]:
+        from tsattn.predictors.attention_layers import attention_layers
+
         with quiet(frame is None):
-            panel, fitted = self._panel_of(frame, "the frame", future)
+            panel, fitted = self._model.panel_of(frame, "the frame", future)
             batch = last_window(fitted, panel, id)
         return attention_layers(fitted.predictor, batch, channel), panel, fitted, batch
 
@@ -691,47 +571,16 @@ def load(folder: str | Path) -> Forecaster:
     Raises:
         UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.
     """
-    from tsattn.experiments import RunFolder
-    from tsattn.forecaster.model_folder import CONTENT, read, read_run
+    from tsattn.forecaster.model_folder import damaged, open_model
 
     path = folder_path(folder)
-    restore_folder(path, CONTENT)
-    if not path.is_dir():
-        what = "is a file, not a folder" if path.exists() else "is not there"
-        raise UserError(f"{path} {what}; valid is a folder that a forecaster was saved to, or that of a run")
-    saved = (read_run if RunFolder(path).best.exists() else read)(path, [*inspect.signature(Forecaster).parameters])
-    arguments = dict(saved.arguments)
-    accelerator = arguments.get("accelerator", "auto")
-    if accelerator in ACCELERATORS and not has_accelerator(accelerator):
-        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", path, accelerator)
-        arguments["accelerator"] = "auto"
+    saved = open_model(path, [*inspect.signature(Forecaster).parameters])
     try:
-        forecaster = Forecaster(**arguments)
+        forecaster = Forecaster(**saved.arguments)
     except UserError:
         raise
     except Exception as error:  # the folder may have been edited
-        raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
-    _check_agrees(forecaster, saved, path)
+        raise damaged(path, error) from error
+    saved.check_agrees(forecaster.arguments, forecaster.predictor, path)
     forecaster.fitted, forecaster.series, forecaster.copula = saved.fitted, saved.series, saved.copula
     return forecaster
-
-
-def _check_agrees(forecaster: Forecaster, saved: SavedModel, path: Path) -> None:
-    """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
-    fitted, given = saved.fitted, forecaster.arguments
-    task, output = fitted.predictor.task, fitted.predictor.output
-    # a table of a folder may have named them, not the arguments
-    roles = ("past_covariates", "future_covariates", "static")
-    both = forecaster.predictor, fitted.predictor
-    sizes = ("prediction_length", *(["context_length"] if given["context_length"] != "auto" else []))
-    pairs = {
-        **{name: (given[name], getattr(task, name)) for name in (*sizes, *(name for name in roles if given[name]))},
-        **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
-        "scaling": (given["scaling"], fitted.scaler.scaling),
-        "transform": tuple(one and one["kind"] for one in (given["transform"], fitted.scaler.to_dict()["transform"])),
-        "backbone": tuple({**one.description, "context_length": None} for one in both),
-        "frequency": (task.frequency if saved.series is None else saved.series.panel.frequency, task.frequency),
-    }
-    for name, (one, other) in pairs.items():
-        if one != other:
-            raise UserError(f"{path} is damaged: its {name} is {shown(one)} in one place and {shown(other)} in another")

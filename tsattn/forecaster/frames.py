@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import torch
 from pandas.api.types import infer_dtype, is_object_dtype
 from torch import Tensor
@@ -19,19 +17,11 @@ from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
 from tsattn.data.tables import as_frame
 from tsattn.errors import UserError, one_of, shown
-from tsattn.predictors.fitted import FittedPredictor, forecast_batches
+from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import MEDIAN, Output, Task
-from tsattn.training.execution import Execution
 
-__all__ = [
-    "FrameKind",
-    "forecast_frames",
-    "future_frame",
-    "in_scenario",
-    "last_window",
-    "plain_forecast",
-    "scenarios_of",
-]
+__all__ = ["FrameKind", "future_frame", "in_scenario", "last_window", "plain_forecast"]
+__all__ += ["scenarios_of"]
 
 _CUTOFF = "cutoff"
 _SCENARIO = "scenario"
@@ -41,8 +31,8 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
     """Return forecasts beyond the end of each series: a row for each series (or channel) and step.
 
     Columns are ids and time stamps as the data name them, ``predictions``, and a quantile each, named by its level,
-    ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``; those
-    of a long table are named in ``target_name``. Series are sorted by id, channels stay in the order of the data.
+    ``0.1``; ``predictions`` is then the median. Channels of a wide table are series in the column ``unique_id``; a
+    long table names its channels in ``target_name``. Series are sorted by id, channels stay in the order of the data.
 
     Args:
         forecasts: batches in original units, each `(B, T, C)`; `(B, T, C, Q)` if the output has Q quantiles.
@@ -78,34 +68,8 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
 
 
-def forecast_frames(
-    fitted: FittedPredictor, panel: Panel, horizon: int, batch_size: int, execution: Execution
-) -> Iterator[pd.DataFrame]:
-    """Return frames of `batch_size` series, made when they are asked for; the panel is checked at once."""
-    predictor = fitted.predictor
-    forecasts = forecast_batches(predictor, fitted.scaler, panel, horizon, batch_size, execution)
-
-    def frames() -> Iterator[pd.DataFrame]:
-        first = 0
-        for forecast in forecasts:
-            yield future_frame([forecast], predictor.task, predictor.output, panel, first)
-            first += len(forecast)
-
-    return frames()
-
-
 def last_window(fitted: FittedPredictor, panel: Panel, id: Any = None, series: Series | None = None) -> Batch:
-    """Return the window of a series (by default the first) whose horizon lies beyond its end.
-
-    Args:
-        fitted: predictor and scaler.
-        panel: series as its task needs them.
-        id: id of the series, or its text.
-        series: the same series, scaled, if they are at hand.
-
-    Raises:
-        UserError: for an unknown id, or a future covariate that does not reach over the horizon.
-    """
+    """Return the window of a series (by default the first; `id` may be its text) whose horizon lies beyond its end."""
     found = [number for number, own in enumerate(panel.ids) if id is None or own == id or str(own) == str(id)]
     if not found:
         also = ", ..." if len(panel.ids) > 20 else ""
@@ -152,8 +116,6 @@ class FrameKind:
     has_dates: bool = False
 
     def __post_init__(self) -> None:
-        if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
-            raise ValueError(f"{self.library} is no library of frames")
         if self.period is not None:
             pd.PeriodDtype(self.period)  # which refuses what is no frequency
 
@@ -162,6 +124,8 @@ class FrameKind:
         """Return the kind of a frame that was read as a panel; lazy frames count as what they are computed to."""
         if isinstance(frame, pd.DataFrame | pd.Series):
             return cls(period=_period(frame, panel.time_name))
+        import narwhals as nw
+
         known = nw.from_native(frame, pass_through=True)
         if not isinstance(known, nw.DataFrame | nw.LazyFrame):
             return cls()
@@ -179,6 +143,9 @@ class FrameKind:
             return frame
         if importlib.util.find_spec(self.library) is None:
             raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
+        import narwhals as nw
+        import pyarrow as pa
+
         backend: Any = self.library
         made = nw.from_arrow(pa.Table.from_pandas(frame, preserve_index=False), backend=backend)
         if self.has_dates:

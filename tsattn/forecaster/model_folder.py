@@ -1,13 +1,13 @@
-"""Folders of models: those of `Forecaster.save`, JSON and safetensors that run no code, and those of runs."""
+"""Folders of models: of `Forecaster.save`, JSON and safetensors that run no code, and of runs."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from tsattn.backbones.task_network import FORMAT, CheckpointContent, check_format
-from tsattn.checks import ACCELERATORS
+from tsattn.checks import ACCELERATORS, has_accelerator
 from tsattn.data import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed
-from tsattn.errors import UserError
+from tsattn.errors import UserError, shown
 from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
 from tsattn.experiments.recording import fitted_in
@@ -32,10 +32,12 @@ from tsattn.forecaster.sample_paths import StepCopula
 from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
-from tsattn.saved_folders import CHECKSUMS, check_checksums, whole_folder, write_checksums
+from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
-__all__ = ["CONTENT", "SavedModel", "read", "read_run", "run_arguments", "write"]
+__all__ = ["SavedModel", "damaged", "open_model", "run_arguments", "write"]
+
+logger = logging.getLogger("tsattn")
 
 _FORMAT = "tsattn forecaster"
 CONTENT, _WEIGHTS, _HISTORY = "forecaster.json", "model.safetensors", "history.safetensors"
@@ -60,16 +62,31 @@ class SavedModel:
 
     arguments: dict[str, Any]
     fitted: FittedPredictor
-    series: FittedSeries | None
+    series: FittedSeries | None = None
     copula: StepCopula | None = None
+
+    def check_agrees(self, given: Mapping[str, Any], described: Predictor, folder: Path) -> None:
+        """Refuse a folder whose arguments describe another model than its weights, or whose series do."""
+        fitted, task, output = self.fitted, self.fitted.predictor.task, self.fitted.predictor.output
+        # a table of a folder may have named them, not the arguments
+        roles = [name for name in ("past_covariates", "future_covariates", "static") if given[name]]
+        sizes = ["prediction_length", *(["context_length"] if given["context_length"] != "auto" else [])]
+        transform = fitted.scaler.to_dict()["transform"]
+        pairs = {
+            **{name: (given[name], getattr(task, name)) for name in (*sizes, *roles)},
+            **{name: (given[name], getattr(output, name)) for name in ("quantiles", "distribution")},
+            "scaling": (given["scaling"], fitted.scaler.scaling),
+            "transform": tuple(one and one["kind"] for one in (given["transform"], transform)),
+            "backbone": tuple({**one.description, "context_length": None} for one in (described, fitted.predictor)),
+            "frequency": (task.frequency if self.series is None else self.series.panel.frequency, task.frequency),
+        }
+        for name, (one, other) in pairs.items():
+            if one != other:
+                raise damaged(folder, f"its {name} is {shown(one)} in one place and {shown(other)} in another")
 
 
 def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
-    """Write a folder, all or nothing.
-
-    Raises:
-        UserError: if it exists and may not be overwritten, cannot be written, or ids are neither texts nor numbers.
-    """
+    """Write a folder, all or nothing; a `UserError` if it may not be overwritten, or cannot be written."""
     predictor, series = saved.fitted.predictor, saved.series
     with whole_folder(folder, record=CONTENT, what="a saved model", overwrite=overwrite) as partial:
         # contiguous copies: safetensors takes no views
@@ -96,12 +113,22 @@ def write(folder: Path, saved: SavedModel, *, overwrite: bool = False) -> None:
         write_checksums(partial, sorted(partial.iterdir()))
 
 
-def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
-    """Read a folder of `write`, whose arguments must have these names.
+def open_model(folder: Path, names: Collection[str]) -> SavedModel:
+    """Read a folder of `write`, or of a run, whose arguments must have these names; a `UserError` for any other."""
+    restore_folder(folder, CONTENT)
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "is not there"
+        raise UserError(f"{folder} {what}; valid is a folder that a forecaster was saved to, or that of a run")
+    run = RunFolder(folder)
+    saved = _of_run(run, names) if run.best.exists() else _read(folder, names)
+    accelerator = saved.arguments.get("accelerator", "auto")
+    if accelerator in ACCELERATORS and not has_accelerator(accelerator):
+        logger.warning("%s: accelerator %s is not on this machine; auto takes its place", folder, accelerator)
+        saved = replace(saved, arguments={**saved.arguments, "accelerator": "auto"})
+    return saved
 
-    Raises:
-        UserError: for another folder, or a damaged one.
-    """
+
+def _read(folder: Path, names: Collection[str]) -> SavedModel:
     if not (folder / CONTENT).exists():
         raise UserError(f"{folder} is not the folder of a saved model: it has no {CONTENT}")
     if not (folder / CHECKSUMS).exists():
@@ -109,19 +136,18 @@ def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
     files = check_checksums(folder)
     for name in (CONTENT, _WEIGHTS, _HISTORY, _CONFORMAL, _COPULA):
         if name not in files and (folder / name).exists():
-            raise _damaged(folder, f"{CHECKSUMS} lacks {name}")
+            raise damaged(folder, f"{CHECKSUMS} lacks {name}")
     try:
         content = json.loads((folder / CONTENT).read_text(encoding="utf-8"))
-        is_ours = content["format"] == _FORMAT
-        version = content["version"]
+        is_ours, version = content["format"] == _FORMAT, content["version"]
     except (ValueError, KeyError, TypeError, OSError) as error:
-        raise _damaged(folder, f"{CONTENT} cannot be read") from error
+        raise damaged(folder, f"{CONTENT} cannot be read") from error
     if not is_ours:
         raise UserError(f"{folder} is not the folder of a model that tsattn has saved")
     check_format(version, str(folder))
     try:
         typed(content, _TYPES, CONTENT)
-        typed(content["arguments"], dict.fromkeys(arguments, Any), "arguments")
+        typed(content["arguments"], dict.fromkeys(names, Any), "arguments")
         # copies begin where new parameters do in memory; views into the file do not, and their products round otherwise
         weights = {name: tensor.clone() for name, tensor in load_file(folder / _WEIGHTS).items()}
         series = None
@@ -136,38 +162,32 @@ def read(folder: Path, arguments: Iterable[str]) -> SavedModel:
         if content["conformal"] is not None:
             conformal = ConformalScores.from_dict({**content["conformal"], **load_file(folder / _CONFORMAL)})
             fitted = replace(fitted, conformal=conformal)
-        saved = SavedModel(content["arguments"], fitted, series, copula)
     except UserError:
         raise
     except Exception as error:  # an edit may lead anywhere
-        raise _damaged(folder, " ".join(str(error).split())[:200]) from error
-    return saved
+        raise damaged(folder, error) from error
+    return SavedModel(content["arguments"], fitted, series, copula)
 
 
-def _damaged(folder: Path, why: str) -> UserError:
-    return UserError(f"{folder} is damaged: {why}")
+def damaged(folder: Path, why: object) -> UserError:
+    """Return the error that says a folder is damaged, and why in a line."""
+    return UserError(f"{folder} is damaged: {' '.join(str(why).split())[:200]}")
 
 
-def read_run(folder: Path, names: Iterable[str]) -> SavedModel:
-    """Read the model in the folder of a run, after a refit that of the refit; see `run_arguments` for `names`."""
-    run = RunFolder(folder)
+def _of_run(run: RunFolder, names: Collection[str]) -> SavedModel:
     fitted, config = fitted_in(run), read_config(run.config)
     try:
-        arguments = run_arguments(fitted, config, names)
+        return SavedModel(run_arguments(fitted, config, names), fitted)
     except (AttributeError, TypeError, ValueError) as error:
         raise UserError(f"{run.config} is not the configuration of a run: {error}") from error
-    return SavedModel(arguments, fitted, None)
 
 
-def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Return the arguments, of these names, of a `Forecaster` that forecasts, and is fitted again, as a run was."""
     task, output = fitted.predictor.task, fitted.predictor.output
     given = dict((config.get("data") or {}).get("init_args") or {})
-    model, trainer, seed = (
-        dict(config.get("model") or {}),
-        dict(config.get("trainer") or {}),
-        config.get("seed_everything"),
-    )
+    model, trainer = (dict(config.get(part) or {}) for part in ("model", "trainer"))
+    seed = config.get("seed_everything")
     kept = {one.name for one in fields(DataOptions) if one.init} - _NOT_KEPT
     is_plain = given.get("id_column") is None and given.get("target") is None  # then they are found by their names
     data: dict[str, Any] = {
@@ -177,15 +197,14 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Ite
         **{name: list(getattr(task, name)) for name in ("past_covariates", "future_covariates", "static")},
         "target": None if is_plain else list(task.channels),
     }
+    defaults = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()} | TRAINER_DEFAULTS
     training: dict[str, Any] = {
         **{name: model[name] for name in MODEL if model.get(name) is not None},
         **({} if isinstance(seed, bool) or seed is None else {"seed": seed}),
         "max_steps": trainer["max_steps"] if (trainer.get("max_steps") or 0) > 0 else None,
         **({"accelerator": trainer["accelerator"]} if trainer.get("accelerator") in ACCELERATORS else {}),
         # None may be what was asked for, where it is not the default
-        "trainer": {
-            name: trainer[name] for name in _OF_TRAINER if name in trainer and trainer[name] != _defaults().get(name)
-        },
+        "trainer": {name: trainer[name] for name in _OF_TRAINER if trainer.get(name, defaults[name]) != defaults[name]},
         **({"progress": True} if trainer.get("enable_progress_bar") else {}),
     }
     asked = {name: model[name] for name in ("distribution", "calibrate") if model.get(name) is not None}
@@ -200,9 +219,3 @@ def _description(predictor: Predictor) -> dict[str, Any]:
         return description
     own = description["context_length"] or predictor.context_length
     return description if own == task.context_length else {**description, "context_length": own}
-
-
-@lru_cache(maxsize=1)
-def _defaults() -> dict[str, Any]:
-    own = {name: one.default for name, one in inspect.signature(Trainer).parameters.items()}
-    return {**own, **TRAINER_DEFAULTS}

@@ -44,15 +44,14 @@ _OWN_DEFAULTS = {"context_length": AUTO, "eval_batch_size": 256}
 _IN_SUMMARY = ("backbone", "attention", "context_length", "prediction_length", "quantiles")
 _WATCHING = {"callbacks": "lightning.pytorch.callbacks.Callback", "logger": "lightning.pytorch.loggers.Logger"}
 _COMPUTING = ("accelerator", "precision", "plugins", "deterministic", "benchmark")  # of the Trainer, for a forecast
-# of the Trainer, what is an option of its own
-_OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}
+_OF_TRAINER = {"accelerator": "accelerator", "max_steps": "max_steps", "enable_progress_bar": "progress"}  # own options
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
     """Options of a training: optimizer, length, hardware, logs and checkpoints.
 
-    `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator` are those of `Forecaster`.
+    See `Forecaster` for `max_steps`, `learning_rate`, `loss`, `seed` and `accelerator`.
 
     Attributes:
         weight_decay: weight decay of AdamW (matrices only).
@@ -101,9 +100,8 @@ class TrainingOptions:
         if not isinstance(trainer, Mapping):
             raise UserError(f"trainer must hold arguments by their names, not {shown(repr(trainer))}")
         for name in trainer.keys() & _OF_TRAINER.keys():
-            raise UserError(
-                f"{_OF_TRAINER[name]} is an option of its own: give it instead of trainer={{{name!r}: ...}}"
-            )
+            given = f"trainer={{{name!r}: ...}}"
+            raise UserError(f"{_OF_TRAINER[name]} is an option of its own: give it instead of {given}")
         checked: dict[str, Any] = {
             "max_steps": None if self.max_steps is None else whole_number("max_steps", self.max_steps),
             "seed": whole_number("seed", self.seed, least=0, most=2**32 - 1),
@@ -119,8 +117,9 @@ class TrainingOptions:
                 if not isinstance(one, str | Mapping) and not isinstance(one, imported(path)):
                     raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
                 if name == "logger" and isinstance(one, str) and one not in LOGGERS:
-                    valid = f"{one_of(LOGGERS)}, or a Lightning logger"
-                    raise UserError(f"logger must be one of {valid}, not {shown(repr(one))}")
+                    raise UserError(
+                        f"logger must be one of {one_of(LOGGERS)}, or a Lightning logger, not {shown(repr(one))}"
+                    )
             if checked[name] and name in trainer:
                 raise UserError(f"{name} is given twice: on its own and in trainer")
         for name, value in checked.items():
@@ -181,18 +180,16 @@ class ForecasterOptions:
     def arguments(self) -> dict[str, Any]:
         """Arguments of `Forecaster` as plain data, but for callbacks and loggers that are objects."""
         data = {**self._plain_data, **({"context_length": AUTO} if self.chooses_context else {})}
-        training = {name: getattr(self.training, name) for name in _defaults(TrainingOptions)}
-        output = {"quantiles": self.output.quantiles, "distribution": self.output.distribution}
-        return {**self.given, **output, **nested(data, training, self.given)}
+        return {**self.given, "quantiles": self.output.quantiles, **nested(data, vars(self.training), self.given)}
 
     @cached_property
     def experiment(self) -> Experiment:
         """Experiment that `fit` runs; a `UserError` for an option that training would refuse later."""
         training = self.training
-        steps = -1 if training.max_steps is None else training.max_steps
         from tsattn.experiments import Experiment
         from tsattn.training import ForecastingModule
 
+        steps = -1 if training.max_steps is None else training.max_steps
         experiment = Experiment.of(
             {
                 "seed_everything": training.seed,
@@ -215,15 +212,17 @@ class ForecasterOptions:
     @property
     def trains(self) -> bool:
         """Whether the arguments describe a training: the predictor needs one, or an option of it is given."""
-        given = _named(TrainingOptions, self.training, all_named=False).keys() - {"accelerator", "seed"}
-        return self.predictor.needs_fit or bool(given)
+        return self.predictor.needs_fit or not _named(TrainingOptions, self.training).keys() <= {"accelerator", "seed"}
 
-    def execution(self) -> Execution:
-        """Return the device and precision of forecasts; without a training they need no experiment."""
+    @cached_property
+    def batches(self) -> tuple[int, Execution]:
+        """Size of the batches of a forecast, and its device and precision; without a training no experiment is made."""
         if self.trains:
-            return Execution(TrainerOptions.of(self.experiment.made()[1], is_new=False))
-        given = {**dict.fromkeys(_COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}
-        return Execution(TrainerOptions(given, chooses_steps=True, chooses_validation=True))
+            trainer = TrainerOptions.of(self.experiment.made()[1], is_new=False)
+        else:
+            given = {**dict.fromkeys(_COMPUTING), "accelerator": self.training.accelerator, "precision": FULL_PRECISION}
+            trainer = TrainerOptions(given, chooses_steps=True, chooses_validation=True)
+        return self.data.eval_batch_size, Execution(trainer)
 
     def built_for(self, panel: Panel) -> FittedPredictor:
         """Return a predictor that needs no fit for these series, which may be short."""
@@ -244,7 +243,11 @@ class ForecasterOptions:
             f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
             *([f"distribution {self.output.distribution}"] if self.output.distribution else []),
         )
-        groups = {name: _named(cls, self.given[name], all_named=False) for name, cls in _GROUPS.items()}
+        named = {name: (_named(cls, self.given[name]), _defaults(cls)) for name, cls in _GROUPS.items()}
+        groups = {
+            name: {key: value for key, value in part.items() if _plain(value) != _plain(usual[key])}
+            for name, (part, usual) in named.items()
+        }
         plain = {name: _plain(value) for name, value in {**self.given, **groups}.items() if name not in _IN_SUMMARY}
         differing = (f"{name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
         return ", ".join([*parts, *differing])
@@ -275,8 +278,8 @@ def _group(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
             raise UserError(f"{key} is given twice: as an argument and in {name}")
     options = {key: getattr(part, key, value) for key, value in known.items()}
     options |= {key: value for key, value in given.items() if key in known} | named
-    values = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
-    return {key: str(value) if isinstance(value, date) else value for key, value in values.items()}
+    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+    return {key: str(value) if isinstance(value, date) else value for key, value in plain.items()}
 
 
 def where_it_went(name: str) -> str:
@@ -288,19 +291,17 @@ def _defaults(cls: type[Any]) -> dict[str, Any]:
     return {one.name: _OWN_DEFAULTS.get(one.name, one.default) for one in fields(cls) if one.init}
 
 
-def _named(cls: type[Any], part: Any, *, all_named: bool = True) -> dict[str, Any]:
-    """Return the options of a group that are named, those of an object if they are not its defaults."""
+def _named(cls: type[Any], part: Any) -> dict[str, Any]:
+    """Return the options of a group that are named; of an object, all that differ from its defaults."""
     if part is None or isinstance(part, Mapping):
-        known, given = _defaults(cls), dict(part or {})
-        return given if all_named else {k: v for k, v in given.items() if _plain(v) != _plain(known.get(k, ...))}
+        return dict(part or {})
     values = {one.name: (getattr(part, one.name), one.default) for one in fields(cls) if one.init}
     return {name: value for name, (value, default) in values.items() if _plain(value) != _plain(default)}
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as it would be once saved; nothing is as good as none of something."""
+    """Return a value as it would be once saved; None for an empty list or mapping."""
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    value = list(value) if isinstance(value, tuple) else value
+    value = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, os.PathLike) else value
     return None if value in ([], {}) else value

@@ -68,8 +68,8 @@ def predict_dataset(
     # a worker that holds the only processor keeps rows from ever reaching it
     resources = {"num_cpus": int(cpus > 1), **({"num_gpus": 1} if gpus else {})}
     pool = data.ActorPoolStrategy(min_size=1, max_size=workers)
-    made = (_without_its_series(forecaster), steps, level)
     how = {"batch_size": None, "batch_format": "pyarrow", "compute": pool, **resources}
+    made = (_without_its_series(forecaster), {"horizon": steps, "level": level})
     return gathered.map_batches(_ForecastThere, fn_constructor_args=made, **how)
 
 
@@ -77,7 +77,7 @@ def _without_its_series(forecaster: Forecaster) -> Forecaster:
     """Return a forecaster of the same numbers that is small enough to be sent to many machines."""
     sent = copy.copy(forecaster)
     sent.result = sent.copula = None
-    sent.__dict__.pop("_execution", None)  # of this machine
+    sent._options = replace(forecaster._options)  # without what was made for this machine
     if forecaster.series is not None:  # time stamps are converted to the zone of these
         one = forecaster.series.panel.take(np.array([0])).last_rows(1)
         errors = forecaster.series.seasonal_error[:1]
@@ -88,9 +88,8 @@ def _without_its_series(forecaster: Forecaster) -> Forecaster:
 class _ForecastThere:
     """Worker that forecasts the series of a block."""
 
-    def __init__(self, forecaster: Forecaster, horizon: int | None, level: Any) -> None:
-        self._forecaster = forecaster
-        self._asked = {"horizon": horizon, "level": level}
+    def __init__(self, forecaster: Forecaster, asked: dict[str, Any]) -> None:
+        self._forecaster, self._asked = forecaster, asked
 
     def __call__(self, block: pa.Table) -> Iterator[pa.Table]:
         if len(block):

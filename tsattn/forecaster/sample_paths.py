@@ -2,7 +2,7 @@
 
 The copula is the ranks, over validation windows, of each target's level in its forecast. A path takes the levels of a
 window, so that its steps depend on each other as errors did. With many paths each step gets one level in each N-th of
-(0, 1), so that its marginals stay those of the forecast: the Schaake shuffle of Clark et al. (2004).
+(0, 1), so its marginals stay as forecast: the Schaake shuffle of Clark et al. (2004).
 
 Shape letters: B windows, T horizon, C channels, N paths, W windows of the copula, Q quantile levels.
 """
@@ -26,8 +26,8 @@ from tsattn.data import Panel, WindowDataset, scaled_series
 from tsattn.data.batch_order import spread
 from tsattn.errors import UserError, number_of
 from tsattn.forecaster.frames import future_frame
-from tsattn.layers import OutputDistribution, distribution
-from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on, window_from
+from tsattn.layers import distribution
+from tsattn.predictors.base import AnyHorizon, last_context, moved_on, window_from
 from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor, future_batches, with_levels
 from tsattn.predictors.network import NetworkPredictor
@@ -81,37 +81,17 @@ class StepCopula:
         return torch.from_numpy(drawn[:, :steps].clip(1e-12, 1 - 1e-12))
 
 
-@dataclass(frozen=True)
 class PathSampler:
     """Sampler of the paths of a fitted predictor, of `batch_size` windows at once."""
 
-    fitted: FittedPredictor
-    execution: Execution
-    batch_size: int
-
-    @property
-    def _predictor(self) -> Predictor:
-        return self.fitted.predictor
-
-    @property
-    def _draws(self) -> bool:
-        """Whether the predictor draws paths itself."""
-        return isinstance(self._predictor, AnyHorizon) and self._predictor.draws_paths
-
-    @property
-    def _family(self) -> OutputDistribution | None:
-        return distribution(self._predictor.output) if isinstance(self._predictor, NetworkPredictor) else None
-
-    @property
-    def _known(self) -> Tensor:
-        """Normal scores of the quantile levels `(Q,)`."""
-        scores: Tensor = torch.special.ndtri(torch.tensor(self._predictor.output.quantiles, dtype=torch.float64))
-        return scores
-
-    @property
-    def has_marginals(self) -> bool:
-        """Whether the predictor forecasts a distribution, or two quantiles or more."""
-        return self._family is not None or len(self._predictor.output.quantiles) > 1
+    def __init__(self, fitted: FittedPredictor, batch_size: int, execution: Execution) -> None:
+        self._fitted, self._batch_size, self._execution = fitted, batch_size, execution
+        self._predictor = predictor = fitted.predictor
+        self._draws = isinstance(predictor, AnyHorizon) and predictor.draws_paths
+        self._family = distribution(predictor.output) if isinstance(predictor, NetworkPredictor) else None
+        # normal scores of the quantile levels `(Q,)`
+        self._known: Tensor = torch.special.ndtri(torch.tensor(predictor.output.quantiles, dtype=torch.float64))
+        self.has_marginals = self._family is not None or len(self._known) > 1
 
     def _check_marginals(self) -> None:
         if not self.has_marginals:
@@ -129,7 +109,7 @@ class PathSampler:
             there = last_context(there, L)
             return compute(predictor.network.backbone(there), there)
 
-        return predictor.on(self.execution, call)(batch).double()
+        return predictor.on(self._execution, call)(batch).double()
 
     def _values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
         """Forecast values `(B, T, C, N)` at levels, linear in the normal score between and beyond quantiles.
@@ -141,9 +121,9 @@ class PathSampler:
                 batch, lambda made, there: family.quantiles(made, asked.double().to(made.device), there)
             )
         known, predictor = self._known, self._predictor
-        call = predictor.on(self.execution)
+        call = predictor.on(self._execution)
         if horizon is not None and isinstance(predictor, AnyHorizon):
-            call = predictor.on(self.execution, lambda there: predictor.forecast_to(there, horizon))
+            call = predictor.on(self._execution, lambda there: predictor.forecast_to(there, horizon))
         quantiles, places = call(batch).double(), torch.special.ndtri(asked.double()).contiguous()
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
@@ -162,7 +142,7 @@ class PathSampler:
             exact: Tensor = torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
             return exact
         known, goal, uniform = self._known, goal[..., None].contiguous(), uniform[..., None]
-        quantiles = self._predictor.on(self.execution)(batch).double().contiguous()
+        quantiles = self._predictor.on(self._execution)(batch).double().contiguous()
         number = torch.searchsorted(quantiles, goal).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         width = high - low
@@ -176,8 +156,8 @@ class PathSampler:
         generator, parts = torch.Generator().manual_seed(0), []
         most = max(_FEWEST_IN_TIME, _MOST_WINDOWS // self._predictor.task.num_channels)
         numbers = np.asarray(spread(len(windows), most))
-        for start in range(0, len(numbers), self.batch_size):
-            batch = windows.__getitems__(numbers[start : start + self.batch_size])
+        for start in range(0, len(numbers), self._batch_size):
+            batch = windows.__getitems__(numbers[start : start + self._batch_size])
             goal = batch.known_target.double()
             uniform = torch.rand(goal.shape, generator=generator, dtype=torch.float64)
             scores = self._scores(replace(batch, target=None, target_observed=None), goal, uniform)
@@ -200,7 +180,7 @@ class PathSampler:
         """Find the copula in all windows of a panel, which the predictor may have been trained on."""
         L, T = self._predictor.context_length, self._predictor.task.prediction_length
         origins = [range(max(1, min(L, rows - T)), max(1, rows - T + 1)) for rows in panel.lengths.tolist()]
-        windows = WindowDataset(scaled_series(panel, self.fitted.scaler), origins, L, T, self._predictor.seasons)
+        windows = WindowDataset(scaled_series(panel, self._fitted.scaler), origins, L, T, self._predictor.seasons)
         if not len(windows):
             raise UserError(
                 f"how the steps of a path hang together is found in windows of the past, and no series has {T + 1} "
@@ -224,29 +204,29 @@ class PathSampler:
             needed = max(_LEAST_WINDOWS, _WINDOWS_A_STEP * steps)
             if windows < needed and steps > 1:
                 logger.warning(
-                    "how the %d steps of a path hang together is found in %s, and takes %d or more: paths repeat few "
-                    "patterns, so that totals over the horizon may vary too little; keep more rows for validation, or "
-                    "give longer series to a model that came without them",
+                    "paths repeat few patterns, so that totals over the horizon may vary too little: the dependence of "
+                    "%d steps is found in %s, and takes %d; keep more rows for validation, or give longer series",
                     *(steps, number_of(windows, "window"), needed),
                 )
         sampler = self
-        if self.fitted.conformal is not None:
+        if self._fitted.conformal is not None:
             if self._draws or self._family is not None:
                 logger.warning("paths are drawn from the forecast as it was before it was calibrated")
             else:
-                sampler = replace(self, fitted=with_levels(self.fitted, panel.ids))
+                calibrated = with_levels(self._fitted, panel.ids)
+                sampler = PathSampler(calibrated, self._batch_size, self._execution)
         return pd.concat([*sampler._frames(copula, panel, horizon, paths, seed)], ignore_index=True)
 
     def _frames(
         self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int
     ) -> Iterator[pd.DataFrame]:
-        predictor, scaler, first = self._predictor, self.fitted.scaler, 0
+        predictor, scaler, first = self._predictor, self._fitted.scaler, 0
         series = scaled_series(panel, scaler)
-        at_once = self.batch_size if horizon <= predictor.task.prediction_length else max(1, self.batch_size // paths)
+        at_once = self._batch_size if horizon <= predictor.task.prediction_length else max(1, self._batch_size // paths)
         for batch in future_batches(predictor, scaler, panel, horizon, at_once, series):
             if copula is None:
                 assert isinstance(predictor, AnyHorizon)
-                draw = predictor.on(self.execution, lambda there: predictor.paths_to(there, horizon, paths, seed))
+                draw = predictor.on(self._execution, lambda there: predictor.paths_to(there, horizon, paths, seed))
                 drawn = draw(batch)
             else:
                 ids = [hashlib.sha256(str(one).encode()).digest() for one in panel.ids[first : first + len(batch)]]
@@ -266,7 +246,7 @@ class PathSampler:
     def _paths(
         self, copula: StepCopula, batch: Batch, horizon: int, paths: int, generators: Sequence[np.random.Generator]
     ) -> Tensor:
-        """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each goes on from itself."""
+        """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each continues itself."""
         predictor = self._predictor
         L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
         if isinstance(predictor.predictor if isinstance(predictor, Calibrated) else predictor, AnyHorizon):

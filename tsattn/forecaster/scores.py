@@ -71,11 +71,7 @@ class UnseenWindows:
 
     @classmethod
     def of(cls, panel: Panel, series: FittedSeries | None, task: Task, step: int) -> UnseenWindows:
-        """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known.
-
-        Raises:
-            UserError: if there is none.
-        """
+        """Find the windows of a panel, `step` rows apart, after the series that a predictor was fitted to, if known."""
         named = None if series is None else series.named_as(panel)
         first = np.zeros(len(panel), np.int64)
         if named is not None:
@@ -95,18 +91,17 @@ class UnseenWindows:
         if lacking:
             logger.warning("%d of %d series have no window to score", lacking, len(origins))
         windows = number_of(sum(map(len, origins)), "window")
-        if short:
-            says = "%s scored, one for each of %d series below %d rows: give more rows, or a smaller "
-            says += "context_length (now %d) or prediction_length (now %d)"
-            logger.warning(says, windows, short, L + T, L, T)
-        else:
-            logger.info("%s scored", windows)
+        says = (
+            "%s scored, one for each of %d series below %d rows: give more rows, or a smaller context_length (now %d) "
+        )
+        says += "or prediction_length (now %d)"
+        logger.warning(says, windows, short, L + T, L, T) if short else logger.info("%s scored", windows)
         scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
         if named is not None:
-            errors = dict(zip(named.panel.ids, named.seasonal_error, strict=True))
-            for number, name in enumerate(panel.ids):
-                if name in errors and name in named.trained_until:
-                    scale[number] = errors[name]
+            number = {name: number for number, name in enumerate(panel.ids)}
+            for name, error in zip(named.panel.ids, named.seasonal_error, strict=True):
+                if name in number and name in named.trained_until:
+                    scale[number[name]] = error
         return cls(panel, origins, scale)
 
 
@@ -157,10 +152,8 @@ def score_panel(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) if by in ("series", "origin") else None
         tables = measured_tables(fitted, unseen, batch_size, execution, by_step=by == "step", folder=path)
-        if by is None:
-            scores = pd.DataFrame.from_dict({name: table.scores() for name, table in tables.items()}, orient="index")
-        else:
-            scores = scores_by(tables, by, unseen.panel)
+        whole = {name: table.scores() for name, table in tables.items()} if by is None else {}
+        scores = pd.DataFrame.from_dict(whole, orient="index") if by is None else scores_by(tables, by, unseen.panel)
     covered = [name for name in map(str, scores) if name.startswith("coverage_") and not name.endswith(BY_CHANNEL)]
     columns = (*_COLUMNS, *covered, *(_DETAILS if detail else ()))
     left_out = [f"{score}_left_out" for score in ("mase", "smape") if score in columns]

@@ -27,7 +27,6 @@ from tsattn.data.batch_order import spread
 from tsattn.data.splits import all_origins
 from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
-from tsattn.evaluation.window_errors import central_intervals
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.scaler import SeriesId
 from tsattn.task import MEDIAN, Output, rounded_level
@@ -68,6 +67,8 @@ def intervals_of(levels: Sequence[float]) -> list[Interval]:
 
     Without a central one, as for a point forecast, the first is the point: ``(0.5, 0.5)``.
     """
+    from tsattn.evaluation.window_errors import central_intervals  # a first forecast needs no scores
+
     pairs: list[Interval] = [(levels[low], levels[high]) for _, low, high in central_intervals(levels)]
     paired = {level for pair in pairs for level in pair}
     alone = [level for level in levels if level not in paired and level != MEDIAN]
