@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch._dynamo.exc import Unsupported
 from torch._subclasses import FakeTensorMode
 from torch.func import functional_call, grad, jvp, vmap
 from torch.utils.checkpoint import checkpoint
@@ -17,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 from tests.attention.cases import D_MODEL, build, each_impl, fast_impls
 from tsattn.attention import Attention
 from tsattn.errors import UserError
-from tsattn.ops import full_attention
 
 FEW = (
     "standard-grouped",
@@ -92,16 +90,6 @@ def test_vmap_is_a_loop_and_gradients_are_those_of_autograd(case: str, length: i
             torch.testing.assert_close(compute(rows, mask) * seen, masked, rtol=1e-9, atol=1e-9)
 
 
-def test_a_graph_of_vmap_is_a_loop() -> None:
-    torch._dynamo.reset()
-    attention = build("mlr", length=LENGTHS[0]).eval().float()
-    rows = tokens(3, 2, LENGTHS[0]).float()
-    compute = vmap(lambda x: 2 * attention(x))
-    compiled = torch.compile(compute, backend="eager", fullgraph=True)
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(rows), 2 * torch.stack([*map(attention, rows)]), rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(("case", "length"), [(case, LENGTHS[case == "swa"]) for case in FEW])
 def test_forward_mode_and_derivatives_of_derivatives(case: str, length: int) -> None:
     attention = build(case, length=length)
@@ -158,23 +146,6 @@ def test_second_derivatives(case: str, given: str, length: int) -> None:
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-7)
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa"])
-def test_a_key_that_comes_from_the_query_counts_once(impl: str) -> None:
-    """Gradients of which a graph is made are those of which none is, also where inputs depend on each other."""
-    x = tokens(1, 2, 6)[..., :4].requires_grad_()
-    for inputs in ((x, x, x), (x, 2 * x, x.flip(2))):
-        out = full_attention(*inputs, impl=impl).square().sum()
-        (plain,) = torch.autograd.grad(out, x, retain_graph=True)
-        (with_graph,) = torch.autograd.grad(out, x, create_graph=True)
-        torch.testing.assert_close(with_graph, plain, rtol=1e-10, atol=1e-12)
-        expected = full_attention(*inputs, impl="reference").square().sum()
-        (first,) = torch.autograd.grad(expected, x, create_graph=True)
-        seconds = [
-            torch.autograd.grad(gradient.square().sum(), x, retain_graph=True) for gradient in (with_graph, first)
-        ]
-        torch.testing.assert_close(*seconds, rtol=1e-9, atol=1e-9)
-
-
 def test_first_gradients_make_no_graph_of_their_own() -> None:
     """The second derivative costs the first one nothing: no matrix of all pairs is formed for it."""
     attention = build("mlr", length=2048, dtype=torch.float32)
@@ -217,30 +188,6 @@ def test_shapes_without_numbers(case: str, padded: bool) -> None:
     # what was seen there is not taken for the truth here
     attention.impl = "auto"
     torch.testing.assert_close(attention(x), build(case, length=40, dtype=torch.float32)(x))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("case", "given"),
-    [("swa", "attention_mask"), ("swa", "positions"), ("mlr-deep", "attention_mask"), ("mlr-deep", "global_tokens")],
-)
-def test_one_graph_holds_it_or_the_message_names_one_that_does(case: str, given: str) -> None:
-    length = 300
-    attention = build(case, length=length)
-    x, mask = tokens(2, length), padding(length)
-    more = {"attention_mask": mask, "global_tokens": ~mask, "positions": torch.arange(length)}[given]
-    real = mask[..., None] if given == "attention_mask" else torch.tensor(1.0)
-    for impl in each_impl(attention):
-        expected = attention(x, **{given: more}) * real
-        torch._dynamo.reset()
-        compiled = torch.compile(attention, backend="eager", fullgraph=True)
-        found = attempt(lambda compiled=compiled: compiled(x, **{given: more}) * real, Unsupported)
-        if isinstance(found, str):
-            assert impl not in ("auto", "reference"), found
-            assert "it must look at the tokens" in found
-            assert "reference" in found
-        else:
-            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow

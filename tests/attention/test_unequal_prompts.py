@@ -12,7 +12,6 @@ from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.patterns import MultiLevelPattern
 from tsattn.attention.projections import BTTProjection
-from tsattn.errors import UserError
 
 PROMPT = 14
 REAL = (14, 5, 0, 9, 1)  # tokens of each prompt
@@ -83,19 +82,6 @@ def test_padding_is_not_stored(case: str) -> None:
     assert held(unequal=True) == held(unequal=False)
 
 
-@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-active"])
-def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
-    attention, mask = decoder(case, length=T, dtype=torch.float32, rope=True), masks()["left"]
-    x = tokens(T, torch.float32, batch_size=len(REAL))
-    with torch.no_grad():
-        expected = alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:])[1]
-        with torch.autocast("cpu", torch.bfloat16):
-            cache = attention.new_cache(len(REAL))
-            attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
-            actual = decode(attention, x[:, PROMPT:], [1] * 8 + [18], cache)
-    assert (actual - expected).abs().max() <= 0.1 * expected.abs().max()
-
-
 def test_long_masked_parts_are_taken_bit_by_bit() -> None:
     x, length = tokens(2 * MAX_STEP + 40), 2 * MAX_STEP + 40
     mask = torch.ones(2, length, dtype=torch.bool)
@@ -109,18 +95,6 @@ def test_long_masked_parts_are_taken_bit_by_bit() -> None:
             for row in range(2):
                 expected = attention(x[row, mask[row]][None])[0]
                 torch.testing.assert_close(out[row, mask[row]], expected, rtol=0, atol=1e-10)
-
-
-def test_only_real_tokens_count_towards_the_most() -> None:
-    attention = decoder("mlr", length=20)
-    cache, x = attention.new_cache(2), tokens(T)
-    mask = torch.ones(2, 20, dtype=torch.bool)
-    mask[:, :5] = False
-    with torch.no_grad():
-        attention(x[:, :20], attention_mask=mask, cache=cache)
-        decode(attention, x[:, :5], [2, 1, 2], cache)
-        with pytest.raises(UserError, match="21 tokens are more than max_length 20, the most it is made for"):
-            attention(x[:, :1], cache=cache)
 
 
 @pytest.mark.parametrize("side", BTTProjection.SIDES)
@@ -181,18 +155,6 @@ def test_decoding_with_a_bias_equals_the_full_pass(case: str) -> None:
             expected = attention(x, bias=bias)
             for schedule in schedules:
                 torch.testing.assert_close(decode_with(attention, x, bias, schedule), expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("case", ["standard", "swa", "mlr"])
-def test_a_bias_learns_step_by_step_as_in_the_full_pass(case: str) -> None:
-    attention, x = decoder(case, length=T), tokens(T)
-    one, other = (torch.randn(1, NUM_HEADS, T, T, dtype=torch.float64).mul(0).add(0.3).requires_grad_() for _ in "ab")
-    attention(x, bias=one).square().sum().backward()
-    decode_with(attention, x, other, AFTER_A_PROMPT).square().sum().backward()
-    assert one.grad is not None
-    assert other.grad is not None
-    assert one.grad.abs().max() > 0
-    torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=1e-10)
 
 
 def test_many_tokens_at_once_take_their_rows_of_the_bias() -> None:
