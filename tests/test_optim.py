@@ -27,7 +27,7 @@ from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, TokenEmbedding
-from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_
+from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_, rate_schedule
 from tsattn.structured import LevelShape, block_sizes
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
@@ -320,6 +320,23 @@ def test_keys_change_alike_at_every_width(name: str) -> None:
     """The rates of the structured factors themselves, which a first step under zero output projections leaves alone."""
     growth = {mup: change_of_the_keys(1024, mup, name) / change_of_the_keys(64, mup, name) for mup in (True, False)}
     assert 0.5 < growth[True] < 2 < growth[False]
+
+
+def test_warm_up_then_cosine() -> None:
+    optimizer = adamw([nn.Linear(3, 3)], learning_rate=1.0, weight_decay=0.1)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    schedule = rate_schedule(optimizer, warmup_steps=4, total_steps=20)
+    rates = []
+    for _ in range(20):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:4] == sorted(rates[:4])
+    assert max(rates) == rates[4] == 1.0
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-12)
+    constant = rate_schedule(optimizer, warmup_steps=4, total_steps=20, schedule="constant")
+    assert [constant.lr_lambdas[0](step) for step in (1, 4, 5, 19, 100)] == [0.4, 1, 1, 1, 1]
 
 
 def test_training_by_mup_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:

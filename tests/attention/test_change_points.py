@@ -66,7 +66,7 @@ def cut_by_trying(values: Any, counts: Any, numbers: list[int]) -> list[list[int
     return levels
 
 
-@pytest.mark.parametrize(("length", "channels"), [(1, 3), (2, 1), (7, 3), (29, 2)])
+@pytest.mark.parametrize(("length", "channels"), [(1, 3), (7, 3), (19, 2)])
 def test_each_cut_is_the_best_of_all(length: int, channels: int) -> None:
     generator = np.random.default_rng(length + channels)
     values = generator.normal(size=(3, length, channels)).astype(np.float32) * [0.1, 1, 300][:channels] + 5
@@ -129,7 +129,6 @@ def test_means_of_patches_are_those_of_their_observed_steps(padding: int) -> Non
     ("backbone", "channels"),
     [
         ({"kind": "transformer"}, 2),
-        ({"kind": "transformer", "channels": "independent"}, 1),
         ({"kind": "patchtst", "patch_len": 1, "stride": 1}, 1),
         ({"kind": "patchtst", "patch_len": 6, "stride": 3}, 1),
     ],
@@ -223,9 +222,7 @@ def test_units_are_the_periods_of_pandas(times: list[Any]) -> None:
     assert not calendar_block_ids(time, ["all"]).any()
 
 
-@pytest.mark.parametrize(
-    ("units", "causal"), [(["month", "week"], True), (["all", "week", "day"], False), (["year", "month", "day"], True)]
-)
+@pytest.mark.parametrize(("units", "causal"), [(["month", "week"], True), (["all", "week", "day"], False)])
 def test_pairs_are_scored_with_the_set_of_levels_that_they_share(units: list[str], causal: bool) -> None:
     time = torch.stack([stamps(start, 75, "12h") for start in ("2016-07-20", "2020-02-11 12:00")])
     ids = calendar_block_ids(time, units)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
 from tsattn.errors import UserError
-from tsattn.evaluation.window_errors import SUMS, central_intervals, quantile_loss, sum_names, window_errors
+from tsattn.evaluation.window_errors import central_intervals, quantile_loss, sum_names, window_errors
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -107,11 +107,6 @@ def test_the_oracle_of_a_window_is_arithmetic_by_hand() -> None:
     assert oracle.row(one, 0, 0) == pytest.approx({**expected, "seasonal_error": 4})
 
 
-def test_nothing_missing_is_a_mask_of_all() -> None:
-    found = drawn(0, levels=LEVELS, share=1.0)
-    assert torch.equal(measured(found), measured(found, masked=False))
-
-
 def test_a_channel_without_scale_or_observation_has_no_error() -> None:
     found = drawn(1, levels=LEVELS, share=1.0)
     found.observed[..., 1] = False
@@ -143,15 +138,6 @@ def test_half_precision_is_measured_in_full() -> None:
     assert batch.target is not None
     half = window_errors(forecast.bfloat16(), batch.target, None, found.units.of(batch.series_id))
     assert torch.equal(half, measured(found))
-
-
-def test_every_sum_has_its_name() -> None:
-    assert sum_names(()) == tuple(SUMS)
-    assert sum_names((0.1, 0.5, 0.9))[len(SUMS) :] == (
-        *("pinball_scaled_0.1", "pinball_scaled_0.5", "pinball_scaled_0.9"),
-        *("pinball_original_0.1", "pinball_original_0.5", "pinball_original_0.9"),
-        *("below_0.1", "below_0.5", "below_0.9", "inside_80"),
-    )
 
 
 def test_shapes_that_would_broadcast_are_refused() -> None:

@@ -37,14 +37,6 @@ def test_it_is_a_dropout_of_torch() -> None:
         assert [type(one) for one in layers] == [Dropout] * 4
 
 
-def test_it_drops_in_training_alone() -> None:
-    layer, x = Dropout(0.5), torch.randn(100)
-    assert (layer(x) == 0).any()
-    layer.eval()
-    assert layer(x) is x
-    assert torch.equal(layer(x, x), x + x)
-
-
 def test_a_wrong_probability_is_refused() -> None:
     for p in (-0.1, 1, float("nan")):
         with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):

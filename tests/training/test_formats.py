@@ -111,12 +111,6 @@ def test_newer_and_damaged_checkpoints_are_refused(spoil: Spoil, message: str) -
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.parametrize("content", [{}, {"tsattn": "0.1"}])
-def test_a_checkpoint_of_another_program_is_refused(content: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="the checkpoint was not written by tsattn"):
-        read_content(content)
-
-
 def saved_on_a_gpu(content: dict[str, Any], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write a checkpoint whose numbers say that they lay on another device."""
     with monkeypatch.context() as patch:
@@ -132,10 +126,7 @@ def test_a_run_that_was_trained_on_a_gpu_works_here(run: Path, monkeypatch: pyte
     assert_same(tsattn.load(run).predict(SAVED / "sales.csv"), "run")
     model = ForecastingModule.load_from_checkpoint(run / BEST, map_location="cpu", weights_only=True)
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
-    assert main(["predict", "--run", str(run)]) == 0
-    assert_same(pd.read_csv(run / "forecast.csv", parse_dates=["ds"]), "run")
-    for command in ("test", "validate"):
-        assert main([command, "--run", str(run)]) == 0
+    assert main(["test", "--run", str(run)]) == 0
     shutil.copy(run / BEST, run / "checkpoints" / "last.ckpt")
     assert main(["fit", "--resume", str(run), "--trainer.max_steps=9"]) == 0
 

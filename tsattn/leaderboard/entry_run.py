@@ -219,8 +219,7 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
     facts = json.loads(place.metrics.read_text())
     errors = ErrorTable.read(place.errors)
     fitted, data, execution = reopened(Experiment.read(place.config), place.best, "validate")
-    predictor, task = fitted.predictor, data.task
-    assert task is not None
+    predictor = fitted.predictor
     validation = measured(predictor, data, "val", execution).scores() if "val" in data.parts else {}
     scores = errors.scores()
     sizes = predictor_sizes(predictor, data, flops_needed=False)
@@ -238,10 +237,10 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
         "flops": sizes.get("flops"),
         "seconds": round(seconds, 3),
         "trained_windows": _trained_windows(facts, data, predictor),
-        "pretraining": predictor.pretraining(task.data),
+        "pretraining": predictor.pretraining(predictor.task.data),
         "experiment": experiment.to_yaml(),
         "device": execution.device.type,
-        **by_stretch(windows_of(errors), task.prediction_length),
+        **by_stretch(windows_of(errors), predictor.task.prediction_length),
     }
 
 
