@@ -16,7 +16,6 @@ import yaml
 from tests.processes import Worker
 from tsattn.batch import Batch
 from tsattn.cli import main
-from tsattn.errors import UserError
 from tsattn.leaderboard.records import Records
 from tsattn.predictors import Predictor
 
@@ -31,13 +30,6 @@ class Broken(Predictor):
 
     def forward(self, batch: Batch) -> torch.Tensor:
         raise AssertionError("never fitted")
-
-
-class Refused(Broken):
-    """Refuses what it is to be fitted to."""
-
-    def fit(self, data: Any, training: Any) -> dict[str, Any]:
-        raise UserError("it will not be fitted to this")
 
 
 class Killed(Broken):

@@ -19,7 +19,7 @@ from tsattn.ops import full_attention, multilevel_attention, multilevel_tiles, s
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=100)
+deterministic = settings(derandomize=True, deadline=None, max_examples=70)
 
 
 @st.composite
@@ -117,7 +117,7 @@ def all_compared(test: Callable[[Counter[str]], Callable[[], None]], impls: tupl
     """Run a property of drawn cases; each implementation must have computed many of them."""
     compared: Counter[str] = Counter()
     test(compared)()
-    assert min(compared[impl] for impl in impls) >= 30, compared
+    assert min(compared[impl] for impl in impls) >= 20, compared
 
 
 def test_full() -> None:
@@ -225,18 +225,6 @@ LARGE = [
     pytest.param(multilevel, ("reference", "sdpa", "tiles"), id="multi-level"),
     pytest.param(partial(multilevel, divide=True), ("reference", "tiles"), id="multi-level, divided"),
 ]
-
-
-def test_the_default_factor_is_that_of_all_components() -> None:
-    q, k, v = torch.randn(3, 2, 2, 70, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v)
-    same = torch.zeros(1, 1, 70, dtype=torch.long)
-    for found in (
-        full_attention(q, k, v),
-        sliding_window_attention(q, k, v, window_size=70),
-        multilevel_attention(q, k, v, ranks=[8], blocks=same),
-    ):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("attend", "impls"), LARGE)
