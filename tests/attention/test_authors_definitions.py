@@ -113,7 +113,7 @@ def authors_scores(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("width", "tt_rank", "side"),
-    [(16, 1, "query"), (16, 2, "both"), (64, 2, "key"), (64, 1, "both"), (48, 2, "query"), (48, 1, "key")],
+    [(16, 2, "both"), (64, 2, "key"), (48, 1, "query")],
 )
 def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_rank: int, side: str) -> None:
     """At D = 64 theirs have a = c = 16 and b = d = 4."""

@@ -18,7 +18,7 @@ from tsattn.descriptions import Description
 from tsattn.errors import UserError
 from tsattn.ops import executed_flops
 
-SIZES = [(512, 8, 1024), (768, 12, 4096)]
+SIZES = [(768, 12, 4096)]
 
 
 def cost(description: str | dict[str, Any], D: int, H: int, T: int, **more: Any) -> AttentionCost:
@@ -43,7 +43,7 @@ def test_standard(D: int, H: int, T: int) -> None:
 
 @pytest.mark.parametrize(("D", "H", "T"), SIZES)
 def test_sliding_window(D: int, H: int, T: int) -> None:
-    r, w = D // H, {1024: 32, 4096: 5}[T]
+    r, w = D // H, 5
     description = {"kind": "swa", "window_size": w}
     both, causal = cost(description, D, H, T), cost(description, D, H, T, causal=True)
     assert both.score_flops_per_head == 2 * T * (2 * w - 1) * r
@@ -67,7 +67,7 @@ def test_btt(D: int, b: int, c: int, T: int, s: int) -> None:
         assert key.score_params_per_head == 2 * round(D**1.5) * s
 
 
-@pytest.mark.parametrize("ranks", [[64], [32, 16, 16], [8] * 8, [32, 8, 6, 4, 4, 4, 4, 2]])
+@pytest.mark.parametrize("ranks", [[64], [32, 16, 16], [8] * 8])
 def test_multi_level(ranks: list[int]) -> None:
     D, H, T = 512, 8, 1024
     spent = cost({"kind": "mlr", "ranks": ranks}, D, H, T)

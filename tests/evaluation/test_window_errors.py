@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
 from tsattn.errors import UserError
-from tsattn.evaluation.window_errors import central_intervals, quantile_loss, sum_names, window_errors
+from tsattn.evaluation.window_errors import central_intervals, sum_names, window_errors
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -146,12 +146,6 @@ def test_shapes_that_would_broadcast_are_refused() -> None:
     for shape, levels in (*((one, ()) for one in points), *((one, three) for one in quantiles)):
         with pytest.raises(UserError, match=r"does not fit targets of shape \(4, 3, 2\) and \d quantiles"):
             window_errors(torch.zeros(shape), torch.zeros(4, 3, 2), None, units, levels)
-
-
-def test_the_quantile_loss_is_twice_the_pinball_loss() -> None:
-    target, forecast = torch.tensor([3.0, 3.0]), torch.tensor([[1.0, 1.0], [4.0, 4.0]])
-    expected = torch.tensor([[2 * 0.1 * 2, 2 * 0.5 * 2], [2 * 0.9 * 1, 2 * 0.5 * 1]])
-    torch.testing.assert_close(quantile_loss(forecast, target, (0.1, 0.5)), expected)
 
 
 def test_central_intervals_pair_the_levels() -> None:

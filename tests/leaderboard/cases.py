@@ -112,18 +112,7 @@ def bench(folder: Path, **changed: Any) -> Bench:
 
 def few(**more: Any) -> dict[str, Any]:
     """What makes the suite of SMOKE one of three runs: a ridge, a network and their mean."""
-    predictors = {name: SMOKE["predictors"][name] for name in ("ridge", "patchtst", "patchtst+ridge")}
-    return {
-        **{"horizons": [8], "seeds": 1, "attentions": {"standard": "standard"}},
-        **{"predictors": {**without(predictors, "patchtst+ridge", "attentions"), **more}},
-    }
-
-
-def without(content: dict[str, Any], *path: str) -> dict[str, Any]:
-    """A copy in which the value at a path is not there."""
-    copied = copy.deepcopy(content)
-    at = copied
-    for name in path[:-1]:
-        at = at[name]
-    del at[path[-1]]
-    return copied
+    predictors = copy.deepcopy({name: SMOKE["predictors"][name] for name in ("ridge", "patchtst", "patchtst+ridge")})
+    del predictors["patchtst+ridge"]["attentions"]
+    small = {"horizons": [8], "seeds": 1, "attentions": {"standard": "standard"}}
+    return {**small, "predictors": {**predictors, **more}}

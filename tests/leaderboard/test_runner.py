@@ -153,7 +153,7 @@ def test_failures_are_recorded_and_the_others_run(tmp_path: Path, capsys: pytest
         "broken": "tests.leaderboard.cases.Broken",
         "killed": "tests.leaderboard.cases.Killed",
     }
-    made = bench(tmp_path, **few(**more), origins=2)
+    made = bench(tmp_path, **few(**more))
     assert made.run("--jobs", "2") == 0
     frame = made.records().frame.set_index("predictor")
     assert frame["status"].to_dict() == {
