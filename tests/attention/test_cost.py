@@ -86,7 +86,6 @@ def test_multi_level(ranks: list[int]) -> None:
         ({"blocks": [1, 3, 6]}, 60),
         ({"blocks": {"lengths": [48, 24, 8]}, "align": "start"}, 100),
         ({"blocks": {"lengths": [48, 24, 8]}, "align": "end"}, 60),
-        ({"blocks": {"lengths": [48, 24, 8]}, "align": "end"}, 1),
     ],
 )
 def test_multi_level_counts_uneven_blocks_as_they_are(description: dict[str, Any], T: int) -> None:

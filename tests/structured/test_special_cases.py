@@ -21,6 +21,7 @@ from tsattn.structured import (
     Monarch,
     MultiLevel,
     block_sizes,
+    prime_factors,
 )
 
 
@@ -94,6 +95,18 @@ def test_grouped_heads_of_the_two_sided_form() -> None:
     whole = BTT(left.left, left.right.repeat_interleave(2, dim=0), 2)
     expected = torch.einsum("bnd,hde,bme->bhnm", normal(1, 6, 12), whole.to_dense(), normal(1, 5, 12))
     torch.testing.assert_close(queries @ keys.repeat_interleave(2, dim=1).mT, expected)
+
+
+def test_prime_factors() -> None:
+    known = {1: (1,), 2: (2,), 7: (7,), 48: (2, 2, 2, 2, 3), 49: (7, 7)}
+    assert {number: prime_factors(number) for number in known} == known
+
+
+def test_a_factor_shared_by_all_heads_is_applied_once() -> None:
+    shared = BTT.random(12, 1, left_heads=4, right_heads=1, generator=generator(0), dtype=torch.float64)
+    assert shared.heads == (4,)
+    assert shared.num_params() == shared.left.numel() + shared.right.numel()
+    assert shared.flops(5) == 2 * 5 * shared.num_params()
 
 
 @pytest.mark.parametrize("case", SUMS[::4], ids=lambda case: case.name)

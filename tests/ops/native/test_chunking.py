@@ -103,3 +103,13 @@ def test_what_is_measured_is_kept(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         path.write_text(spoilt)
         forget_sizes()
         assert chunk_sizes() == sizes_by_caches()
+
+
+@pytest.mark.usefixtures("_new_home")
+def test_it_is_measured_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size_tuning, "SHORT", (1, 1, 96, 8))
+    monkeypatch.setattr(size_tuning, "LONG", (1, 1, 128, 8))
+    lines: list[str] = []
+    assert size_tuning.tune_sizes(lines.append) == chunk_sizes()
+    assert len(lines) == len(size_tuning.CHUNKS) + 2 * len(size_tuning.BLOCKS)
+    assert sum(line.endswith("*") for line in lines) == 3
