@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tsattn.errors import UserError
-from tsattn.scaler import Scaler
+from tsattn.scaler import Scaler, TargetTransform
 
 SERIES = Scaler(
     mean=(0.0, 0.0),
@@ -37,3 +37,14 @@ def test_each_series_has_its_own_scale_and_none_is_guessed_where_it_is_not_named
     restored = SERIES.units().restore(torch.ones(2, 3, 2), torch.tensor([1, 0]))
     assert restored[0, 0].tolist() == [110.0, 220.0]
     assert restored[1, 0].tolist() == pytest.approx([1.1, 2.2])
+
+
+def test_what_is_no_scaler_is_refused() -> None:
+    for arguments, message in (
+        (((1.0,), (1.0,), "own"), "scaling must be global or series, not own"),
+        (((1.0,), (1.0, 2.0)), "a scaler needs a mean and a scale for each channel, series and covariate"),
+    ):
+        with pytest.raises(UserError, match=message):
+            Scaler(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="unknown transform sqrt; valid: log, log1p, box_cox"):
+        TargetTransform("sqrt", (0.0,), (1.0,), (1.0,))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import pickle
 
+import pytest
 import torch
 from torch import nn
 
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
+from tsattn.errors import UserError
 from tsattn.layers import Dropout, EncoderBlock
 from tsattn.task import Task
 
@@ -47,3 +49,9 @@ def test_a_block_drops_both_branches_and_the_hidden_numbers() -> None:
     values, shares = torch.unique(added.round(), return_counts=True)
     assert values.tolist() == [0, 2, 4]
     torch.testing.assert_close(shares / added.numel(), torch.tensor([0.25, 0.5, 0.25]), atol=0.03, rtol=0)
+
+
+def test_a_wrong_probability_is_refused() -> None:
+    for p in (-0.1, 1, float("nan")):
+        with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
+            Dropout(p)
