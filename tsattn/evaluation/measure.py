@@ -91,45 +91,31 @@ def measure(
         for batch in batches:
             series, time, target = _checked(batch, len(ids))
             made = forecast(batch)
-            scored = _scored(made, target.to(made.device), batch, units, levels, in_units)
+            device = made.device
+            target = target.to(device)
+            point = point_forecast(made, target, levels)
+            restored = units.restore(point, batch.series_id) if in_units is None else in_units(point, batch, units)
+            truth = None if batch.units is None else batch.units.target
+            truth = units.restore(target, batch.series_id) if truth is None else truth
+            originals = restored.to(device), truth.to(device)
+            forecasts, target = (units.standardised(part, batch.series_id) for part in (made, target))
+            observed = None if batch.target_observed is None else batch.target_observed.to(device)
+            units.fill_constants(device)
+            mean, scale = (part.to(device) for part in units.of(batch.series_id))
+            scored = forecasts, target, observed, (mean, scale), levels, originals
             sums = window_errors(*scored)
             known = known.to(series.device)  # once
             seasonal = known[series]
             if by_step:
-                totals = step_totals(*scored, seasonal.to(made.device))
+                totals = step_totals(*scored, seasonal.to(device))
                 steps = totals if steps is None else steps + totals
             if watch is not None:
-                forecasts, targets, observed, own, *_ = scored
-                watch(ScoredBatch(point_forecast(forecasts, targets, levels), targets, observed, own, series, time))
+                point = point_forecast(forecasts, target, levels)
+                watch(ScoredBatch(point, target, observed, (mean, scale), series, time))
             yield series, time[:, batch.past.shape[1] - 1], torch.cat([sums, seasonal.to(sums)[..., None]], -1)
 
     rows = error_rows(errors(), ids, channels, levels, counts_steps=counts_steps)
     return ErrorTable.collect(rows, path, lambda: None if steps is None else steps.cpu())
-
-
-_Scored = tuple[Tensor, Tensor, Tensor | None, tuple[Tensor, Tensor], tuple[float, ...], tuple[Tensor, Tensor]]
-
-
-def _scored(
-    made: Tensor,
-    target: Tensor,
-    batch: Batch,
-    units: Units,
-    levels: tuple[float, ...],
-    in_units: Callable[[Tensor, Batch, Units], Tensor] | None,
-) -> _Scored:
-    """The arguments of `window_errors` for a batch, on the device of its forecast."""
-    device = made.device
-    point = point_forecast(made, target, levels)
-    restored = units.restore(point, batch.series_id) if in_units is None else in_units(point, batch, units)
-    truth = None if batch.units is None else batch.units.target
-    truth = units.restore(target, batch.series_id) if truth is None else truth
-    originals = restored.to(device), truth.to(device)
-    forecasts, target = (units.standardised(part, batch.series_id) for part in (made, target))
-    observed = None if batch.target_observed is None else batch.target_observed.to(device)
-    units.fill_constants(device)
-    mean, scale = (part.to(device) for part in units.of(batch.series_id))
-    return forecasts, target, observed, (mean, scale), levels, originals
 
 
 def _checked(batch: Batch, num_series: int) -> tuple[Tensor, Tensor, Tensor]:

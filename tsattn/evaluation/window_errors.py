@@ -179,10 +179,7 @@ def window_errors(
 
 
 def _level_terms(forecast: Tensor, target: Tensor, levels: Sequence[float], is_point: bool) -> Iterator[Tensor]:
-    """Yield `(B, T, C)` by `(B, T, C)`: loss and share below of each level, then the share inside of each interval.
-
-    All at once would take many times the memory of the forecast.
-    """
+    """Yield loss and share below of each level, then the share inside of each interval: all at once would be large."""
     for number, level in enumerate(levels):
         quantile = forecast if is_point else forecast[..., number].to(EXACT)
         yield quantile_loss(quantile[..., None], target, (level,))[..., 0]
