@@ -10,7 +10,6 @@ from torch import nn
 from tsattn.attention import build_attention
 from tsattn.batch import ModuleWithConstants
 from tsattn.layers import QuantileFan
-from tsattn.scaler import Units
 
 LEVELS = (0.1, 0.5, 0.9)
 
@@ -42,15 +41,6 @@ def test_models_made_on_meta_get_their_constants_back() -> None:
     for module in (filled, hollow, emptied, copy.deepcopy(hollow), copy.deepcopy(hollow).to("cpu")):
         for found, one in zip(outputs(module), expected, strict=True):
             torch.testing.assert_close(found, one, rtol=0, atol=0)
-
-
-def test_units_made_on_meta_restore() -> None:
-    with torch.device("meta"):
-        units = Units([[1.0, 2.0]], [[3.0, 4.0]])
-    restored = copy.deepcopy(units).to_empty(device="cpu").restore(torch.ones(1, 5, 2))
-    assert torch.equal(restored, torch.tensor([4.0, 6.0]).expand(1, 5, 2).double())
-    assert torch.equal(units.to("cpu").restore(torch.ones(1, 5, 2)), restored)
-    assert units.to(torch.bfloat16).mean.dtype == torch.float64
 
 
 def test_constants_follow_casts_and_stay_out_of_state_dicts() -> None:

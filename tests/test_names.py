@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,12 +25,6 @@ def test_no_two_modules_share_a_name() -> None:
         if path.stem != "base":
             places[path.stem].append(str(path.relative_to(PACKAGE)))
     assert not repeated(places), repeated(places)
-
-
-def test_a_room_has_one_base_at_most() -> None:
-    # attention/base.py is what every attention is, backbones/base.py what every backbone is: one purpose, many rooms
-    rooms = Counter(path.relative_to(PACKAGE).parts[0] for path in modules() if path.stem == "base")
-    assert max(rooms.values()) == 1, rooms
 
 
 def test_no_two_classes_share_a_name() -> None:

@@ -55,22 +55,6 @@ notebooks = pytest.mark.parametrize(
 )
 
 
-def test_there_are_notebooks() -> None:
-    assert NOTEBOOKS
-
-
-def test_paths_of_a_machine_are_told_from_other_text() -> None:
-    for text in ("in /home/someone/run", "file:'/usr/lib/x.py'", "C:\\Users\\someone", "python3.11/site-packages/x"):
-        assert PATH.search(text), text
-    for text in (
-        "MSE / MAE, flops/token, D / (2 r)",
-        "https://arxiv.org/abs/1",
-        "<b>1</b><td>/2</td>",
-        "runs/co2/latest",
-    ):
-        assert not PATH.search(text), text
-
-
 def read(path: Path) -> Any:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)

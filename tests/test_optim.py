@@ -27,7 +27,7 @@ from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, TokenEmbedding
-from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_
+from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_, rate_schedule
 from tsattn.structured import LevelShape, block_sizes
 from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
@@ -76,7 +76,6 @@ def test_every_parameter_has_one_rate(kind: str) -> None:
 
 def test_rates_are_relative_to_the_base_width() -> None:
     layer = nn.Linear(32, 5)
-    assert rates(layer, base_width=32)["weight"] == (RATE, DECAY)
     assert rates(layer, base_width=64)["weight"] == (2 * RATE, DECAY / 2)
     layer.weight.requires_grad_(False)
     assert [len(group["params"]) for group in mup_groups(layer, RATE, DECAY)] == [1]
@@ -138,14 +137,6 @@ def test_the_cap_leaves_what_was_just_initialised(kind: str, width: int) -> None
     cap_rms_(attention)
     for name, value in attention.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=1e-6, atol=0)
-
-
-def test_the_cap_counts_the_outputs_of_all_heads() -> None:
-    """As the authors' does: 0.018 for 12 heads of 16 components at a width of 768."""
-    projection = BilinearMLRProjection(768, 12, None, [16], [1])
-    mup_init_(projection)
-    assert float(projection.left[0].square().mean().sqrt()) == pytest.approx(math.sqrt(12 * 16) / 768, rel=0.02)
-    assert math.sqrt(12 * 16) / 768 == pytest.approx(0.018, abs=5e-5)
 
 
 def test_the_cap_scales_large_structured_factors_and_nothing_else() -> None:
@@ -211,8 +202,7 @@ def change_of_the_encoder(width: int, mup: bool, attention: Any, steps: int = 1)
 @pytest.mark.parametrize(
     ("kind", "scaling", "steps"),
     [
-        *(("standard", None, 1), ("standard", "mup", 4), ("mlr", "mup", 1), ("mlr", None, 4)),
-        *(("btt", None, 4), ("btt", "mup", 1), ("bilinear_mlr", "mup", 4), ("bilinear_mlr", None, 1)),
+        *(("standard", None, 1), ("mlr", "mup", 4), ("btt", "mup", 1), ("bilinear_mlr", None, 4)),
     ],
 )
 def test_coordinates_change_alike_at_every_width(kind: str, scaling: str | None, steps: int) -> None:
@@ -222,6 +212,24 @@ def test_coordinates_change_alike_at_every_width(kind: str, scaling: str | None,
         for mup in (True, False)
     }
     assert 0.5 < growth[True] < 2 < growth[False]
+
+
+def test_logits_of_bilinear_mlr_change_alike_where_the_ranks_grow_with_the_width() -> None:
+    """By the authors' factor `8 / (p_l r_l)` for this; by the root of it they change by the root of the width.
+
+    Where the ranks stay they fall no faster than the cap, whose share of `1 / sqrt(fan_in)` falls by that root.
+    """
+
+    def growth(scaling: str, factor: int) -> float:
+        described = {"kind": "bilinear_mlr", "scaling": scaling}
+        ranks = [[rank * times for rank in (8, 4, 4)] for times in (1, factor)]
+        small, large = (
+            change_of_the_logits(w, {**described, "ranks": r}) for w, r in zip((64, 1024), ranks, strict=True)
+        )
+        return large / small
+
+    assert 0.5 < growth("mup_language", 16) < 2 < growth("mup", 16)
+    assert math.sqrt(64 / 1024) < growth("mup", 1) < 1
 
 
 class SecondToken(nn.Module):
@@ -256,9 +264,7 @@ def change_of_the_logits(width: int, description: dict[str, Any], steps: int = 3
     return logit().item() - before
 
 
-@pytest.mark.parametrize(
-    ("kind", "qk_norm"), [("standard", False), ("standard", True), ("mlr", True), ("btt", False), ("mlbtc", True)]
-)
+@pytest.mark.parametrize(("kind", "qk_norm"), [("standard", True), ("mlr", False), ("mlbtc", True)])
 def test_logits_change_alike_at_every_width_of_a_head(kind: str, qk_norm: bool) -> None:
     """By `scaling: mup`, for queries and keys learn to be alike; by `head` they change by the root of the width."""
     growth = {
@@ -267,26 +273,6 @@ def test_logits_change_alike_at_every_width_of_a_head(kind: str, qk_norm: bool) 
         for description in [{"kind": kind, "scaling": scaling, "qk_norm": qk_norm}]
     }
     assert 0.5 < growth["mup"] < 2 < growth["head"]
-
-
-def growth_of_bilinear_mlr(scaling: str, *, ranks_grow: bool) -> float:
-    small, large = (
-        change_of_the_logits(width, {"kind": "bilinear_mlr", "ranks": ranks, "scaling": scaling})
-        for width, factor in ((64, 1), (1024, 16))
-        for ranks in [[rank * (factor if ranks_grow else 1) for rank in (8, 4, 4)]]
-    )
-    return large / small
-
-
-def test_logits_of_bilinear_mlr_change_alike_where_the_ranks_grow_with_the_width() -> None:
-    """By the authors' factor `8 / (p_l r_l)` for this; by the root of it they change by the root of the width."""
-    assert 0.5 < growth_of_bilinear_mlr("mup_language", ranks_grow=True) < 2
-    assert growth_of_bilinear_mlr("mup", ranks_grow=True) > 2
-
-
-def test_logits_of_bilinear_mlr_fall_no_faster_than_the_cap_where_the_ranks_stay() -> None:
-    """Its factors start at their cap, whose share of `1 / sqrt(fan_in)` falls by the root of the width."""
-    assert math.sqrt(64 / 1024) < growth_of_bilinear_mlr("mup", ranks_grow=False) < 1
 
 
 PROJECTIONS: dict[str, Callable[[int], Projection]] = {
@@ -320,6 +306,23 @@ def test_keys_change_alike_at_every_width(name: str) -> None:
     """The rates of the structured factors themselves, which a first step under zero output projections leaves alone."""
     growth = {mup: change_of_the_keys(1024, mup, name) / change_of_the_keys(64, mup, name) for mup in (True, False)}
     assert 0.5 < growth[True] < 2 < growth[False]
+
+
+def test_warm_up_then_cosine() -> None:
+    optimizer = adamw([nn.Linear(3, 3)], learning_rate=1.0, weight_decay=0.1)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    schedule = rate_schedule(optimizer, warmup_steps=4, total_steps=20)
+    rates = []
+    for _ in range(20):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:4] == sorted(rates[:4])
+    assert max(rates) == rates[4] == 1.0
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-12)
+    constant = rate_schedule(optimizer, warmup_steps=4, total_steps=20, schedule="constant")
+    assert [constant.lr_lambdas[0](step) for step in (1, 4, 5, 19, 100)] == [0.4, 1, 1, 1, 1]
 
 
 def test_training_by_mup_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from tsattn.descriptions import class_of, import_path, imported
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import ExperimentParser, add_experiment, parsed
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
-from tsattn.task import Task
 
 PAGES = [page.read_text("utf-8") for page in sorted((Path(__file__).parents[1] / "docs" / "how-to").glob("add-*.md"))]
 TABLES: dict[str, tuple[Mapping[str, str], type[Any], str]] = {
@@ -195,14 +194,3 @@ def test_a_pattern_is_added_from_outside_as_the_page_says(tmp_path: Path, monkey
     with pytest.raises(UserError, match="SamePhase has no cache: it cannot decode step by step"):
         attention.new_cache(1)
     sys.modules.pop("my_pattern")
-
-
-def test_a_predictor_from_outside_is_named_by_its_import_path(my_package: str) -> None:
-    drift = build_predictor({"kind": "my_package.Drift", "damping": 0.5})
-    assert drift.description == {"kind": "my_package.Drift", "damping": 0.5}
-    drift.build(Task("toy", 4, 2, ("a",), "h", 2))
-    network = build_predictor({"kind": "my_package.Scaled", "start": 2.0})
-    assert network.description == {"kind": "my_package.Scaled", "start": 2.0}
-    assert network.name == "my_package.Scaled"
-    with pytest.raises(UserError, match=r"my_package.Scaled has no argument 'end'; valid: start"):
-        build_predictor({"kind": "my_package.Scaled", "end": 2.0})

@@ -12,6 +12,12 @@ from tsattn.ops.native.library import why_no_kernels
 
 D_MODEL, NUM_HEADS = 16, 4
 
+TWO_PARTS = {"kind": "global_swa", "head_dim": 6, "global_rank": 2}
+PIECES = {"kind": "bilinear_mlr"}
+LEVELS = {"kind": "mlr", "head_dim": 8, "ranks": [4, 2, 2]}
+SQUARE = {"rank": 1, "left_blocks": 4, "right_blocks": 4}
+MIXED = [{"rank": 2}, SQUARE, {"rank": 2, "left_blocks": 2, "right_blocks": 4, "shuffled": True}]
+
 CASES: dict[str, dict[str, Any]] = {
     "standard": {"kind": "standard"},
     "standard-grouped": {"kind": "standard", "num_kv_heads": 2},
@@ -19,57 +25,20 @@ CASES: dict[str, dict[str, Any]] = {
     "swa": {"kind": "swa", "window_size": 5},
     "swa-grouped": {"kind": "swa", "window_size": 33, "num_kv_heads": 1},
     "global_swa": {"kind": "global_swa", "window_size": 5},
-    "global_swa-sum-grouped": {
-        "kind": "global_swa",
-        "window_size": 33,
-        "head_dim": 6,
-        "global_rank": 2,
-        "combine": "sum",
-        "num_kv_heads": 2,
-    },
+    "global_swa-sum-grouped": {**TWO_PARTS, "window_size": 33, "combine": "sum", "num_kv_heads": 2},
     "btt": {"kind": "btt"},
     "btt-query": {"kind": "btt", "side": "query", "tt_rank": 2},
     "btt-both-grouped": {"kind": "btt", "side": "both", "num_kv_heads": 2},
     "btt-above": {"kind": "btt", "divisor": "above", "tt_rank": 2},
     "bilinear_mlr": {"kind": "bilinear_mlr"},
     "bilinear_mlr-grouped": {"kind": "bilinear_mlr", "ranks": [2, 1, 2], "blocks": [1, 2, 8], "num_kv_heads": 2},
-    "bilinear_mlr-norms": {
-        "kind": "bilinear_mlr",
-        "ranks": [8, 4],
-        "blocks": [1, 4],
-        "num_kv_heads": 2,
-        "qk_norm": "level",
-    },
+    "bilinear_mlr-norms": {**PIECES, "ranks": [8, 4], "blocks": [1, 4], "num_kv_heads": 2, "qk_norm": "level"},
     "mlbtc": {"kind": "mlbtc"},
-    "mlbtc-grouped": {
-        "kind": "mlbtc",
-        "levels": [
-            {"rank": 2},
-            {"rank": 1, "left_blocks": 4, "right_blocks": 4},
-            {"rank": 2, "left_blocks": 2, "right_blocks": 4, "shuffled": True},
-        ],
-        "num_kv_heads": 2,
-        "qk_norm": True,
-    },
+    "mlbtc-grouped": {"kind": "mlbtc", "levels": MIXED, "num_kv_heads": 2, "qk_norm": True},
     "mlr": {"kind": "mlr", "ranks": [2, 2]},
     "mlr-deep": {"kind": "mlr", "head_dim": 12, "ranks": [4, 4, 2, 2], "blocks": [1, 3, 6, 12], "num_kv_heads": 2},
-    "mlr-mup": {
-        "kind": "mlr",
-        "head_dim": 8,
-        "ranks": [4, 2, 2],
-        "blocks": [1, 3, 12],
-        "scaling": "mup",
-        "divide_by": "levels",
-        "num_kv_heads": 2,
-    },
-    "mlr-active": {
-        "kind": "mlr",
-        "head_dim": 8,
-        "ranks": [4, 2, 2],
-        "blocks": [1, 2, 12],
-        "scaling": "level",
-        "divide_by": "active",
-    },
+    "mlr-mup": {**LEVELS, "blocks": [1, 3, 12], "scaling": "mup", "divide_by": "levels", "num_kv_heads": 2},
+    "mlr-active": {**LEVELS, "blocks": [1, 2, 12], "scaling": "level", "divide_by": "active"},
     "mlr-lengths": {"kind": "mlr", "ranks": [2, 2], "blocks": {"lengths": [48, 12]}, "align": "start"},
     "identity": {"kind": "identity"},
     "identity-grouped": {"kind": "identity", "num_kv_heads": 2, "head_dim": 6},

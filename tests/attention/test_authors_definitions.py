@@ -11,9 +11,6 @@ from torch import Tensor
 
 from tests.attention.cases import D_MODEL, NUM_HEADS, each_impl
 from tsattn.attention import Attention, build_attention
-from tsattn.attention.cost import closed_form, measured
-from tsattn.errors import UserError
-from tsattn.layers.optim import mup_groups
 from tsattn.structured import BTT, block_sizes
 
 T = 13
@@ -92,28 +89,6 @@ def test_one_level_has_the_factors_of_standard_attention() -> None:
 
 
 @pytest.mark.parametrize(
-    ("description", "message"),
-    [
-        ({"kind": "bilinear_mlr", "qk_norm": "each"}, "qk_norm must be true, false or level, not 'each'"),
-        ({"kind": "standard", "qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc, whose components"),
-        ({"kind": "btt", "divisor": "least"}, "divisor of btt attention must be one of below, above, not 'least'"),
-    ],
-)
-def test_other_names_are_refused(description: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        build(description, max_length=T)
-
-
-def test_norms_of_levels_are_vectors_that_learn_at_the_plain_rate() -> None:
-    attention = build({"kind": "bilinear_mlr", "ranks": RANKS, "blocks": BLOCKS, "qk_norm": "level"})
-    vectors = {*attention.query_norm.parameters(), *attention.key_norm.parameters()}
-    assert sorted(p.numel() for p in vectors) == sorted(2 * 2 * WIDTHS)
-    for group in mup_groups(attention, 1e-3, 0.1):
-        if vectors & {*group["params"]}:
-            assert (group["lr"], group["weight_decay"]) == (1e-3, 0.0)
-
-
-@pytest.mark.parametrize(
     ("width", "below", "above"), [(64, 8, 16), (36, 6, 9), (512, 16, 32), (12, 3, 4), (7, 1, 7), (1, 1, 1)]
 )
 def test_the_divisors_around_the_root_of_the_width(width: int, below: int, above: int) -> None:
@@ -138,7 +113,7 @@ def authors_scores(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("width", "tt_rank", "side"),
-    [(16, 1, "query"), (16, 2, "both"), (64, 2, "key"), (64, 1, "both"), (48, 2, "query"), (48, 1, "key")],
+    [(16, 2, "both"), (64, 2, "key"), (48, 1, "query")],
 )
 def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_rank: int, side: str) -> None:
     """At D = 64 theirs have a = c = 16 and b = d = 4."""
@@ -157,16 +132,3 @@ def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_r
         keys = layer_norm(keys, attention.key_norm.weight, attention.key_norm.bias)  # type: ignore[arg-type]
     logits = x[:, None] @ keys.transpose(-1, -2) / math.sqrt(width)
     torch.testing.assert_close(attention(x), output(attention, x, logits), rtol=0, atol=1e-10)
-
-
-def test_costs_and_roles_follow_the_divisor() -> None:
-    D, s = 64, 2
-    attention = build({"kind": "btt", "tt_rank": s, "divisor": "above"}, d_model=D, causal=True)
-    form, count = closed_form(attention, T), measured(attention, T)
-    assert form.score_params_per_head == D * s * (4 + 16)
-    assert form.score_params == count.score_params == NUM_HEADS * D * s * (4 + 16)
-    assert form.projection_flops == count.projection_flops
-    assert form.score_flops == count.score_flops
-    assert attention.projection.mup_fans() == {"left": (16 * s, NUM_HEADS * 16), "right": (4, NUM_HEADS * 4 * s)}
-    dense = torch.randn(D, D, dtype=torch.float64)
-    assert BTT.project(dense, s, divisor="above").left.shape == (4, 16, 16 * s)

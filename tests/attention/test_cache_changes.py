@@ -66,12 +66,12 @@ def test_any_changes_leave_what_the_full_pass_gives() -> None:
     done: Counter[str] = Counter()
 
     @given(changes())
-    @settings(derandomize=True, deadline=None, max_examples=150)
+    @settings(derandomize=True, deadline=None, max_examples=70)
     def run(drawn: tuple[str, int, list[tuple[str, int]]]) -> None:
         done.update(change(*drawn))
 
     run()
-    assert min(done[kind] for kind in ("append", "reorder")) >= 100, done
+    assert min(done[kind] for kind in ("append", "reorder")) >= 45, done
 
 
 def change(case: str, batch_size: int, steps: list[tuple[str, int]]) -> list[str]:

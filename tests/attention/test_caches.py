@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.cost import closed_form, measured_key_bytes
-from tsattn.attention.patterns import DecodingStep, FullPattern, Pattern
 from tsattn.errors import UserError
 from tsattn.structured import block_sizes
 
@@ -47,15 +46,6 @@ def test_blocks_of_unequal_size_and_histories_shorter_than_the_most(case: str) -
             for prompt in sorted({1, 2, length // 2, length} & {*range(1, length + 1)}):
                 schedule = [prompt, *[1] * (length - prompt)]
                 torch.testing.assert_close(decode(attention, x, schedule), expected, rtol=0, atol=1e-10)
-
-
-def test_what_follows_a_prompt_may_be_long() -> None:
-    x = tokens(3 * MAX_STEP)
-    for case in ("standard", "swa", "mlr-deep"):
-        attention = decoder(case, length=x.shape[1])
-        with torch.no_grad():
-            actual = decode(attention, x, [4, x.shape[1] - 5, 1])
-            torch.testing.assert_close(actual, attention(x), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("case", ["standard-grouped", "mlr-deep", "fixed_mixing-grouped"])
@@ -198,20 +188,6 @@ def test_modes_may_change_on_the_way(case: str) -> None:
     torch.testing.assert_close(torch.cat([out.detach() for out in outputs], 1), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-deep"])
-def test_inputs_are_copied(case: str) -> None:
-    """The cache copies: what becomes of the input later changes nothing."""
-    attention, x = decoder(case, length=T), tokens(T)
-    with torch.no_grad():
-        expected = attention(x)
-        strided = x.transpose(0, 1).contiguous().transpose(0, 1)
-        cache, outputs = attention.new_cache(2), []
-        for part in torch.split(strided, [6, *[1] * (T - 6)], 1):
-            outputs.append(attention(part, cache=cache))
-            part.zero_()
-    torch.testing.assert_close(torch.cat(outputs, 1), expected, rtol=0, atol=1e-10)
-
-
 def refusals() -> Iterator[tuple[dict[str, Any], str]]:
     every = torch.ones(2, 3, dtype=torch.bool)
     yield {"context": tokens(3)}, "context cannot be given with it"
@@ -271,23 +247,3 @@ def test_caches_that_do_not_fit() -> None:
     standard(tokens(5), cache=cache)
     with pytest.raises(UserError, match="float64 on cpu, not 2 x 4 heads of 4 float32 on cpu"):
         standard.float()(tokens(1).float(), cache=cache)
-
-
-def test_a_pattern_without_a_cache_says_so() -> None:
-    class Uncached(FullPattern):
-        new_cache = Pattern.new_cache  # type: ignore[assignment]
-
-    attention = decoder("standard", length=T)
-    attention.pattern = Uncached()
-    cache = decoder("standard", length=T).new_cache(2)
-    calls: tuple[Callable[[], object], ...] = (
-        lambda: attention.new_cache(2),
-        lambda: attention(tokens(2), cache=cache),
-    )
-    for call in calls:
-        with pytest.raises(UserError, match=r"^Uncached has no cache: it cannot decode step by step$"):
-            call()
-    q, k, v = torch.zeros(3, 2, NUM_HEADS, 1, HEAD_DIM).unbind()
-    new = cache.new_tokens(1, None, q.device)
-    with pytest.raises(UserError, match=r"^Uncached has no cache: it cannot decode step by step$"):
-        Pattern.decode(attention.pattern, q, k, v, DecodingStep(new, cache, scale=1.0))

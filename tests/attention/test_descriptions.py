@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -52,11 +54,6 @@ def test_a_kind_from_elsewhere_is_named_by_its_import_path() -> None:
     assert attention(torch.randn(1, 6, 32)).shape == (1, 6, 32)
 
 
-def test_one_description_a_layer() -> None:
-    assert attention_per_layer("swa", 2) == ["swa", "swa"]
-    assert attention_per_layer(["standard", {"kind": "swa"}], 2) == ["standard", {"kind": "swa"}]
-
-
 def test_default_ranks_fill_any_head() -> None:
     assert default_ranks(64) == [32, 16, 8, 8]
     assert default_ranks(8) == [4, 2, 2]
@@ -86,93 +83,69 @@ def test_default_ranks_of_feature_pieces_are_equal() -> None:
     assert levels(blocks=[1, 16]) == [(4, 1), (4, 16)]
 
 
-WRONG: list[tuple[object, str]] = [
-    ("fast", "unknown attention 'fast'; valid: standard, swa, global_swa, btt, bilinear_mlr, mlbtc, mlr, identity"),
-    ("tsattn.attention.NoSuchAttention", "tsattn.attention has no class NoSuchAttention"),
-    ("torch.nn.Linear", "attention torch.nn.Linear: it must derive from Attention$"),
-    ({"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
-    (3, "attention must be one of standard"),
-    ({"kind": "swa", "ranks": [4, 4]}, "attention swa has no argument 'ranks'; valid: window_size"),
-    ({"kind": "mlr", "ranks": [4, 3]}, r"ranks \[4, 3\] sum to 7, but must sum to the head size 8"),
-    ({"kind": "mlr", "ranks": [4, -4, 8]}, "ranks must be a list of positive whole numbers"),
-    ({"kind": "mlr", "ranks": 8}, "ranks must be a list of whole numbers or null, not 8"),
-    ({"kind": "mlr", "ranks": [4, 4], "blocks": [1, 2, 4]}, "one entry for each of the 2 ranks"),
-    ({"kind": "mlr", "ranks": [4, 4], "blocks": [2, 3]}, "must nest: 2 does not divide 3"),
-    ({"kind": "mlr", "ranks": [4, 4], "blocks": {"lengths": [12, 5]}}, "must nest: 5 does not divide 12"),
-    ({"kind": "mlr", "ranks": [4, 4], "blocks": {"days": [1, 2]}}, "blocks must be a list of numbers"),
-    ({"kind": "mlr", "align": "left"}, "align must be start or end"),
-    ({"kind": "mlr", "scaling": "rank"}, "scaling must be one of head, level, mup, not 'rank'"),
-    ({"kind": "standard", "scaling": "level"}, "scaling must be head, mup or a number above 0, not 'level'"),
-    ({"kind": "global_swa", "scaling": "level"}, "scaling must be one of head, mup, not 'level'"),
-    (
-        {"kind": "bilinear_mlr", "scaling": "rank"},
-        "scaling must be level, mup, mup_language, head or a number above 0, not 'rank'",
-    ),
-    (
-        {"kind": "bilinear_mlr", "scaling": 0},
-        "scaling must be level, mup, mup_language, head or a number above 0, not 0",
-    ),
-    ({"kind": "mlbtc", "scaling": float("inf")}, "scaling must be head, mup or a number above 0, not inf"),
-    (
-        {"kind": "standard", "rope_frequencies": "slow"},
-        "rope_frequencies must be one of spread, fast_first, slow_first, not 'slow'",
-    ),
-    ({"kind": "mlr", "divide_by": "two"}, "divide_by must be one of none, levels, active, both, not 'two'"),
-    (
-        {"kind": "mlr", "divide_by": "active", "impl": "sdpa"},
-        "impl 'sdpa' is unknown here; valid: auto, reference, tiles",
-    ),
-    ({"kind": "swa", "window_size": 0}, "window_size must be at least 1"),
-    ({"kind": "swa", "window_size": 2.5}, "window_size must be a whole number, not 2.5"),
-    ({"kind": "swa", "dropout": True}, "dropout must be a number, not True"),
-    ({"kind": "standard", "head_dim": 0}, "head_dim must be at least 1"),
-    ({"kind": "btt", "num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
-    ({"kind": "btt", "side": "left"}, "side of btt attention must be one of key, query, both"),
-    ({"kind": "btt", "tt_rank": 0}, "tt_rank must be at least 1"),
-    ({"kind": "global_swa", "global_rank": 9}, "global_rank must be from 1 to 8, the components of a head, not 9"),
-    ({"kind": "global_swa", "combine": "max"}, "combine must be one of mean, sum, not 'max'"),
-    ({"kind": "global_swa", "impl": "blocks"}, "impl 'blocks' is unknown here; valid: auto, reference, sdpa"),
-    ({"kind": "bilinear_mlr", "ranks": []}, "ranks must be a list of positive whole numbers"),
-    ({"kind": "bilinear_mlr", "blocks": [1, 0]}, "blocks must be a list of positive whole numbers"),
-    ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1]}, r"blocks \[1\] must have one entry for each"),
-    ({"kind": "bilinear_mlr", "blocks": [1, 2, 4]}, "3 levels do not share the head size 8 equally"),
-    ({"kind": "bilinear_mlr", "ranks": [4, 4], "blocks": [1, 3]}, "must each divide d_model 32, and 3 does not"),
-    ({"kind": "mlbtc", "levels": {"rank": 4}}, "levels must be a list of mappings or null, not {'rank': 4}"),
-    ({"kind": "mlbtc", "levels": []}, r"must be a list of at least one level, not \[\]"),
-    ({"kind": "mlbtc", "levels": [{"left_blocks": 2}]}, "must be a mapping like {rank: 4}"),
-    ({"kind": "mlbtc", "levels": [{"rank": 4, "blocks": 2}]}, "has no entry 'blocks'; valid: rank, left_blocks"),
-    ({"kind": "mlbtc", "levels": [{"rank": 0}]}, "rank of a level .* must be a positive whole number"),
-    ({"kind": "mlbtc", "levels": [{"rank": 4, "shuffled": 1}]}, "shuffled .* must be true or false, not 1"),
-    ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 3}]}, "left_blocks .* must divide d_model 32, and 3"),
-    ({"kind": "mlbtc", "levels": [{"rank": 4, "left_blocks": 2}]}, "as many left as right blocks, not 2 and 1"),
-    ({"kind": "standard", "impl": "magic"}, "impl 'magic' is unknown here; valid: auto, reference, sdpa"),
-    ({"kind": "standard", "dropout": 1.5}, r"dropout must lie in \[0, 1\)"),
-    ({"kind": "standard", "d_model": 8}, "has no argument 'd_model'"),
+# a kind, its arguments and sizes, and a telling part of what is said
+WRONG: list[tuple[Any, dict[str, Any], str]] = [
+    ("fast", {}, "unknown attention 'fast'; valid: standard, swa"),
+    ("tsattn.attention.NoSuchAttention", {}, "tsattn.attention has no class NoSuchAttention"),
+    ("torch.nn.Linear", {}, "it must derive from Attention$"),
+    (None, {"ranks": [4, 4]}, "or {kind: NAME, argument: value}"),
+    ("swa", {"ranks": [4, 4]}, "attention swa has no argument 'ranks'; valid: window_size"),
+    ("mlr", {"ranks": [4, 3]}, r"ranks \[4, 3\] sum to 7, but must sum to the head size 8"),
+    ("mlr", {"ranks": [4, -4, 8]}, "ranks must be a list of positive whole numbers"),
+    ("mlr", {"ranks": 8}, "ranks must be a list of whole numbers or null, not 8"),
+    ("mlr", {"ranks": [4, 4], "blocks": [1, 2, 4]}, "one entry for each of the 2 ranks"),
+    ("mlr", {"ranks": [4, 4], "blocks": [2, 3]}, "must nest: 2 does not divide 3"),
+    ("mlr", {"ranks": [4, 4], "blocks": {"lengths": [12, 5]}}, "must nest: 5 does not divide 12"),
+    ("mlr", {"ranks": [5, 3], "rope": True}, "ranks must be even"),
+    ("mlr", {"max_length": None}, "needs max_length"),
+    ("mlr", {"align": "left"}, "align must be start or end"),
+    ("mlr", {"scaling": "rank"}, "scaling must be one of head, level, mup, not 'rank'"),
+    ("standard", {"scaling": "level"}, "scaling must be head, mup or a number above 0, not 'level'"),
+    ("global_swa", {"scaling": "level"}, "scaling must be one of head, mup, not 'level'"),
+    ("bilinear_mlr", {"scaling": 0}, "mup_language, head or a number above 0, not 0"),
+    ("mlbtc", {"scaling": float("inf")}, "scaling must be head, mup or a number above 0, not inf"),
+    ("standard", {"rope_frequencies": "slow"}, "must be one of spread, fast_first, slow_first, not 'slow'"),
+    ("mlr", {"divide_by": "two"}, "divide_by must be one of none, levels, active, both, not 'two'"),
+    ("mlr", {"divide_by": "active", "impl": "sdpa"}, "impl 'sdpa' is unknown here; valid: auto, reference, tiles"),
+    ("swa", {"window_size": 0}, "window_size must be at least 1"),
+    ("swa", {"window_size": 2.5}, "window_size must be a whole number, not 2.5"),
+    ("swa", {"dropout": True}, "dropout must be a number, not True"),
+    ("standard", {"dropout": 1.5}, r"dropout must lie in \[0, 1\)"),
+    ("standard", {"head_dim": 0}, "head_dim must be at least 1"),
+    ("standard", {"d_model": 8}, "has no argument 'd_model'"),
+    ("standard", {"qk_norm": "level"}, "qk_norm: level is for bilinear_mlr and mlbtc"),
+    ("bilinear_mlr", {"qk_norm": "each"}, "qk_norm must be true, false or level, not 'each'"),
+    ("identity", {"qk_norm": True}, "qk_norm is for queries and keys, which this attention does not have"),
+    ("btt", {"num_kv_heads": 2}, "num_kv_heads must be 4, not 2, or side must be both"),
+    ("btt", {"side": "left"}, "side of btt attention must be one of key, query, both"),
+    ("btt", {"divisor": "least"}, "must be one of below, above, not 'least'"),
+    ("btt", {"tt_rank": 0}, "tt_rank must be at least 1"),
+    ("global_swa", {"global_rank": 9}, "global_rank must be from 1 to 8, the components of a head, not 9"),
+    ("global_swa", {"combine": "max"}, "combine must be one of mean, sum, not 'max'"),
+    ("bilinear_mlr", {"ranks": []}, "ranks must be a list of positive whole numbers"),
+    ("bilinear_mlr", {"blocks": [1, 0]}, "blocks must be a list of positive whole numbers"),
+    ("bilinear_mlr", {"ranks": [4, 4], "blocks": [1]}, r"blocks \[1\] must have one entry for each"),
+    ("bilinear_mlr", {"blocks": [1, 2, 4]}, "3 levels do not share the head size 8 equally"),
+    ("bilinear_mlr", {"ranks": [4, 4], "blocks": [1, 3]}, "must each divide d_model 32, and 3 does not"),
+    ("mlbtc", {"levels": []}, r"must be a list of at least one level, not \[\]"),
+    ("mlbtc", {"levels": [{"left_blocks": 2}]}, "must be a mapping like {rank: 4}"),
+    ("mlbtc", {"levels": [{"rank": 4, "blocks": 2}]}, "has no entry 'blocks'; valid: rank, left_blocks"),
+    ("mlbtc", {"levels": [{"rank": 0}]}, "rank of a level .* must be a positive whole number"),
+    ("mlbtc", {"levels": [{"rank": 4, "shuffled": 1}]}, "shuffled .* must be true or false, not 1"),
+    ("mlbtc", {"levels": [{"rank": 4, "left_blocks": 3}]}, "left_blocks .* must divide d_model 32, and 3"),
+    ("mlbtc", {"levels": [{"rank": 4, "left_blocks": 2}]}, "as many left as right blocks, not 2 and 1"),
+    ("fixed_mixing", {"align": "left"}, "align must be start or end, not 'left'"),
 ]
 
 
 def test_wrong_descriptions_are_refused_in_one_sentence() -> None:
-    for description, message in WRONG:
+    for kind, arguments, message in WRONG:
+        sizes = {**SIZES, **{name: arguments[name] for name in ("max_length", "rope") if name in arguments}}
+        description = {name: value for name, value in arguments.items() if name not in ("max_length", "rope")}
         with pytest.raises(UserError, match=message) as caught:
-            build_attention(description, **SIZES)  # type: ignore[arg-type]
+            build_attention(description if kind is None else {"kind": kind, **description}, **sizes)
         assert "\n" not in str(caught.value)
-
-
-def test_a_list_must_have_one_entry_a_layer() -> None:
-    with pytest.raises(UserError, match="lists 3 kinds for 2 layers"):
-        attention_per_layer(["swa", "swa", "mlr"], 2)
-
-
-def test_heads_must_fit_the_model() -> None:
     with pytest.raises(UserError, match="num_heads 3 must divide d_model 32"):
         build_attention("standard", d_model=32, num_heads=3)
-
-
-def test_rotations_need_even_ranks() -> None:
-    with pytest.raises(UserError, match="ranks must be even"):
-        build_attention({"kind": "mlr", "ranks": [5, 3]}, rope=True, **SIZES)
-
-
-def test_blocks_by_number_need_a_length() -> None:
-    with pytest.raises(UserError, match="needs max_length"):
-        build_attention("mlr", d_model=32, num_heads=4)
+    with pytest.raises(UserError, match="lists 3 kinds for 2 layers"):
+        attention_per_layer(["swa", "swa", "mlr"], 2)

@@ -13,8 +13,6 @@ from torch import Tensor
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_PAIRS, build
 from tsattn.attention import Attention, build_attention
 from tsattn.attention.maps import attention_levels, attention_map, attention_zones
-from tsattn.attention.patterns import Pattern, PatternCall
-from tsattn.attention.projections import LowRankProjection
 from tsattn.ops.data_blocks import calendar_block_ids
 
 LENGTH = 24
@@ -111,16 +109,6 @@ def test_zones_of_calendar_blocks_and_global_tokens() -> None:
     assert torch.equal(zones["level 2 (day): 2 components"][0], expected)
 
 
-def test_a_pattern_that_names_no_zones_favours_none() -> None:
-    class Other(Pattern):
-        def __call__(self, q: Tensor, k: Tensor, v: Tensor, call: PatternCall) -> Tensor:
-            return v
-
-    projection = LowRankProjection(D_MODEL, NUM_HEADS, None, 4)
-    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=Other())
-    assert attention_zones(attention, torch.randn(1, 3, D_MODEL)) == {}
-
-
 WITH_LEVELS = [case for case in CASES if case.startswith(("mlr", "bilinear_mlr", "mlbtc"))]
 
 
@@ -166,9 +154,3 @@ def test_levels_of_mlr_by_hand(divide_by: str) -> None:
             score = shared[level] * (q[h, i, part] @ k[h, j, part]) / np.sqrt(rank)
             score /= max(1, sum(shared)) if divide_by == "active" else 1
             assert found[f"level {level + 1}"][0, h, i, j].item() == pytest.approx(score, abs=1e-12)
-
-
-def test_other_attention_has_no_levels() -> None:
-    for kind in ("standard", "swa", "global_swa", "btt", "identity", "uniform"):
-        attention = build_attention(kind, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=9)
-        assert attention_levels(attention, torch.randn(1, 9, D_MODEL)) == {}

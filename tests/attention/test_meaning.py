@@ -89,113 +89,77 @@ def test_global_and_window_parts_have_a_softmax_each(case: str, causal: bool) ->
         torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("side", BTTProjection.SIDES)
-def test_any_projection_goes_with_a_window(side: str) -> None:
-    projection = BTTProjection(D_MODEL, NUM_HEADS, None, tt_rank=2, side=side)
-    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=SlidingWindowPattern(4)).double()
-    x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
-
-    def score(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
-        return q @ k / math.sqrt(D_MODEL) if abs(i - j) < 4 else None
-
-    expected = by_definition(attention, x, score)
-    for _ in each_impl(attention):
-        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
-
-
-def test_any_projection_goes_with_levels_and_with_two_parts() -> None:
+def test_any_projection_goes_with_levels_with_two_parts_and_with_a_window() -> None:
     x = torch.randn(1, T, D_MODEL, dtype=torch.float64)
     shapes = MLBTCAttention(D_MODEL, NUM_HEADS).projection.shapes
-    levels = MultiLevelPattern([4, 16], lengths=[100, 4], align="start")
-    attention = Attention(
-        D_MODEL, NUM_HEADS, projection=MLBTCProjection(D_MODEL, NUM_HEADS, 2, shapes), pattern=levels, num_kv_heads=2
-    ).double()
 
     def by_level(q: Tensor, k: Tensor, i: int, j: int) -> Tensor:
         shared = 20 if i // 4 == j // 4 else 4
         return q[:shared] @ k[:shared] / math.sqrt(D_MODEL)
 
-    expected = by_definition(attention, x, by_level)
-    for _ in each_impl(attention):
-        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
+    def near(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
+        return q @ k / math.sqrt(D_MODEL) if abs(i - j) < 4 else None
+
+    levels = MultiLevelPattern([4, 16], lengths=[100, 4], align="start")
+    pairs: list[tuple[Any, Any, Any]] = [(MLBTCProjection(D_MODEL, NUM_HEADS, 2, shapes), levels, by_level)]
+    for side in BTTProjection.SIDES:
+        projection = BTTProjection(D_MODEL, NUM_HEADS, None, tt_rank=2, side=side)
+        pairs.append((projection, SlidingWindowPattern(4), near))
+    for projection, pattern, score in pairs:
+        groups = 2 if pattern is levels else None
+        attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=pattern, num_kv_heads=groups).double()
+        expected = by_definition(attention, x, score)
+        for _ in each_impl(attention):
+            torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
 
     projection = BilinearMLRProjection(D_MODEL, NUM_HEADS, None, [4, 4])
     parts = GlobalSlidingWindowPattern(12, 4, 3)
     attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=parts).double()
-
-    def everywhere(q: Tensor, k: Tensor, i: int, j: int) -> Tensor:
-        return q[:4] @ k[:4] / math.sqrt(4)
-
-    def near(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
-        return q[4:] @ k[4:] / math.sqrt(8) if abs(i - j) < 3 else None
-
-    expected = (by_definition(attention, x, everywhere) + by_definition(attention, x, near)) / 2
+    halves = [
+        by_definition(
+            attention,
+            x,
+            lambda q, k, i, j, part=part, reach=reach: (
+                q[part] @ k[part] / math.sqrt(part.stop - part.start) if abs(i - j) < reach else None
+            ),
+        )
+        for part, reach in ((slice(0, 4), T), (slice(4, 12), 3))
+    ]
     for _ in each_impl(attention):
-        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "align", "block_of"),
-    [
-        ([1, 2, 6], "start", lambda i, level: i * [1, 2, 6][level] // 15),
-        ([1, 2, 6], "end", lambda i, level: (i + 15 - T) * [1, 2, 6][level] // 15),
-        ({"lengths": [12, 4, 2]}, "start", lambda i, level: i // [12, 4, 2][level]),
-        ({"lengths": [12, 4, 2]}, "end", lambda i, level: (i + 15 - T) // [12, 4, 2][level]),
-    ],
-    ids=["numbers", "numbers at the end", "lengths", "lengths at the end"],
-)
-def test_multilevel_scores(blocks: object, align: str, block_of: object) -> None:
-    causal = (align == "start") == isinstance(blocks, dict)
-    description = {"kind": "mlr", "head_dim": 6, "ranks": [3, 2, 1], "blocks": blocks, "align": align}
-    attention = build_attention(description, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=15, causal=causal)
-    attention = attention.double().eval()
-    x = 2 * torch.randn(1, T, D_MODEL, dtype=torch.float64)
-    levels = [slice(0, 3), slice(3, 5), slice(5, 6)]
-
-    def score(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
-        if causal and j > i:
-            return None
-        shared = [s for level, s in enumerate(levels) if block_of(i, level) == block_of(j, level)]  # type: ignore[operator]
-        return sum((q[s] @ k[s] for s in shared), torch.zeros((), dtype=torch.float64)) / math.sqrt(6)
-
-    expected = by_definition(attention, x, score)
-    for _ in each_impl(attention):
-        torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
-
-
-SCALED = [(scaling, divide_by) for scaling in MultiLevelPattern.SCALINGS for divide_by in MultiLevelPattern.DIVISORS]
+        torch.testing.assert_close(attention(x), sum(halves) / 2, rtol=0, atol=1e-12)
 
 
 FACTORS = {"head": lambda _: 1 / math.sqrt(6), "level": lambda r: 1 / math.sqrt(r), "mup": lambda r: 1 / r}
-
-
-BLOCKS: list[tuple[object, str, bool, Any]] = [
-    ([1, 2, 6], "end", False, lambda i, level: (i + 15 - T) * [1, 2, 6][level] // 15),
-    ({"lengths": [6, 6, 2]}, "start", True, lambda i, level: i // [6, 6, 2][level]),  # and some share none
+BLOCKS: list[tuple[Any, str, Any]] = [
+    ([1, 2, 6], "end", lambda i, level: (i + 15 - T) * [1, 2, 6][level] // 15),
+    ({"lengths": [6, 6, 2]}, "start", lambda i, level: i // [6, 6, 2][level]),  # and some share none
+    ([1, 2, 6], "start", lambda i, level: i * [1, 2, 6][level] // 15),
+    ({"lengths": [12, 4, 2]}, "end", lambda i, level: (i + 15 - T) // [12, 4, 2][level]),
 ]
+SCALED = [(scaling, divide_by) for scaling in MultiLevelPattern.SCALINGS for divide_by in MultiLevelPattern.DIVISORS]
 
 
 @pytest.mark.parametrize(("turn", "scaling", "divide_by"), [(turn, *pair) for turn, pair in enumerate(SCALED)])
-def test_scalings_of_levels(turn: int, scaling: str, divide_by: str) -> None:
+def test_multilevel_scores(turn: int, scaling: str, divide_by: str) -> None:
     """`sum over the shared levels of f(r_l) q_l . k_l`, over 1, L or the number of them; values and gradients."""
     torch.manual_seed(0)
-    blocks, align, causal, block_of = BLOCKS[(turn + turn // 4) % 2]
+    blocks, align, block_of = BLOCKS[(turn + turn // 4) % 4]
+    causal = align == "start" and isinstance(blocks, dict)
     description = {"kind": "mlr", "head_dim": 6, "ranks": [3, 2, 1], "blocks": blocks, "align": align}
     description |= {"scaling": scaling, "divide_by": divide_by, "num_kv_heads": 2}
     attention = build_attention(description, d_model=D_MODEL, num_heads=NUM_HEADS, max_length=15, causal=causal)
     attention = attention.double().eval()
     x = (2 * torch.randn(1, T, D_MODEL, dtype=torch.float64)).requires_grad_()
-    levels = [slice(0, 3), slice(3, 5), slice(5, 6)]
-    of_level = [FACTORS[scaling](r) for r in (3, 2, 1)]
+    levels = [
+        (slice(0, 3), FACTORS[scaling](3)),
+        (slice(3, 5), FACTORS[scaling](2)),
+        (slice(5, 6), FACTORS[scaling](1)),
+    ]
 
     def score(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
         if causal and j > i:
             return None
-        shared = [
-            factor * (q[s] @ k[s])
-            for level, (s, factor) in enumerate(zip(levels, of_level, strict=True))
-            if block_of(i, level) == block_of(j, level)  # type: ignore[operator]
-        ]
+        shared = [f * (q[s] @ k[s]) for level, (s, f) in enumerate(levels) if block_of(i, level) == block_of(j, level)]
         divisor = {"none": 1, "levels": 3, "active": max(1, len(shared)), "both": 3 * max(1, len(shared))}[divide_by]
         return sum(shared, torch.zeros((), dtype=torch.float64)) / divisor
 

@@ -6,13 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.attention.cases import D_MODEL, NUM_HEADS, PATTERN_CASES
+from tests.attention.cases import NUM_HEADS, PATTERN_CASES
 from tests.attention.decoding import T, decode, decoder, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
-from tsattn.attention.patterns import MultiLevelPattern
-from tsattn.attention.projections import BTTProjection
-from tsattn.errors import UserError
 
 PROMPT = 14
 REAL = (14, 5, 0, 9, 1)  # tokens of each prompt
@@ -83,19 +80,6 @@ def test_padding_is_not_stored(case: str) -> None:
     assert held(unequal=True) == held(unequal=False)
 
 
-@pytest.mark.parametrize("case", ["standard-grouped", "swa", "mlr-active"])
-def test_autocast_decodes_unequal_prompts_too(case: str) -> None:
-    attention, mask = decoder(case, length=T, dtype=torch.float32, rope=True), masks()["left"]
-    x = tokens(T, torch.float32, batch_size=len(REAL))
-    with torch.no_grad():
-        expected = alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:])[1]
-        with torch.autocast("cpu", torch.bfloat16):
-            cache = attention.new_cache(len(REAL))
-            attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
-            actual = decode(attention, x[:, PROMPT:], [1] * 8 + [18], cache)
-    assert (actual - expected).abs().max() <= 0.1 * expected.abs().max()
-
-
 def test_long_masked_parts_are_taken_bit_by_bit() -> None:
     x, length = tokens(2 * MAX_STEP + 40), 2 * MAX_STEP + 40
     mask = torch.ones(2, length, dtype=torch.bool)
@@ -109,36 +93,6 @@ def test_long_masked_parts_are_taken_bit_by_bit() -> None:
             for row in range(2):
                 expected = attention(x[row, mask[row]][None])[0]
                 torch.testing.assert_close(out[row, mask[row]], expected, rtol=0, atol=1e-10)
-
-
-def test_only_real_tokens_count_towards_the_most() -> None:
-    attention = decoder("mlr", length=20)
-    cache, x = attention.new_cache(2), tokens(T)
-    mask = torch.ones(2, 20, dtype=torch.bool)
-    mask[:, :5] = False
-    with torch.no_grad():
-        attention(x[:, :20], attention_mask=mask, cache=cache)
-        decode(attention, x[:, :5], [2, 1, 2], cache)
-        with pytest.raises(UserError, match="21 tokens are more than max_length 20, the most it is made for"):
-            attention(x[:, :1], cache=cache)
-
-
-@pytest.mark.parametrize("side", BTTProjection.SIDES)
-def test_a_query_of_all_heads_decodes_over_levels(side: str) -> None:
-    """One-sided BTT has one query (or key) for all heads; with levels it is another attention than any named one."""
-    torch.manual_seed(0)
-    projection = BTTProjection(D_MODEL, NUM_HEADS, None, tt_rank=2, side=side)
-    width = projection.width
-    pattern = MultiLevelPattern([width - 4, 4], lengths=[24, 4], align="start")
-    attention = Attention(D_MODEL, NUM_HEADS, projection=projection, pattern=pattern, causal=True).double().eval()
-    x, mask = tokens(T, batch_size=len(REAL)), masks()["left"]
-    with torch.no_grad():
-        torch.testing.assert_close(decode(attention, x, [3, 9, 1, 20, 1, 6]), attention(x), rtol=0, atol=1e-10)
-        cache = attention.new_cache(len(REAL))
-        attention(x[:, :PROMPT], attention_mask=mask, cache=cache)
-        expected = alone(attention, x[:, :PROMPT], mask, x[:, PROMPT:])[1]
-        actual = decode(attention, x[:, PROMPT:], [1] * 20 + [6], cache)
-        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
 
 # A bias goes with a cache: its columns are positions, as in the full causal pass.
@@ -181,24 +135,3 @@ def test_decoding_with_a_bias_equals_the_full_pass(case: str) -> None:
             expected = attention(x, bias=bias)
             for schedule in schedules:
                 torch.testing.assert_close(decode_with(attention, x, bias, schedule), expected, rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("case", ["standard", "swa", "mlr"])
-def test_a_bias_learns_step_by_step_as_in_the_full_pass(case: str) -> None:
-    attention, x = decoder(case, length=T), tokens(T)
-    one, other = (torch.randn(1, NUM_HEADS, T, T, dtype=torch.float64).mul(0).add(0.3).requires_grad_() for _ in "ab")
-    attention(x, bias=one).square().sum().backward()
-    decode_with(attention, x, other, AFTER_A_PROMPT).square().sum().backward()
-    assert one.grad is not None
-    assert other.grad is not None
-    assert one.grad.abs().max() > 0
-    torch.testing.assert_close(other.grad, one.grad, rtol=0, atol=1e-10)
-
-
-def test_many_tokens_at_once_take_their_rows_of_the_bias() -> None:
-    length = MAX_STEP + 20
-    attention, x = decoder("mlr", length=length), tokens(length)
-    bias = random_bias(1, NUM_HEADS, length, length)
-    with torch.no_grad():
-        found = decode_with(attention, x, bias, [3, length - 3])
-        torch.testing.assert_close(found, attention(x, bias=bias), rtol=0, atol=1e-10)

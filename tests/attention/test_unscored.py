@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, UNSCORED, build, each_impl
-from tests.attention.decoding import decode
 from tests.attention.decoding import tokens as random_tokens
 from tsattn.attention import Attention, build_attention
 from tsattn.errors import UserError
@@ -94,20 +93,6 @@ def test_what_direct_does_not_take_is_refused() -> None:
             attention.train()(x)
 
 
-@pytest.mark.parametrize(
-    ("description", "message"),
-    [
-        ({"kind": "identity", "qk_norm": True}, "qk_norm is for queries and keys, which this attention does not have"),
-        ({"kind": "uniform", "scaling": "mup"}, "attention uniform has no argument 'scaling'"),
-        ({"kind": "uniform", "impl": "sdpa"}, "impl 'sdpa' is unknown here; valid: auto, reference, direct"),
-        ({"kind": "fixed_mixing", "align": "left"}, "align must be start or end, not 'left'"),
-    ],
-)
-def test_wrong_descriptions_are_refused(description: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        build_attention(description, d_model=16, num_heads=4, max_length=8)
-
-
 def test_a_table_has_so_many_places() -> None:
     with pytest.raises(UserError, match="fixed_mixing attention needs max_length, the number of its places"):
         build_attention("fixed_mixing", d_model=16, num_heads=4)
@@ -119,17 +104,3 @@ def test_a_table_has_so_many_places() -> None:
         attention(x[:, :3], positions=torch.tensor([3, 8, 1]))
     with pytest.raises(UserError, match=r"cannot decode step by step with align=end, .* needs align=start$"):
         build("fixed_mixing", length=8, causal=True).new_cache(1)
-
-
-def test_dropout_acts_on_decoding_in_training_only() -> None:
-    for case in (*UNSCORED, "standard"):
-        attention = build_attention(
-            {**CASES[case], "dropout": 0.5, **({"align": "start"} if "fixed" in case else {})},
-            d_model=16,
-            num_heads=4,
-            max_length=8,
-            causal=True,
-        ).double()
-        x = random_tokens(8)
-        assert torch.equal(decode(attention.eval(), x, [1] * 8), decode(attention, x, [1] * 8))
-        assert not torch.equal(decode(attention.train(), x, [1] * 8), decode(attention, x, [1] * 8))

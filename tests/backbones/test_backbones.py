@@ -81,18 +81,6 @@ def test_patchtst_sees_every_step_of_its_own_channel_alone(
     assert (past.grad[0, :, [0, 2]] == 0).all()
 
 
-def test_independent_channels_do_not_see_each_other(task: Task) -> None:
-    window = batch()
-    changed = window.past.clone()
-    changed[..., 2] += torch.randn(5, L)
-    for channels, same in (("independent", True), ("mixed", False)):
-        torch.manual_seed(0)
-        backbone = Transformer(task, Output(), d_model=16, num_heads=2, channels=channels, linear_path="none").eval()
-        before, after = backbone(window), backbone(Batch(changed))
-        assert torch.allclose(before[..., :2], after[..., :2], atol=1e-6) == same
-        assert not torch.allclose(before[..., 2], after[..., 2], atol=1e-6)
-
-
 @pytest.mark.parametrize("kind", [Transformer, PatchTST, ITransformer])
 def test_a_window_is_forecast_from_its_last_value(task: Task, kind: Any) -> None:
     backbone = kind(task, Output(), d_model=16, num_heads=2, subtract_last=True).eval()
@@ -116,19 +104,6 @@ def test_patches_are_named_by_their_ends_and_a_repeated_one_by_what_it_is(length
         assert backbone.token_ends(backbone.patches.count) == expected
 
 
-@pytest.mark.parametrize("kind", [Transformer, PatchTST])
-def test_imputed_steps_do_not_move_the_level(task: Task, kind: Any) -> None:
-    backbone = kind(task, Output(), d_model=16, num_heads=2).eval()
-    observed = torch.ones(2, L, C, dtype=torch.bool)
-    observed[:, 3:6] = False
-    past = batch(2).past
-    high = backbone(Batch(torch.where(observed, past, 1e3), past_observed=observed))
-    assert torch.isfinite(high).all()
-    torch.testing.assert_close(
-        backbone(Batch(past, past_observed=torch.ones_like(observed))), backbone(Batch(past)), rtol=1e-4, atol=1e-5
-    )
-
-
 @pytest.mark.parametrize(
     ("kind", "subtract_last"), [(Transformer, False), (PatchTST, True), (ITransformer, False), (Transformer, True)]
 )
@@ -149,55 +124,55 @@ def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: 
     assert torch.equal(random(batches[0]), before)
 
 
-def test_one_attention_a_layer(task: Task) -> None:
-    backbone = Transformer(
-        task, Output(), d_model=16, num_heads=2, num_layers=3, attention=["mlr", "swa", {"kind": "btt"}]
-    )
-    kinds = [type(block.attention) for block in backbone.encoder.blocks]
-    assert kinds == [attention_class(kind) for kind in ("mlr", "swa", "btt")]
-
-
 def test_descriptions(task: Task) -> None:
     assert isinstance(build_backbone("transformer", task), Transformer)
     mine = build_backbone({"kind": f"{__name__}.Flat", "level": 3.0}, task)
     assert mine(batch()).unique().tolist() == [3.0]
-    complete = complete_backbone({"kind": "transformer", "attention": ["swa", {"kind": "mlr", "ranks": [2]}]})
-    assert complete["num_layers"] == 2
+    kinds: list[Any] = ["swa", {"kind": "mlr", "ranks": [8]}]
+    complete = complete_backbone({"kind": "transformer", "attention": kinds})
     assert complete["attention"][0] == {"kind": "swa", "window_size": 32, "scaling": "head"}
-    assert complete["attention"][1] == {
-        "kind": "mlr",
-        "ranks": [2],
-        "blocks": None,
-        "align": "end",
-        "scaling": "head",
-        "divide_by": "none",
-    }
+    assert complete["attention"][1]["divide_by"] == "none"
     assert complete_backbone(complete) == complete
+    blocks = Transformer(task, Output(), d_model=16, num_heads=2, attention=kinds).encoder.blocks
+    assert [type(block.attention) for block in blocks] == [attention_class(kind) for kind in ("swa", "mlr")]
 
 
-MISTAKES: list[tuple[Any, str]] = [
-    ("lstm", "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$"),
+DAYS = {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["all", "day"]}}
+MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     (
-        {"kind": "transformer", "layers": 3},
-        "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers",
+        "lstm",
+        {},
+        "unknown backbone 'lstm'; valid: transformer, patchtst, itransformer, dlinear, nlinear, chronos_bolt$",
     ),
-    ({"kind": "transformer", "num_layers": 0}, "num_layers must be at least 1"),
-    ({"kind": "transformer", "channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
-    ({"kind": "transformer", "linear_path": True}, "linear_path must be text, not True"),
-    ({"kind": "transformer", "linear_path": "lstm"}, "linear_path must be one of none, learned, ridge, not 'lstm'"),
-    ({"kind": "patchtst", "patch_len": 25}, "patch_len must be from 1 to the context length 24, not 25"),
-    ({"kind": "patchtst", "stride": 17}, "stride must be from 1 to patch_len 16"),
-    ({"kind": "patchtst", "d_ff": 0}, "d_ff must be at least 1, not 0"),
-    ({"kind": "transformer", "dropout": 2}, r"dropout must lie in \[0, 1\)"),
-    ({"kind": "transformer", "attention": ["swa"]}, "lists 1 kinds for 2 layers"),
-    ({"kind": "transformer", "attention": "fast"}, "unknown attention 'fast'"),
+    ("transformer", {"layers": 3}, "no argument .layers. .did you mean num_layers..; valid: d_model, num_layers"),
+    ("transformer", {"num_layers": 0}, "num_layers must be at least 1"),
+    ("transformer", {"channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
+    ("transformer", {"positions": "sine"}, "positions must be one of learned, rotary, none, not 'sine'"),
+    ("transformer", {"norm": "group"}, "norm must be one of layer, batch, not 'group'"),
+    ("transformer", {"linear_path": True}, "linear_path must be text, not True"),
+    ("transformer", {"linear_path": "lstm"}, "linear_path must be one of none, learned, ridge, not 'lstm'"),
+    ("transformer", {"dropout": 2}, r"dropout must lie in \[0, 1\)"),
+    ("transformer", {"attention": ["swa"]}, "lists 1 kinds for 2 layers"),
+    ("patchtst", {"patch_len": 25}, "patch_len must be from 1 to the context length 24, not 25"),
+    ("patchtst", {"stride": 17}, "stride must be from 1 to patch_len 16"),
+    ("patchtst", {"d_ff": 0}, "d_ff must be at least 1, not 0"),
+    ("patchtst", {"patch_mask": 1.0}, r"the share of patches that are masked must lie in \[0, 1\), not 1.0"),
+    ("dlinear", {"kernel_size": 24}, "kernel_size must be odd, as many steps before a step as after it"),
+    ("dlinear", {"kernel_size": 0}, "kernel_size must be at least 1"),
+    ("dlinear", {"individual": 1}, "individual must be true or false, not 1"),
+    ("nlinear", {"kernel_size": 25}, "backbone nlinear has no argument 'kernel_size'; valid: individual"),
 ]
 
 
 def test_wrong_descriptions_are_refused(task: Task) -> None:
-    for description, message in MISTAKES:
+    for kind, arguments, message in MISTAKES:
         with pytest.raises(UserError, match=message):
-            build_backbone(description, task)
-    hours = {"kind": "patchtst", "attention": {"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["all", "day"]}}}
-    with pytest.raises(UserError, match="blocks by the calendar need time stamps, and the series count steps"):
-        build_backbone(hours, replace(task, frequency="1"))
+            build_backbone({"kind": kind, **arguments}, task)
+    for kind, attention, changed, message in (
+        ("patchtst", DAYS, {"frequency": "1"}, "blocks by the calendar need time stamps, and the series count steps"),
+        ("itransformer", "standard", {"channels": ("a",)}, "attends to the channels of a window, and the data has one"),
+        (f"{__name__}.Flat", None, {"past_covariates": ("rain",)}, "Flat uses no covariates, and the data has rain; "),
+    ):
+        description = {"kind": kind, **({} if attention is None else {"attention": attention})}
+        with pytest.raises(UserError, match=message):
+            build_backbone(description, replace(task, **changed))  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from einops import rearrange
-from torch import Tensor, nn
+from torch import nn
 
 from tsattn.attention import build_attention
-from tsattn.backbones import Backbone, build_backbone
+from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
@@ -27,7 +27,6 @@ FULL = replace(
     static=("shop", "town"),
     categories=(("x", "y", "z"), ("u", "v")),
 )
-FIELDS = ("past_covariates", "future_covariates", "static", "time")
 MODELS: dict[str, dict[str, Any]] = {
     "mixed": {"kind": "transformer", "attention": "mlr"},
     "independent": {"kind": "transformer", "channels": "independent"},
@@ -61,38 +60,6 @@ def randomised(backbone: Any) -> Any:
     nn.init.normal_(backbone.covariates.effect.output.weight)
     nn.init.normal_(backbone.covariates.effect.output.bias)
     return backbone
-
-
-def changed(window: Batch, field: str) -> Batch:
-    value = getattr(window, field)
-    if field == "static":
-        return replace(window, static=1 - value.clamp(max=1))
-    return replace(window, **{field: value + (7 * 3600 if field == "time" else 1)})
-
-
-@pytest.mark.parametrize(
-    ("model", "gaps", "quantiles"),
-    [(model, turn % 2 == 0, (LEVELS, ())[turn // 2]) for turn, model in enumerate(MODELS)],
-)
-def test_everything_known_moves_the_forecast_and_learns(model: str, gaps: bool, quantiles: tuple[float, ...]) -> None:
-    backbone = randomised(build(model, FULL, quantiles, calendar=True))
-    window = batch(gaps=gaps)
-    forecast = backbone(window)
-    assert forecast.shape == ((4, T, C, 3) if quantiles else (4, T, C))
-    for field in FIELDS:
-        moved = (backbone(changed(window, field)) - forecast).abs()
-        # every step of every channel and window
-        assert (moved > 1e-9).all(), field
-    if quantiles:
-        assert (forecast.diff(dim=-1) >= 0).all()
-    assert isinstance(window.past_covariates, Tensor)
-    assert isinstance(window.future_covariates, Tensor)
-    inputs = [window.past_covariates.requires_grad_(), window.future_covariates.requires_grad_()]
-    backbone(window).square().sum().backward()
-    assert all((x.grad != 0).all() for x in inputs)
-    for name, parameter in backbone.covariates.named_parameters():
-        assert parameter.grad is not None, name
-        assert (parameter.grad != 0).any(), name
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -147,43 +114,6 @@ def test_without_covariates_nothing_is_added(model: str) -> None:
     assert torch.equal(backbone(window), norm.restore(fan(raw[..., 0], raw[..., 1:])))
 
 
-def test_a_category_tells_two_series_with_one_past_apart() -> None:
-    for model in MODELS:
-        backbone = build(model, FULL).eval()
-        window = batch(1)
-        static = torch.tensor([[0, 1], [1, 1], [1, 0], [1, 0]])
-        same = {
-            name: part.expand(4, *part.shape[1:])
-            for name, part in vars(window).items()
-            if part is not None and name != "static"
-        }
-        first, second, third, fourth = backbone(Batch(**same, static=static))
-        assert not torch.allclose(first, second)
-        assert not torch.allclose(second, third)
-        torch.testing.assert_close(third, fourth)
-
-
-class Blind(Backbone):
-    """A backbone that somebody wrote before there were covariates."""
-
-    def __init__(self, task: Task, output: Output) -> None:
-        super().__init__()
-
-    def forward(self, batch: Batch) -> Tensor:
-        return batch.past[:, -1:].expand(-1, T, -1)
-
-
-def test_a_backbone_that_uses_no_covariates_refuses_them() -> None:
-    build_backbone(f"{__name__}.Blind", BARE)
-    for field, names in (
-        ({"past_covariates": ("rain",)}, "rain"),
-        ({"future_covariates": ("price",), "static": ("shop",), "categories": (("x",),)}, "price, shop"),
-    ):
-        message = f"Blind uses no covariates, and the data has {names}; those that do: transformer, patchtst, itrans"
-        with pytest.raises(UserError, match=message):
-            build_backbone(f"{__name__}.Blind", replace(BARE, **field))  # type: ignore[arg-type]
-
-
 def test_a_calendar_needs_a_frequency_under_a_year_and_time_stamps() -> None:
     for model in MODELS:
         with pytest.raises(UserError, match="the frequency is 'YE'; leave calendar false"):
@@ -192,12 +122,3 @@ def test_a_calendar_needs_a_frequency_under_a_year_and_time_stamps() -> None:
             build(model, BARE, calendar="day")
         with pytest.raises(UserError, match="calendar features need time stamps in a batch, for all 32 steps"):
             build(model, BARE, calendar=True)(Batch(batch().past))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["itransformer"])
-def test_covariates_compile_into_one_graph(model: str) -> None:
-    torch._dynamo.reset()
-    backbone = randomised(build(model, FULL, LEVELS, calendar=True, num_layers=1)).eval()
-    compiled = torch.compile(backbone, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(batch(gaps=True)), backbone(batch(gaps=True)))

@@ -17,7 +17,6 @@ from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, QuantileFan, TokenEmbedding
-from tsattn.layers.optim import mup_groups, mup_init_
 from tsattn.task import Output, Task
 
 WITHOUT_ORDER = ["standard", "btt", "bilinear_mlr", "mlbtc", "identity", "uniform"]
@@ -79,22 +78,6 @@ def test_an_attention_that_favours_near_tokens_is_refused() -> None:
     backbone = build_backbone({"kind": "itransformer", **SMALL, "attention": "fixed_mixing"}, task)
     backbone(toy_windows(task, dtype=torch.float32)).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in backbone.parameters())
-
-
-def test_a_global_part_alone_favours_none() -> None:
-    description = {"kind": "global_swa", "global_rank": 8}
-    backbone = (
-        build_backbone({"kind": "itransformer", **SMALL, "attention": description}, toy_task(C=4)).double().eval()
-    )
-    windows, order = toy_windows(toy_task(C=4)), [2, 0, 3, 1]
-    moved = replace(windows, past=windows.past[..., order])
-    torch.testing.assert_close(backbone(moved), backbone(windows)[..., order])
-
-
-def test_one_channel_is_refused() -> None:
-    message = "itransformer attends to the channels of a window, and the data has one channel; patchtst and transformer"
-    with pytest.raises(UserError, match=message):
-        build_backbone("itransformer", toy_task(C=1))
 
 
 @pytest.mark.parametrize(
@@ -189,28 +172,3 @@ def test_a_covariate_is_a_token_and_its_place_is_known() -> None:
     torch.testing.assert_close(whole[:, 4:], torch.einsum("blk,dl->bkd", numbers, weight) + which)
     swapped = replace(windows, past_covariates=windows.past_covariates.flip(-1))
     assert not torch.allclose(backbone(swapped), backbone(windows))
-
-
-def test_blocks_that_are_computed_anew_have_their_groups() -> None:
-    task = toy_task(C=4, covariates=True)
-    backbone = build(task, attention=[MLR, "standard"], groups=GROUPS).train()
-    windows, gradients = toy_windows(task), []
-    for recompute in (False, True):
-        backbone.encoder.recompute = recompute
-        torch.manual_seed(1)  # of dropout
-        gradients.append(torch.autograd.grad(backbone(windows).square().sum(), [*backbone.encoder.parameters()]))
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_what_reads_series_learns_at_the_plain_rate_under_mup() -> None:
-    backbone = build(toy_task(C=4, covariates=True), attention="fixed_mixing", calendar=True)
-    rates = {id(p): group["lr"] for group in mup_groups(backbone, 1e-3, 0.01) for p in group["params"]}
-    plain = {name for name, p in backbone.named_parameters() if rates[id(p)] == 1e-3 and p.dim() > 1}
-    inputs = {"tokens.value.weight", "covariates.value.weight", "covariates.which", "covariates.effect.step.weight"}
-    tables = {f"encoder.blocks.{layer}.attention.pattern.table" for layer in (0, 1)}
-    assert plain == inputs | tables | {f"covariates.static.{number}.weight" for number in (0, 1)}
-    before = backbone.covariates.which.clone()
-    mup_init_(backbone)
-    assert torch.equal(backbone.covariates.which, before)
-    assert not backbone.head.flat.weight.any()

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from tests.toy_windows import toy_task, toy_windows
-from tsattn.backbones import build_backbone, complete_backbone
-from tsattn.errors import UserError
+from tsattn.backbones import build_backbone
 from tsattn.layers import TokenEmbedding
 
 SMALL = {"kind": "patchtst", "patch_len": 4, "d_model": 8, "num_heads": 2, "num_layers": 1}
@@ -42,10 +41,3 @@ def test_without_a_mask_nothing_is_drawn() -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain, none, strict=True))
     assert not torch.allclose(plain[0], half[0])
     assert torch.equal(plain[2], half[2]), "forecasts see all patches"
-
-
-def test_a_share_that_is_none_is_refused() -> None:
-    for share in (-0.1, 1.0):
-        with pytest.raises(UserError, match=rf"the share of patches that are masked must lie in \[0, 1\), not {share}"):
-            build_backbone({**SMALL, "patch_mask": share}, toy_task())
-    assert complete_backbone("patchtst")["patch_mask"] == 0.0

@@ -12,12 +12,9 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.evaluation import oracle
-from tests.evaluation.oracle import drawn
-from tests.evaluation.test_error_table import measured
 from tests.wide_panels import wide_panel
 from tsattn.batch import Batch
-from tsattn.data import CSVDataModule
+from tsattn.data import CO2DataModule, CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation.measure import measure, seasonal_errors
 from tsattn.scaler import Units
@@ -54,21 +51,6 @@ def test_nothing_is_drawn_and_no_gradient_kept(toy_csv: Path) -> None:
     assert (first, last) == (time[480 - 1], time[600 - 12 - 1]), "the row before the horizon"
 
 
-def test_without_numbers_of_series_there_is_one() -> None:
-    table = measure(zero, [windows()], **ONE)
-    assert table.frame().unique_id.tolist() == ["one", "one"]
-    assert table.scores()["mse_scaled"] == 1
-
-
-def test_seasonal_errors_are_of_the_series_of_each_window() -> None:
-    cases = drawn(0)
-    scores = measured(cases, 3, seasonal_errors=cases.seasonal).scores()
-    assert scores["mase"] == pytest.approx(oracle.scores(cases)["mase"], rel=1e-12)
-    unknown = measured(cases, 3).scores()
-    assert unknown["mase_left_out"] == cases.observed.sum()
-    assert unknown["mase"] != unknown["mase"]
-
-
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
     refused: list[tuple[list[Batch], dict[str, Any], str]] = [
         ([], {}, "there are no windows to measure"),
@@ -100,21 +82,14 @@ def test_seasonal_errors_are_those_of_the_seasonal_naive_forecast_on_the_first_r
     assert np.isnan(seasonal_errors(panel, np.array([4]), 4)).all()
 
 
-@pytest.mark.gpu
-def test_a_forecast_on_a_device_is_measured_there_beside_targets_on_the_host() -> None:
-    cases = drawn(1, levels=(0.1, 0.5, 0.9))
-    pairs = cases.batches(4)
-    forecasts = {id(batch): forecast.cuda() for batch, forecast in pairs}
-    options: dict[str, Any] = {"levels": cases.levels, "ids": cases.ids, "channels": cases.channels}
-    table = measure(
-        lambda batch: forecasts[id(batch)],
-        [batch for batch, _ in pairs],
-        units=cases.units,
-        seasonal_errors=cases.seasonal,
-        **options,
-    )
-    assert table.scores() == pytest.approx(oracle.scores(cases), rel=1e-10, nan_ok=True)
-    there = [batch.to("cuda") for batch, _ in pairs]
-    forecasts |= {id(moved): forecasts[id(batch)] for moved, (batch, _) in zip(there, pairs, strict=True)}
-    again = measure(lambda batch: forecasts[id(batch)], there, units=cases.units.cuda(), **options)
-    assert again.scores()["mse_original"] == pytest.approx(table.scores()["mse_original"], rel=1e-12)
+def test_missing_weeks_are_never_scored() -> None:
+    data = CO2DataModule()
+    data.setup("fit")
+    observed = data.load_frame().co2.notna().to_numpy()
+    origins = data.splits[0].origins("train", 1, 52)
+    expected = sum(int(observed[start : start + 52].sum()) for start in origins)
+    options: dict[str, Any] = {"ids": data.panel.ids, "channels": data.panel.channels, "levels": ()}
+    windows = data.eval_dataloader("train", 1)
+    table = measure(lambda batch: batch.target, windows, units=data.scaler.units(), **options)
+    assert table.frame()["count"].sum() == expected < 52 * len(origins)
+    assert table.scores()["mae_original"] == 0

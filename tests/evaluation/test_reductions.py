@@ -55,7 +55,7 @@ def cases(draw: st.DrawFn) -> tuple[Cases, list[int]]:
 def test_scores_are_those_of_the_literature_in_any_batches() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(derandomize=True, deadline=None, max_examples=150)
+    @settings(derandomize=True, deadline=None, max_examples=90)
     @given(cases())
     def holds(case: tuple[Cases, list[int]]) -> None:
         found, sizes = case
@@ -135,9 +135,8 @@ def with_history(seed: int, share: float) -> tuple[Cases, oracle.Array]:
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")  # fev's, of the history without a value
-@pytest.mark.parametrize("share", [0.0, 0.3], ids=["whole", "gaps"])
-def test_scores_by_channel_are_those_of_fev(share: float) -> None:
-    found, past = with_history(0, share)
+def test_scores_by_channel_are_those_of_fev() -> None:
+    found, past = with_history(0, 0.3)
     with np.errstate(all="ignore"):
         expected = fev_scores(found, past)
     scores = totals(found, 8, 4).scores()
@@ -156,20 +155,9 @@ def test_targets_that_are_all_zero_have_no_percentage() -> None:
     assert math.isnan(scores["wql_by_channel"])
 
 
-def test_levels_evenly_around_the_median_make_a_points_crps_its_mae() -> None:
-    found = drawn(2, levels=LEVELS)
-    found.forecast = found.point
-    scores = totals(found).scores()
-    for one, other in (("crps_scaled", "mae_scaled"), ("crps_original", "mae_original"), ("wql", "wape")):
-        for suffix in ("", BY_CHANNEL):
-            assert scores[one + suffix] == pytest.approx(scores[other + suffix], rel=1e-12)
-    assert math.isnan(scores["coverage_80"])
-    assert math.isnan(scores["below_0.1"])
-
-
 def test_the_crps_of_a_normal_forecast_is_its_closed_form() -> None:
-    """Gneiting & Raftery (2007): the mean over 999 even levels is within a few thousandths."""
-    levels = [level / 1000 for level in range(1, 1000)]
+    """Gneiting & Raftery (2007): the mean over 299 even levels is within a few thousandths."""
+    levels = [level / 300 for level in range(1, 300)]
     z = torch.special.ndtri(torch.tensor(levels, dtype=torch.float64))
     y = torch.linspace(-2.5, 2.5, 11, dtype=torch.float64).view(-1, 1, 1)
     errors = ErrorTotals(1, levels)

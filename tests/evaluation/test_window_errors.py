@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.evaluation import oracle
 from tests.evaluation.oracle import Cases, drawn
 from tsattn.errors import UserError
-from tsattn.evaluation.window_errors import SUMS, central_intervals, quantile_loss, sum_names, window_errors
+from tsattn.evaluation.window_errors import central_intervals, sum_names, window_errors
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -107,11 +107,6 @@ def test_the_oracle_of_a_window_is_arithmetic_by_hand() -> None:
     assert oracle.row(one, 0, 0) == pytest.approx({**expected, "seasonal_error": 4})
 
 
-def test_nothing_missing_is_a_mask_of_all() -> None:
-    found = drawn(0, levels=LEVELS, share=1.0)
-    assert torch.equal(measured(found), measured(found, masked=False))
-
-
 def test_a_channel_without_scale_or_observation_has_no_error() -> None:
     found = drawn(1, levels=LEVELS, share=1.0)
     found.observed[..., 1] = False
@@ -145,27 +140,12 @@ def test_half_precision_is_measured_in_full() -> None:
     assert torch.equal(half, measured(found))
 
 
-def test_every_sum_has_its_name() -> None:
-    assert sum_names(()) == tuple(SUMS)
-    assert sum_names((0.1, 0.5, 0.9))[len(SUMS) :] == (
-        *("pinball_scaled_0.1", "pinball_scaled_0.5", "pinball_scaled_0.9"),
-        *("pinball_original_0.1", "pinball_original_0.5", "pinball_original_0.9"),
-        *("below_0.1", "below_0.5", "below_0.9", "inside_80"),
-    )
-
-
 def test_shapes_that_would_broadcast_are_refused() -> None:
     units, three = (torch.zeros(1, 1, 2), torch.ones(1, 1, 2)), (0.1, 0.5, 0.9)
     points, quantiles = [(4, 3, 1), (4, 3, 2, 3), (3, 2)], [(4, 3, 2, 2), (4, 3, 1, 3)]
     for shape, levels in (*((one, ()) for one in points), *((one, three) for one in quantiles)):
         with pytest.raises(UserError, match=r"does not fit targets of shape \(4, 3, 2\) and \d quantiles"):
             window_errors(torch.zeros(shape), torch.zeros(4, 3, 2), None, units, levels)
-
-
-def test_the_quantile_loss_is_twice_the_pinball_loss() -> None:
-    target, forecast = torch.tensor([3.0, 3.0]), torch.tensor([[1.0, 1.0], [4.0, 4.0]])
-    expected = torch.tensor([[2 * 0.1 * 2, 2 * 0.5 * 2], [2 * 0.9 * 1, 2 * 0.5 * 1]])
-    torch.testing.assert_close(quantile_loss(forecast, target, (0.1, 0.5)), expected)
 
 
 def test_central_intervals_pair_the_levels() -> None:

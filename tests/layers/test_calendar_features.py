@@ -51,11 +51,3 @@ def test_years_have_no_calendar() -> None:
     for frequency in ("YE", "BYE-JUN", "12ME"):
         with pytest.raises(UserError, match=f"need two or more steps a year, and the frequency is '{frequency}'"):
             CalendarFeatures(frequency)
-
-
-def test_half_precision_rounds_the_features_not_the_time() -> None:
-    time = torch.from_numpy(pd.date_range("2016-12-30", periods=100, freq="h").as_unit("s").asi8.copy())
-    features = CalendarFeatures("h")
-    for dtype in (torch.bfloat16, torch.float16):
-        assert torch.equal(features(time, dtype), features(time, torch.float32).to(dtype))
-    torch.testing.assert_close(features(time, torch.float32), features(time, torch.float64).float(), rtol=0, atol=1e-6)

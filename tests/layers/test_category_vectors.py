@@ -23,11 +23,3 @@ def test_a_category_is_its_vector_and_one_not_seen_the_mean_of_all() -> None:
         rows = [table.mean(0) if code == 0 else table[int(code) - 1] for table, code in zip(tables, codes, strict=True)]
         np.testing.assert_allclose(found[place], np.concatenate([[number], *rows]))
     assert found.shape[-1] == CategoryVectors.count(CATEGORIES, 4) == 1 + 3 + 1 + 8
-
-
-def test_numbers_alone_are_left_as_they_are() -> None:
-    vectors = CategoryVectors(())
-    columns = torch.randn(2, 3, 4)
-    assert vectors(columns) is columns
-    assert not vectors.state_dict()
-    assert CategoryVectors.count((), 4) == 4

@@ -20,7 +20,7 @@ def _nothing_compiled_before() -> None:
 def test_floor_division_of_every_rest() -> None:
     """Compiled, `torch.div(..., rounding_mode="floor")` of whole numbers leaves entries unwritten."""
     compiled = torch.compile(floor_divide, dynamic=True, fullgraph=True)
-    for length in (1, 7, 96, 300, 1500):
+    for length in (1, 7, 300):
         numbers = torch.arange(length) * 4 - 1000
         for by in (1, 3, 97, 1024):
             expected = torch.div(numbers, by, rounding_mode="floor")

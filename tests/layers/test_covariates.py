@@ -13,7 +13,6 @@ from torch.nn import functional as F
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import CalendarFeatures, Covariates, HorizonEffect, Patches, TokenEmbedding
-from tsattn.layers.optim import mup_groups, mup_init_
 from tsattn.task import Task
 
 B, L, T, C, D, Q = 3, 11, 5, 2, 8, 4
@@ -88,23 +87,6 @@ def test_the_term_of_the_tokens_is_linear_in_the_numbers_of_the_context(calendar
     torch.testing.assert_close(embedding(x, expected), embedding(x) + expected.repeat_interleave(C, 0))
 
 
-def test_categories_alone_are_one_vector_for_all_tokens() -> None:
-    task = replace(BARE, static=FULL.static, categories=FULL.categories)
-    covariates = Covariates(task, False, D, Q, 0.0)
-    assert [name for name, _ in covariates.named_parameters()] == ["static.0.weight", "static.1.weight"]
-    term = covariates.embed(batch())
-    assert term is not None
-    assert term.shape == (B, 1, D)
-    torch.testing.assert_close(term[1, 0], covariates.static[0].weight[2] + covariates.static[1].weight[0])  # type: ignore[index]
-
-
-def test_past_only_covariates_need_no_part_for_the_horizon() -> None:
-    covariates = Covariates(replace(BARE, past_covariates=("rain", "wind")), False, D, Q, 0.0).double()
-    assert [name for name, _ in covariates.named_parameters()] == ["value.weight"]
-    raw = torch.randn(B, T, Q)
-    assert covariates.add_effect(batch(), torch.randn(B, L, D), raw) is raw
-
-
 def test_the_effect_starts_at_zero_and_reads_the_horizon() -> None:
     covariates = Covariates(FULL, True, D, Q, 0.0).double()
     window, tokens = batch(), torch.randn(B, L, D, dtype=torch.float64)
@@ -144,18 +126,3 @@ def test_a_batch_must_hold_what_the_task_names() -> None:
     for missing, message in wrong:
         with pytest.raises(UserError, match=message):
             covariates.embed(replace(batch(), **missing))
-
-
-def test_mup_knows_the_roles() -> None:
-    width, rate = 32, 1e-3
-    covariates = Covariates(FULL, True, width, Q, 0.0)
-    groups = mup_groups(covariates, rate, 0.01)
-    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
-    hidden = {name for name, parameter in covariates.named_parameters() if rates[id(parameter)] != rate}
-    assert hidden == {"effect.context.weight", "effect.output.weight"}
-    assert rates[id(covariates.get_parameter("effect.context.weight"))] == pytest.approx(rate * 768 / width)
-    before = {name: parameter.clone() for name, parameter in covariates.named_parameters()}
-    mup_init_(covariates)
-    changed = {name for name, parameter in covariates.named_parameters() if not torch.equal(parameter, before[name])}
-    assert changed == {"effect.context.weight"}
-    assert not covariates.get_parameter("effect.output.weight").any()

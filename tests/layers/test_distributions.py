@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tsattn.batch import Batch, WindowUnits
 from tsattn.errors import UserError
-from tsattn.layers import InstanceNorm, OutputDistribution, distribution, output_fan
+from tsattn.layers import InstanceNorm, OutputDistribution, distribution
 from tsattn.task import DISTRIBUTIONS, Output
 from tsattn.training.losses import batch_loss, choose_loss
 
@@ -123,16 +123,6 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
     torch.testing.assert_close(again, loss(level, raw))  # what is not observed counts nothing
 
 
-@pytest.mark.parametrize("name", ["normal", "student_t"])
-def test_a_distribution_moves_with_its_window(name: str) -> None:
-    batch = batch_of()
-    _, parameters = made(name, batch)
-    _, moved = made(name, Batch(past=3 * batch.past + 7))
-    torch.testing.assert_close(moved[..., 0], 3 * parameters[..., 0] + 7, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(moved[..., 1], 3 * parameters[..., 1], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(moved[..., 2:], parameters[..., 2:])
-
-
 def test_counts_have_positive_means_whatever_the_level_is() -> None:
     batch = batch_of()
     family = distribution(Output(distribution="negative_binomial"))
@@ -145,15 +135,6 @@ def test_counts_have_positive_means_whatever_the_level_is() -> None:
     torch.testing.assert_close(parameters[:, 3:, :, 0], wanted[:, 3:], rtol=0.05, atol=0.05)  # left as they are
     empty = Batch(past=batch.past, past_observed=torch.zeros_like(batch.past, dtype=torch.bool), units=batch.units)
     assert family(level, raw, None, empty).isfinite().all()
-
-
-def test_half_precision_keeps_its_parameters() -> None:
-    batch = batch_of()
-    for name in DISTRIBUTIONS:
-        fan = output_fan(Output((0.1, 0.5, 0.9), name))
-        raw = torch.zeros(B, T, C, fan.num_outputs - 1, dtype=torch.bfloat16)
-        parameters = fan(torch.zeros(B, T, C, dtype=torch.bfloat16), raw, None, batch)
-        assert parameters.dtype in (torch.float32, torch.float64)
 
 
 def test_what_does_not_go_together_is_refused() -> None:

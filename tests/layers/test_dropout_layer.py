@@ -37,20 +37,6 @@ def test_it_is_a_dropout_of_torch() -> None:
         assert [type(one) for one in layers] == [Dropout] * 4
 
 
-def test_it_drops_in_training_alone() -> None:
-    layer, x = Dropout(0.5), torch.randn(100)
-    assert (layer(x) == 0).any()
-    layer.eval()
-    assert layer(x) is x
-    assert torch.equal(layer(x, x), x + x)
-
-
-def test_a_wrong_probability_is_refused() -> None:
-    for p in (-0.1, 1, float("nan")):
-        with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
-            Dropout(p)
-
-
 def test_a_block_drops_both_branches_and_the_hidden_numbers() -> None:
     torch.manual_seed(0)
     block, x = EncoderBlock(build_attention("standard", d_model=8, num_heads=2), 16, 0.5), torch.randn(50, 7, 8)
@@ -63,3 +49,9 @@ def test_a_block_drops_both_branches_and_the_hidden_numbers() -> None:
     values, shares = torch.unique(added.round(), return_counts=True)
     assert values.tolist() == [0, 2, 4]
     torch.testing.assert_close(shares / added.numel(), torch.tensor([0.25, 0.5, 0.25]), atol=0.03, rtol=0)
+
+
+def test_a_wrong_probability_is_refused() -> None:
+    for p in (-0.1, 1, float("nan")):
+        with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
+            Dropout(p)

@@ -7,7 +7,7 @@ import torch
 
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
-from tsattn.layers import DirectHead, Encoder, InstanceNorm, TokenEmbedding
+from tsattn.layers import DirectHead, Encoder, InstanceNorm
 
 
 def test_instance_norm_standardises_and_restores() -> None:
@@ -43,15 +43,6 @@ def test_a_window_without_variation_or_observation_stays_finite() -> None:
     torch.testing.assert_close(blind.level, flat[:, :1])
 
 
-def test_steps_before_the_first_observed_one_stand_at_the_level() -> None:
-    past = torch.cat([torch.zeros(1, 6, 1), 3 + 0.01 * torch.randn(1, 20, 1)], 1).double()
-    observed = torch.ones(1, 26, 1, dtype=torch.bool)
-    observed[:, :6] = False
-    norm = InstanceNorm(past, observed)
-    assert norm.normalised()[:, :6].abs().max() == 0
-    torch.testing.assert_close(norm.normalised()[:, 6:], InstanceNorm(past[:, 6:]).normalised())
-
-
 def test_the_last_observed_step_can_be_the_level() -> None:
     past = torch.randn(3, 30, 2, dtype=torch.float64)
     plain = InstanceNorm(past, subtract_last=True)
@@ -72,25 +63,6 @@ def test_the_last_observed_step_can_be_the_level() -> None:
                 mean = past[window, seen, channel].mean().expand(seen[0])
                 torch.testing.assert_close(norm.past[window, : seen[0], channel], mean)
     torch.testing.assert_close(norm.scale, InstanceNorm(past, observed).scale)
-
-
-@pytest.mark.parametrize("positions", TokenEmbedding.POSITIONS)
-def test_tokens_know_their_place_only_with_learned_positions(positions: str) -> None:
-    tokens = TokenEmbedding(2, 8, 20, positions, dropout=0.0)
-    same = tokens(torch.ones(1, 20, 2))
-    assert same.shape == (1, 20, 8)
-    assert torch.allclose(same[:, 0], same[:, 1]) == (positions != "learned")
-
-
-def test_a_short_window_is_aligned_to_the_end() -> None:
-    tokens = TokenEmbedding(2, 8, 20, "learned", dropout=0.0)
-    x = torch.randn(1, 20, 2)
-    torch.testing.assert_close(tokens(x[:, -6:]), tokens(x)[:, -6:])
-
-
-def test_wrong_positions_are_refused() -> None:
-    with pytest.raises(UserError, match="positions must be one of learned, rotary, none, not 'sine'"):
-        TokenEmbedding(2, 8, 20, "sine", dropout=0.0)
 
 
 def test_the_encoder_runs_its_attentions_in_order() -> None:

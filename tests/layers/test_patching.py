@@ -33,14 +33,6 @@ def test_no_step_is_left_out_and_the_last_patch_ends_at_the_last_step(sizes: tup
 
 
 @given(sizes())
-def test_the_end_of_a_patch_is_its_last_step(sizes: tuple[int, int, int]) -> None:
-    L, patch_len, stride = sizes
-    patches = Patches(L, patch_len, stride)
-    steps = torch.arange(L)[None]
-    assert torch.equal(patches.ends(steps).float(), patches(steps.float())[..., -1])
-
-
-@given(sizes())
 def test_one_more_patch_repeats_the_last_step(sizes: tuple[int, int, int]) -> None:
     L, patch_len, stride = sizes
     plain, padded = Patches(L, patch_len, stride), Patches(L, patch_len, stride, pad_end=True)
@@ -59,10 +51,6 @@ def test_one_more_patch_repeats_the_last_step(sizes: tuple[int, int, int]) -> No
     seen = observed[0, L - patch_len + stride :]
     assert counts[0, -1] == seen.sum()
     assert means[0, -1] == (known[seen].mean() if seen.any() else 0)
-
-
-def test_plain_patches_share_no_step() -> None:
-    assert Patches(336, 16, 16)(torch.arange(336.0)[None]).flatten().tolist() == list(range(336))
 
 
 def test_sizes_that_leave_steps_out_are_refused() -> None:

@@ -12,7 +12,7 @@ from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.errors import UserError
 from tsattn.layers import Encoder
-from tsattn.layers.encoder import TOKEN_NORMS, TokenBatchNorm, token_norm
+from tsattn.layers.encoder import TOKEN_NORMS, TokenBatchNorm
 
 
 def test_batch_normalisation_is_over_all_tokens_of_a_batch() -> None:
@@ -28,11 +28,6 @@ def test_batch_normalisation_is_over_all_tokens_of_a_batch() -> None:
     running = 0.9 + 0.1 * x.var((0, 1))
     in_eval = (x - 0.1 * mean) / (running + 1e-5).sqrt() * norm.norm.weight + norm.norm.bias
     torch.testing.assert_close(norm.eval()(x), in_eval)
-
-
-def test_another_normalisation_is_refused() -> None:
-    with pytest.raises(UserError, match="norm must be one of layer, batch, not 'group'"):
-        token_norm("group", 4)
 
 
 def test_activations_that_are_computed_anew_count_once() -> None:

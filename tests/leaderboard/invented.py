@@ -14,7 +14,6 @@ from tsattn.leaderboard.records import Records
 
 LEVEL = 0.4  # the MSE of what is shifted by 0 %
 WINDOWS = 200  # stretches of the test part
-ATTENTIONS = ("standard", "swa", "mlr")
 
 
 def row(

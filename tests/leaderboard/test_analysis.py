@@ -60,16 +60,6 @@ def test_models_are_told_by_what_they_are_made_of() -> None:
     assert analysis.chosen("ETTh1", attention=True) == "mix, swa"
 
 
-def test_without_several_attentions_models_are_compared_with_the_best_linear_one() -> None:
-    found = [row("ETTh1", 24, "ridge"), row("ETTh1", 24, "seasonal_naive", shift=50)]
-    found += [row("ETTh1", 24, name, "", seed, shift=3) for name in ("dlinear", "nhits") for seed in (1, 2)]
-    found += [row("ETTh1", 24, "patchtst", "standard", seed, shift=-3) for seed in (1, 2)]
-    analysis = Analysis(Records.of(found))
-    assert analysis.shown["ETTh1"] == ("ridge", "dlinear", "nhits", STANDARD)
-    verdicts = {pair.model: pair.verdict for pair in analysis.pairs}
-    assert verdicts == {"dlinear": "worse", "nhits": "worse", STANDARD: "better"}
-
-
 def test_a_pair_is_the_log_ratio_of_means_over_horizons() -> None:
     records = Records.of([*rows("ETTh1", 24), *rows("ETTh1", 48, {"standard": 50.0, "swa": 50.0, "mlr": 47.0})])
     analysis = Analysis(records)
@@ -83,15 +73,6 @@ def test_a_pair_is_the_log_ratio_of_means_over_horizons() -> None:
     assert pairs["patchtst, swa", None].verdict == "equal within 1 %"
     contrast = analysis.difference("ETTh1", [MLR, "patchtst, swa"], STANDARD, horizons=[24])
     assert contrast.estimate == pytest.approx(np.log(0.97) / 2, abs=1e-6)
-
-
-def test_a_horizon_of_single_seeds_takes_the_seed_variance_of_another() -> None:
-    records = Records.of([*rows("ETTh1", 24), *rows("ETTh1", 48, seeds=[1])])
-    pair = next(pair for pair in Analysis(records).pairs if pair.horizon == 48)
-    assert pair.mse.seed_error > 0
-    alone = Analysis(Records.of(rows("ETTh1", 48, seeds=[1]))).pairs[0]
-    assert "second seed" in alone.mse.reason
-    assert alone.verdict == "undecided"
 
 
 def test_what_cannot_be_compared_has_a_reason() -> None:
@@ -150,12 +131,6 @@ def test_the_correction_can_leave_open_what_an_interval_decides() -> None:
     assert answer.estimate.verdict() == "better"
     assert answer.estimate.p_value > 0.05 / 5
     assert answer.verdict == "undecided"
-
-
-def test_the_margin_is_that_of_the_suite() -> None:
-    records = board(shifts={"standard": 0.0, "swa": 0.05}).table.to_pylist()
-    assert Analysis(Records.of(records, suite(margin=0.02))).pairs[0].margin == 0.02
-    assert Analysis(Records.of(records)).pairs[0].margin == 0.01
 
 
 def test_the_lowest_published_number_is_of_all_windows_and_horizons() -> None:

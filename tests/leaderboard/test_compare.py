@@ -87,7 +87,6 @@ def test_a_comparison_resumes_and_says_what_differs(
     rows = [line.split() for line in said.splitlines()]
     names = [row[0] for row in rows if row and row[0] in ("standard", "mlr", "ridge", "seasonal_naive", "persistence")]
     assert names == ["standard", "mlr", "ridge", "seasonal_naive", "persistence"]
-    assert all(len(line) <= 80 for line in said[said.index("co2, 8") : said.index("figure:")].splitlines())
     assert Path("runs/compare/toy/attention.png").stat().st_size > 5000
     attention = ["standard", {"kind": "mlr", "ranks": [3, 1]}]
     again = compare("toy.yaml", attention=attention, seeds=2, overrides={"trainer.max_steps": 3}, say=lambda line: None)
@@ -116,7 +115,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "longer": {"attention": "swa", "data.context_length": 64},
         "other": {"data.prediction_length": 4},
         "ridge": {"model.backbone": "ridge"},
-        "quiet": {"attention": "standard", "trainer.enable_progress_bar": False, "seed_everything": 2},
     }.items():
         run(base.with_values(values), folder / name)
     return folder
@@ -164,7 +162,6 @@ def test_runs_that_cannot_be_compared_are_named(runs: Path, tmp_path: Path, caps
     for names, message in (
         (["a1"], "name at least two run folders"),
         (["a1", "a2"], "one experiment with different seeds"),
-        (["a1", "quiet"], "one experiment with different seeds"),
         (["a1", "other"], r"forecast different horizons: data.prediction_length is 8 and 4"),
         (["a1", "none"], "none"),
     ):
@@ -181,7 +178,5 @@ def test_runs_that_cannot_be_compared_are_named(runs: Path, tmp_path: Path, caps
     assert "finished runs are compared as they are" in capsys.readouterr().err
     assert main(["compare"]) == 2
     assert "name what to compare" in capsys.readouterr().err
-    for words in (["--data.path={"], ["--margin", "0"], ["--trainer.max_steps"]):
+    for words in (["--data.path={"], ["--margin", "0"], ["--trainer.max_steps"], ["--attentoin", "a,b"]):
         assert main(["compare", "--config", "co2_mlr.yaml", "--attention", "swa,mlr", *words]) == 2
-    assert main(["compare", "--config", "co2_mlr.yaml", "--attentoin", "a,b"]) == 2
-    assert "--attentoin" in capsys.readouterr().err

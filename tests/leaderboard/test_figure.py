@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
+from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg
 
 
 def test_marks_lie_at_their_values_and_far_ones_are_arrows_at_the_edge() -> None:
@@ -25,12 +25,6 @@ def test_marks_lie_at_their_values_and_far_ones_are_arrows_at_the_edge() -> None
     assert [label.get_text() for label in ax.get_yticklabels()] == ["ETTh1", "far"]
     heights = [float(line.get_ydata()[0]) for line in points]
     assert heights == sorted(heights), "from top to bottom"
-
-
-def test_one_dot_a_row_needs_no_legend() -> None:
-    figure = forest({"mlr": [Mark("MSE", 1.0, 0.5, 1.5)], "swa": [Mark("MSE", 2.0)]}, title="", axis="")
-    assert not figure.legends
-    assert png(figure).startswith(b"\x89PNG")
 
 
 @pytest.mark.usefixtures("tmp_path")

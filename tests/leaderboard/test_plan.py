@@ -115,24 +115,14 @@ def test_what_does_not_apply_and_what_cannot_be(made: list[Entry], tmp_path: Pat
             plan(tmp_path, **changed)
 
 
-def test_limits(tmp_path: Path) -> None:
+def test_limits_and_chosen_values(tmp_path: Path) -> None:
     attentions = {"standard": "standard", "mlr": {"attention": {"kind": "mlr", "ranks": [2, 2]}, "seeds": {8: 1}}}
     data = [{"name": "co2", "class_path": "CO2DataModule", "horizons": [8, 4], "predictors": ["patchtst", "ridge"]}]
-    made = plan(tmp_path, attentions=attentions, data=data)
+    chosen = {"co2": {"patchtst, mlr": {"model.learning_rate": 0.005}}}
+    made = plan(tmp_path, attentions=attentions, data=data, chosen=chosen)
     assert {entry.predictor for entry in made} == {"patchtst", "ridge"}
     assert [entry.seed for entry in made if entry.attention == "mlr"] == [1]  # none at the other horizon
     assert len([entry for entry in made if entry.attention == "standard"]) == 3
-    assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2)} == {None, 11, 12}
-
-
-def test_values_that_were_chosen_replace_those_of_the_arm(tmp_path: Path) -> None:
-    chosen = {"co2": {"patchtst, mlr": {"model.learning_rate": 0.005}}}
-    made = plan(tmp_path, chosen=chosen)
-    rates = {
-        entry.attention: entry.experiment.model["learning_rate"]
-        for entry in made
-        if entry.predictor == "patchtst" and entry.experiment
-    }
+    rates = {one.attention: one.experiment.model["learning_rate"] for one in made if one.attention and one.experiment}
     assert rates == {"standard": 0.02, "mlr": 0.005}
-    mix = find(made, predictor="patchtst+ridge", attention="mlr", horizon=8, seed=1)
-    assert mix.members == (find(made, predictor="patchtst", attention="mlr", horizon=8, seed=1).key,)
+    assert {entry.seed for entry in plan(tmp_path, first_seed=11, seeds=2)} == {None, 11, 12}

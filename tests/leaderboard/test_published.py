@@ -40,19 +40,6 @@ def test_each_row_that_is_included_has_a_source() -> None:
     assert len(names) == len(set(names))
 
 
-def test_the_lowest_of_all_windows_is_known() -> None:
-    for dataset, model, mse in (
-        *(("ETTm1", "DUET", 0.338), ("ETTm2", "SearchCast (MSE)", 0.237), ("weather", "SearchCast (MSE)", 0.215)),
-        *(("exchange_rate", "DUET", 0.280), ("national_illness", "DUET", 1.616), ("ETTh1", "DUET", 0.39825)),
-    ):
-        horizons = (24, 36, 48, 60) if dataset == "national_illness" else (96, 192, 336, 720)
-        own = [one for one in read_published(FILE) if one.dataset == dataset and one.complete_test]
-        means = {one.model: one.mean(horizons)[0] for one in own}
-        lowest = min((name for name in means if not math.isnan(means[name])), key=means.__getitem__)
-        assert (lowest, means[lowest]) == (model, pytest.approx(mse))
-        assert all("test set" in one.note for one in own if "SearchCast" in one.model)
-
-
 def test_an_entry_is_read(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(
         ENTRY + '[[published]]\nmodel = "N"\ndataset = "d"\ncontext_length = "tuned"\n'

@@ -82,13 +82,6 @@ def test_a_record_of_its_own_is_the_same(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "records").iterdir()] == ["a.parquet"]
 
 
-def test_files_do_not_depend_on_the_order(tmp_path: Path) -> None:
-    some = [record("a", 1), record("b", 2), record("c", 3)]
-    for name, rows in (("one", some), ("other", some[::-1])):
-        Records.of(rows).write(tmp_path / name)
-    assert (tmp_path / "one/records.parquet").read_bytes() == (tmp_path / "other/records.parquet").read_bytes()
-
-
 def test_tables_are_joined(tmp_path: Path) -> None:
     Records.of([record("a", 1), record("b", 2)], {"ett": "x"}).write(tmp_path / "one")
     Records.of([record("b", 2, suite="more"), record("c", 3)], {"more": "y"}).write(tmp_path / "other")

@@ -134,77 +134,6 @@ def test_seeds_of_horizons_are_independent() -> None:
     assert four.df > 3 * lent.df, "a variance lent to other horizons tells nothing twice"
 
 
-def test_rows_may_be_shuffled_and_split() -> None:
-    errors = np.stack([moving(1), moving(2)])
-    order = np.random.default_rng(0).permutation(240)
-    halves = ModelErrors(
-        np.concatenate([errors[:, order], errors], axis=1),
-        np.ones(480),
-        np.concatenate([order, np.arange(240)]),
-        (1, 2),
-    )
-    np.testing.assert_allclose(halves.sums, 2 * errors)
-    np.testing.assert_array_equal(halves.counts, 2)
-    np.testing.assert_array_equal(halves.origins, np.arange(240))
-    np.testing.assert_allclose(halves.mean, errors.mean(1))
-
-
-@pytest.mark.parametrize(
-    ("table", "horizon", "reason"),
-    [
-        (
-            {"mlr": model([1.0]), "standard": model([2.0])},
-            1,
-            "1 test origins are fewer than two blocks of 1; leave out",
-        ),
-        ({"mlr": model(moving(1)), "standard": model(moving(2))}, 121, "240 test origins are fewer than two blocks"),
-        ({"mlr": constant(1.0), "standard": constant(2.0)}, 1, "no model has two seeds"),
-        ({"mlr": constant(0.0, 0.0), "standard": constant(2.0, 2.0)}, 1, "mlr has error 0"),
-    ],
-)
-def test_no_interval_has_a_reason_and_decides_nothing(table: dict[str, ModelErrors], horizon: int, reason: str) -> None:
-    found = difference([table], PAIR, horizons=[horizon])
-    assert found.reason.startswith(reason)
-    assert found.verdict() == "undecided"
-    assert np.isnan([found.standard_error, found.p_value, *found.interval(), *found.percent_interval()]).all()
-
-
-def test_a_variance_can_be_lent() -> None:
-    table = {"mlr": constant(1.0), "standard": constant(2.0)}
-    found = difference([table], PAIR, horizons=[1], variances=[SeedVariance({"other": (0.0002, 7)})])
-    assert (found.standard_error, found.df) == (pytest.approx(0.02), pytest.approx(7))
-
-
-def test_equal_models_are_equal() -> None:
-    found = difference([{"mlr": model(moving(1)), "standard": model(moving(1))}], PAIR, horizons=[6])
-    assert (found.percent, found.standard_error, found.p_value) == (0, 0, 1)
-    assert found.verdict() == "equal within 1 %"
-
-
-@pytest.mark.parametrize(
-    ("table", "says"),
-    [
-        ({"mlr": constant(1.0, 2.0)}, "standard has no runs at one of the horizons"),
-        ({"mlr": constant(1.0), "standard": constant(1.0, first_seed=2)}, "mlr and standard share no seed"),
-        ({"mlr": constant(1.0), "standard": constant(1.0, origins=41)}, "mlr and standard have different test windows"),
-        ({"mlr": model([1.0, 2.0]), "standard": model([1.0, 2.0], counts=2.0)}, "different test windows"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused_by_name(table: dict[str, ModelErrors], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        difference([table], PAIR, horizons=[96])
-
-
-def test_weights_and_errors_are_checked() -> None:
-    with pytest.raises(ValueError, match="must sum to 0"):
-        difference([], {"a": 1.0}, horizons=[])
-    for bad in ([1.0, math.nan], [1.0, math.inf], [1.0, -1.0]):
-        with pytest.raises(UserError, match="errors of seed 7"):
-            model(bad, [7])
-    with pytest.raises(UserError, match="a run twice"):
-        model([[1.0], [1.0]], [1, 1])
-
-
 def test_verdicts() -> None:
     for value, error, verdict in (
         (-1.97, 1.0, "better"),
@@ -247,16 +176,6 @@ def test_a_claim_is_a_random_effects_mean_with_the_jackknifes_error() -> None:
     assert found.verdict() == "undecided"
 
 
-def test_equal_weights_give_the_t_test() -> None:
-    values = np.random.default_rng(0).normal(-0.02, 0.01, 12)
-    found = over_data_sets({str(place): estimate(value, 0.001) for place, value in enumerate(values)})
-    t_test = stats.ttest_1samp(values, 0)
-    # the jackknife's variance is k / (k - 1) times that of the mean
-    assert found.estimate / found.standard_error == pytest.approx(t_test.statistic * math.sqrt(11 / 12))
-    assert found.sign_p == pytest.approx(stats.binomtest(int((values < 0).sum()), 12).pvalue)
-    assert found.verdict() == "better"
-
-
 def test_data_sets_without_an_interval_count_for_the_signs_alone() -> None:
     unknown = Difference(estimate=-0.5, reason="no model has two seeds", blocks=9, seeds=1)
     known = {"a": estimate(-0.01, 0.01), "b": estimate(-0.02, 0.01), "c": estimate(0.0, 0.01)}
@@ -268,14 +187,50 @@ def test_data_sets_without_an_interval_count_for_the_signs_alone() -> None:
     assert alone.verdict() == "undecided"
 
 
-def test_data_sets_where_models_are_the_same_change_nothing_wildly() -> None:
-    same = over_data_sets({"a": estimate(0.0, 0.0), "b": estimate(0.0, 0.0)})
-    assert (same.estimate, same.standard_error, same.verdict()) == (0, 0, "equal within 1 %")
-    mixed = over_data_sets({"a": estimate(0.0, 0.0), "b": estimate(-0.02, 0.01), "c": estimate(-0.01, 0.01)})
-    assert -0.02 < mixed.estimate <= 0
-    assert np.isfinite(mixed.interval()).all()
-
-
 def test_holm_counts_questions_without_an_answer() -> None:
     np.testing.assert_allclose(holm([0.01, 0.04, math.nan, 0.03]), [0.04, 0.09, math.nan, 0.09])
     assert holm([]).shape == (0,)
+
+
+# models, horizon, and why there is no interval
+NO_INTERVAL: list[tuple[dict[str, ModelErrors], int, str]] = [
+    ({"mlr": model([1.0]), "standard": model([2.0])}, 1, "1 test origins are fewer than two blocks of 1; leave out"),
+    ({"mlr": model(moving(1)), "standard": model(moving(2))}, 121, "240 test origins are fewer than two blocks"),
+    ({"mlr": constant(1.0), "standard": constant(2.0)}, 1, "no model has two seeds"),
+    ({"mlr": constant(0.0, 0.0), "standard": constant(2.0, 2.0)}, 1, "mlr has error 0"),
+]
+REFUSED: list[tuple[dict[str, ModelErrors], str]] = [
+    ({"mlr": constant(1.0, 2.0)}, "standard has no runs at one of the horizons"),
+    ({"mlr": constant(1.0), "standard": constant(1.0, first_seed=2)}, "mlr and standard share no seed"),
+    ({"mlr": constant(1.0), "standard": constant(1.0, origins=41)}, "mlr and standard have different test windows"),
+    ({"mlr": model([1.0, 2.0]), "standard": model([1.0, 2.0], counts=2.0)}, "different test windows"),
+]
+
+
+def test_no_interval_has_a_reason_and_what_cannot_be_compared_is_refused_by_name() -> None:
+    for table, horizon, reason in NO_INTERVAL:
+        found = difference([table], PAIR, horizons=[horizon])
+        assert found.reason.startswith(reason)
+        assert found.verdict() == "undecided"
+        assert np.isnan([found.standard_error, found.p_value, *found.interval(), *found.percent_interval()]).all()
+    for table, says in REFUSED:
+        with pytest.raises(UserError, match=says):
+            difference([table], PAIR, horizons=[96])
+    with pytest.raises(ValueError, match="must sum to 0"):
+        difference([], {"a": 1.0}, horizons=[])
+    for bad in ([1.0, math.nan], [1.0, math.inf], [1.0, -1.0]):
+        with pytest.raises(UserError, match="errors of seed 7"):
+            model(bad, [7])
+    with pytest.raises(UserError, match="a run twice"):
+        model([[1.0], [1.0]], [1, 1])
+
+
+def test_equal_models_are_equal_and_variances_can_be_lent() -> None:
+    found = difference([{"mlr": model(moving(1)), "standard": model(moving(1))}], PAIR, horizons=[6])
+    assert (found.percent, found.standard_error, found.p_value) == (0, 0, 1)
+    assert found.verdict() == "equal within 1 %"
+    same = over_data_sets({"a": estimate(0.0, 0.0), "b": estimate(0.0, 0.0)})
+    assert (same.estimate, same.standard_error, same.verdict()) == (0, 0, "equal within 1 %")
+    table = {"mlr": constant(1.0), "standard": constant(2.0)}
+    found = difference([table], PAIR, horizons=[1], variances=[SeedVariance({"other": (0.0002, 7)})])
+    assert (found.standard_error, found.df) == (pytest.approx(0.02), pytest.approx(7))

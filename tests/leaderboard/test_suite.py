@@ -46,74 +46,9 @@ def test_those_that_come_along_are_valid() -> None:
         read_suite(found)
 
 
-def test_a_suite_that_is_not_there() -> None:
-    with pytest.raises(UserError, match=r"no suite nothing: neither a file nor one of .*ett"):
-        find_suite("nothing")
-
-
 PREDICTOR = SMOKE["predictors"]["patchtst"]
 
 ASK = {"ask": "Does it help?", "arms": ["patchtst, mlr"], "against": "patchtst, standard"}
-
-REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"horizon": [8]}, r"a suite has the key 'horizon', which is not among its keys \(did you mean horizons\?\)"),
-    ({"data": []}, "a suite must name data"),
-    ({"data": ["ETTh9"]}, "unknown data set 'ETTh9' .did you mean ETTh2..; valid: ETTh1"),
-    ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
-    ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets have one name"),
-    ({"horizons": [8, 8]}, "horizons names a horizon twice"),
-    ({"horizons": [0]}, "each of horizons must be at least 1, not 0"),
-    ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),
-    ({"seeds": 0}, "seeds must be at least 1"),
-    (
-        {"predictors": {"both": {"backbone": {"kind": "ensemble", "members": ["ridge"], "seeds": 4}, "seeds": 2}}},
-        "both is a mean of seeds, which other first seeds would share: leave out its seeds",
-    ),
-    ({"order": ["seed"]}, "order must name each of seed, horizon, dataset, predictor, attention once"),
-    ({"values": {"data.prediction_length": 8}}, "values cannot set data.init_args.prediction_length"),
-    ({"predictors": {"a": {"backbone": "ridge", "mix": {"of": ["b"]}}}}, "needs either a backbone"),
-    ({"predictors": {"a": {"mix": {"of": ["b"]}}}}, "the mix a is of 'b', which is not among predictors"),
-    ({"predictors": {"a": {"mix": {"of": ["a"]}}}}, "the mix a must list the other predictors"),
-    (
-        {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"], "weights": [0.5, 0.5]}}}},
-        "weights of the mix a must be 1 numbers of at least 0",
-    ),
-    (
-        {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"]}, "values": {"model.loss": "mae"}}}},
-        "a is a mix: give values to the predictors that it is made of",
-    ),
-    (
-        {"predictors": {"r": "ridge", "a": {"mix": {"of": ["r"]}}, "b": {"mix": {"of": ["a"]}}}},
-        "the mix b is of 'a', which is not among predictors, mixes aside",
-    ),
-    (
-        {"predictors": {"p": {**PREDICTOR, "attentions": ["mrl"]}}},
-        r"p is restricted to 'mrl', which is not among attentions \(did you mean mlr\?\)",
-    ),
-    ({"predictors": {"p": {"backbone": "ridge", "by_data": {"x": {}}}}}, "by_data of p names 'x'"),
-    ({"attentions": {"a": 3}}, "the attention a must be a kind or a description, not 3"),
-    ({"chosen": {"co2": {"patchtst, mrl": {}}}}, r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)"),
-    ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
-    ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
-    ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
-    ({"attentions": {"a, b": "mlr"}}, "the name 'a, b' has a comma"),
-    ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
-]
-
-
-def test_what_is_refused(tmp_path: Path) -> None:
-    for changed, message in REFUSED:
-        with pytest.raises(UserError, match=message) as refused:
-            suite(tmp_path, **changed)
-        assert str(refused.value).startswith(f"{tmp_path / 'toy.yaml'}: ")
-
-
-def test_what_is_no_suite(tmp_path: Path) -> None:
-    path = tmp_path / "none.yaml"
-    for text, message in (("a: [", "not YAML"), ("- a", "a suite must be a mapping with the keys data, horizons")):
-        path.write_text(text)
-        with pytest.raises(UserError, match=message):
-            read_suite(path)
 
 
 def test_a_part_of_a_suite(tmp_path: Path) -> None:
@@ -144,3 +79,57 @@ def test_questions(tmp_path: Path) -> None:
     )
     assert (first.posed_before, second.posed_before, second.data, made.margin) == (True, False, ("co2",), 0.02)
     assert Suite.of("again", made.text).questions == made.questions
+
+
+def arms(**predictors: Any) -> dict[str, Any]:
+    return {"predictors": predictors}
+
+
+def mix(*of: str, **more: Any) -> dict[str, Any]:
+    return {"mix": {"of": [*of], **more}}
+
+
+SEEDS = {"backbone": {"kind": "ensemble", "members": ["ridge"], "seeds": 4}, "seeds": 2}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"horizon": [8]}, r"a suite has the key 'horizon', which is not among its keys \(did you mean horizons\?\)"),
+    ({"data": []}, "a suite must name data"),
+    ({"data": ["ETTh9"]}, "unknown data set 'ETTh9' .did you mean ETTh2..; valid: ETTh1"),
+    ({"data": [{"class_path": "CO2DataModule"}]}, "a data set is a public one's name, or a mapping"),
+    ({"data": ["ETTh1", {"name": "ETTh1"}]}, "two data sets have one name"),
+    ({"horizons": [8, 8]}, "horizons names a horizon twice"),
+    ({"horizons": [0]}, "each of horizons must be at least 1, not 0"),
+    ({"seeds": {8: 2}}, "seeds gives no number for horizon 4"),
+    ({"seeds": 0}, "seeds must be at least 1"),
+    (arms(both=SEEDS), "both is a mean of seeds, which other first seeds would share: leave out its seeds"),
+    ({"order": ["seed"]}, "order must name each of seed, horizon, dataset, predictor, attention once"),
+    ({"values": {"data.prediction_length": 8}}, "values cannot set data.init_args.prediction_length"),
+    (arms(a={"backbone": "ridge", **mix("b")}), "needs either a backbone"),
+    (arms(a=mix("b")), "the mix a is of 'b', which is not among predictors"),
+    (arms(a=mix("a")), "the mix a must list the other predictors"),
+    (arms(r="ridge", a=mix("r", weights=[0.5, 0.5])), "weights of the mix a must be 1 numbers of at least 0"),
+    (arms(r="ridge", a={**mix("r"), "values": {"model.loss": "mae"}}), "a is a mix: give values to the predictors"),
+    (arms(r="ridge", a=mix("r"), b=mix("a")), "the mix b is of 'a', which is not among predictors, mixes aside"),
+    (arms(p={**PREDICTOR, "attentions": ["mrl"]}), r"p is restricted to 'mrl', .* \(did you mean mlr\?\)"),
+    (arms(p={"backbone": "ridge", "by_data": {"x": {}}}), "by_data of p names 'x'"),
+    ({"attentions": {"a": 3}}, "the attention a must be a kind or a description, not 3"),
+    ({"attentions": {"a, b": "mlr"}}, "the name 'a, b' has a comma"),
+    ({"chosen": {"co2": {"patchtst, mrl": {}}}}, r"chosen names 'patchtst, mrl'.* \(did you mean patchtst, mlr\?\)"),
+    ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
+    ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
+    ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
+    ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
+]
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    for changed, message in REFUSED:
+        with pytest.raises(UserError, match=message) as refused:
+            suite(tmp_path, **changed)
+        assert str(refused.value).startswith(f"{tmp_path / 'toy.yaml'}: ")
+    with pytest.raises(UserError, match=r"no suite nothing: neither a file nor one of .*ett"):
+        find_suite("nothing")
+    path = tmp_path / "none.yaml"
+    for text, message in (("a: [", "not YAML"), ("- a", "a suite must be a mapping with the keys data, horizons")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=message):
+            read_suite(path)

@@ -40,7 +40,7 @@ def test_a_scale_that_is_not_positive(impl: str) -> None:
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("apart", [-(10**9), 10**9, 2**59])
+@pytest.mark.parametrize("apart", [-(10**9), 2**59])
 def test_ids_far_apart_take_no_more_slots_than_blocks(apart: int) -> None:
     q, k, v = leaves()
     given: dict[str, Any] = {"ranks": [1, 3], "impl": "sdpa"}

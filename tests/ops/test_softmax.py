@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from tests.ops.native.kernels_there import needs_kernels
-from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.ops import full_attention, multilevel_attention, sliding_window_attention
 from tsattn.ops.masks import RegularBlocks
@@ -56,27 +55,6 @@ def test_the_least_bias_of_a_row_leaves_its_allowed_keys_equal(attend: Callable[
     out = attend(q, k, v, causal=True, key_mask=real, bias=least_in(5, 12), impl=impl)
     for row, query, keys in ((0, 5, 6), (1, 5, 6), (0, 12, 13), (1, 12, 9)):
         torch.testing.assert_close(out[row, :, query], v[row, :, :keys].mean(1), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["standard", "swa", {"kind": "mlr", "align": "start"}], ids=str)
-def test_decoding_takes_the_least_bias_as_the_full_pass_does(kind: str | dict[str, str]) -> None:
-    attention = build_attention(kind, d_model=8, num_heads=2, max_length=T, causal=True).eval()
-    x, bias = torch.randn(1, T, 8), least_in(5, 12)
-    cache = attention.new_cache(1)
-    parts = [(0, 4), (4, 11), (11, T)]
-    with torch.no_grad():
-        steps = [attention(x[:, a:b], cache=cache, bias=bias[..., a:b, :b]) for a, b in parts]
-        torch.testing.assert_close(torch.cat(steps, 1), attention(x, bias=bias), rtol=1e-4, atol=1e-5)
-
-
-def test_other_rows_are_as_with_a_finite_fill_to_the_last_bit() -> None:
-    logits, v = torch.randn(2, 3, T, T) * 4, torch.randn(2, 3, T, 5)
-    allowed = torch.rand(2, 1, T, T) < 0.4
-    allowed[:, :, 7] = False
-    weights = logits.masked_fill(~allowed, LEAST).softmax(-1).masked_fill(~allowed, 0.0)
-    out = softmax_attention(logits, v, allowed=allowed, bias=None, dropout_p=0.0)
-    assert torch.equal(out, weights @ v)
-    assert not out[:, :, 7].any()
 
 
 def test_rows_without_keys_have_derivatives_of_zero() -> None:
@@ -167,43 +145,6 @@ def swa(impl: str, **more: Any) -> torch.Tensor:
     return sliding_window_attention(Q, K, V, window_size=3, impl=impl, **more)
 
 
-TILES: list[tuple[dict[str, Any], str]] = [
-    ({"bias": torch.zeros(N, N)}, "it takes no bias and no dropout"),
-    ({"dropout_p": 0.5}, "it takes no bias and no dropout"),
-    (
-        {"blocks": torch.stack([torch.arange(N) // 4, torch.arange(N) // 6])[:, None]},
-        "the blocks are not nested",
-    ),
-    (
-        {"blocks": torch.stack([torch.zeros(N).long(), torch.arange(N) % 2])[:, None]},
-        "the blocks are not nested",
-    ),
-    ({"positions": torch.zeros(1, N).long()}, "two tokens have the same position"),
-]
-
-
-def test_tiles_say_why_not() -> None:
-    for more, reason in TILES:
-        with pytest.raises(UserError, match=reason):
-            mlr("tiles", **more)
-        if "dropout_p" not in more:
-            torch.testing.assert_close(mlr("auto", **more), mlr("reference", **more))
-
-
-BLOCKED: list[tuple[dict[str, Any], str]] = [
-    ({"bias": torch.zeros(N, N)}, "it takes no bias"),
-    ({"positions": 2 * torch.arange(N)[None]}, "positions do not rise by one"),
-    ({"positions": torch.arange(N)[None], "key_mask": HOLE}, "padding lies between real tokens"),
-]
-
-
-def test_blocks_say_why_not() -> None:
-    for more, reason in BLOCKED:
-        with pytest.raises(UserError, match=reason):
-            swa("blocks", **more)
-        torch.testing.assert_close(swa("auto", **more), swa("reference", **more))
-
-
 def test_unknown_names_and_kernels_of_another_device_are_refused() -> None:
     for attend, impl in ((mlr, "triton"), (swa, "flex")):
         with pytest.raises(UserError, match=rf"impl {impl} cannot compute this .*: it runs on a CUDA device"):
@@ -234,3 +175,23 @@ def test_the_dense_matrix_is_never_formed() -> None:
         multilevel_attention(q, k, v, ranks=[3, 1, 1, 1, 1, 1], blocks=blocks, impl="tiles").sum().backward()
     largest = max(event.self_cpu_memory_usage for event in profile.events())
     assert largest < 0.05 * 4 * length**2
+
+
+REFUSED: list[tuple[Any, str, dict[str, Any], str]] = [
+    (mlr, "tiles", {"bias": torch.zeros(N, N)}, "it takes no bias and no dropout"),
+    (mlr, "tiles", {"blocks": torch.stack([torch.arange(N) // 4, torch.arange(N) // 6])[:, None]}, "are not nested"),
+    (mlr, "tiles", {"blocks": torch.stack([0 * torch.arange(N), torch.arange(N) % 2])[:, None]}, "are not nested"),
+    (mlr, "tiles", {"positions": torch.zeros(1, N).long()}, "two tokens have the same position"),
+    (swa, "blocks", {"bias": torch.zeros(N, N)}, "it takes no bias"),
+    (swa, "blocks", {"positions": 2 * torch.arange(N)[None]}, "positions do not rise by one"),
+    (swa, "blocks", {"positions": torch.arange(N)[None], "key_mask": HOLE}, "padding lies between real tokens"),
+]
+
+
+def test_tiles_and_blocks_say_why_not_and_auto_computes_it() -> None:
+    for attend, impl, more, reason in REFUSED:
+        with pytest.raises(UserError, match=reason):
+            attend(impl, **more)
+        torch.testing.assert_close(attend("auto", **more), attend("reference", **more))
+    with pytest.raises(UserError, match="it takes no bias and no dropout"):
+        mlr("tiles", dropout_p=0.5)

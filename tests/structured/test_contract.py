@@ -35,14 +35,9 @@ def test_products_transposes_numbers_and_ranks_are_those_of_the_dense_matrix(cas
         torch.testing.assert_close(matrix.matmul_transposed(y), y[at] @ dense)
     own = vectors(*heads, 4, columns)
     torch.testing.assert_close(matrix.apply(own), own @ dense.mT)
-    # transposes, numbers and ranks
-    for heads in ((), (2, 3)):
-        matrix = member(case, heads)
-        copies = torch.Size(heads).numel()
-        assert matrix.num_params() == sum(factor.numel() for factor in factors_of(matrix)) == copies * case.params
-        assert torch.equal(matrix.to_dense(), member(case, heads).to_dense())
-        assert matrix.rank_bound == case.rank
-        assert torch.linalg.matrix_rank(matrix.to_dense()).unique().tolist() == [case.rank]
+    assert matrix.num_params() == sum(factor.numel() for factor in factors_of(matrix)) == 6 * case.params
+    assert matrix.rank_bound == case.rank
+    assert torch.linalg.matrix_rank(dense).unique().tolist() == [case.rank]
     transposed = matrix.T
     assert isinstance(transposed, StructuredMatrix)
     torch.testing.assert_close(transposed.to_dense(), matrix.to_dense().mT)

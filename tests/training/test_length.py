@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.conftest import REAL_ROOT
 from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
@@ -72,12 +71,6 @@ def test_validation_comes_twenty_times_at_most_and_costs_a_third_of_the_windows(
     assert scored >= min(available, 32)
 
 
-def test_the_last_validation_is_at_the_end_where_the_steps_can_be_divided() -> None:
-    for steps in (150, 400, 640, 800, 850, 1000):
-        assert steps % choose_interval(steps, 32, 60) == 0
-    assert 997 // choose_interval(997, 32, 60) == 20, "a prime number cannot, and loses no validation by it"
-
-
 def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
     csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,7 +100,6 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
     ("given", "steps", "validations"),
     [
         (["--trainer.max_epochs=2"], 6, 2),
-        (["--trainer.max_steps=7"], 7, 1),
         (["--trainer.max_steps=7", "--trainer.val_check_interval=2"], 7, 3),
     ],
 )
@@ -138,8 +130,8 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
     assert seen == [20 * number for number in range(1, 2 + 7 + 1)], "seven after the best, of 400 steps"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.5] * 30])
-    Forecaster(backbone, **sizes, max_steps=200).fit(monthly())
-    assert seen[-1] == 200, "steps that were asked for are all taken"
+    Forecaster(backbone, **sizes, max_steps=60).fit(monthly())
+    assert seen[-1] == 60, "steps that were asked for are all taken"
 
 
 def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
@@ -151,36 +143,6 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
     stopping.on_train_start(trainer, None)  # type: ignore[arg-type]
     assert trainer.should_stop
-
-
-def write_monthly(path: Path) -> None:
-    monthly().to_csv(path, index=False)
-
-
-def copy_of(name: str) -> Any:
-    return lambda path: path.write_bytes((Path(str(REAL_ROOT)) / name).read_bytes())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "write",
-    [
-        pytest.param(write_monthly, id="monthly"),
-        pytest.param(copy_of("national_illness.csv"), id="national_illness", marks=pytest.mark.real_data),
-    ],
-)
-def test_the_command_for_own_data_beats_seasonal_naive(
-    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / "mine.csv")
-    words = ["--data.path", "mine.csv", "--data.context_length", "48", "--data.prediction_length", "12"]
-    assert main(["fit", "--data", "CSVDataModule", *words]) == 0
-    (metrics,) = tmp_path.glob("runs/mine/*/*/metrics.json")
-    scores = {name.split(" (")[0]: score for name, score in json.loads(metrics.read_text())["test"].items()}
-    model = scores["patchtst_standard"]
-    assert model["mae_scaled"] < 0.9 * scores["seasonal naive"]["mae_scaled"]
-    assert model["mse_scaled"] < 0.9 * scores["seasonal naive"]["mse_scaled"]
 
 
 # Choosing the best weights takes a bounded share of a training; what is left out is spread evenly, not by a clock.
@@ -222,7 +184,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, int]]]:
     return seen
 
 
-@pytest.mark.parametrize(("windows", "most"), [(1000, 7), (1000, 999), (10**9, 500), (8, 8), (3, 9)])
+@pytest.mark.parametrize(("windows", "most"), [(1000, 7), (10**9, 500), (8, 8), (3, 9)])
 def test_fewer_windows_are_spread_evenly_the_same_each_time(windows: int, most: int) -> None:
     numbers = np.asarray(spread(windows, most))
     assert len(numbers) == min(windows, most)
@@ -246,22 +208,13 @@ def test_a_forecaster_scores_a_third_of_the_windows_that_it_trains_on(scored: li
     assert len(set(times)) > 12, "and all of their time"
     first = scored[0]
     scored.clear()
-    Forecaster(BACKBONE, **SIZES, max_steps=steps, accelerator="cpu", seed=2).fit(frame)
-    assert scored[0] == first
-
-
-@pytest.mark.parametrize(("given", "number"), [("all", SERIES * 25), (40, 40), (10**6, SERIES * 25)])
-def test_how_many_are_scored_can_be_said(scored: list[list[tuple[int, int]]], given: Any, number: int) -> None:
-    Forecaster(BACKBONE, **SIZES, max_steps=2, accelerator="cpu", data={"val_windows": given}).fit(many())
-    assert [*map(len, scored)] == [number]
-
-
-@pytest.mark.parametrize("wrong", ["some", 0, 2.5, True])
-def test_another_number_is_refused(wrong: Any) -> None:
-    with pytest.raises(UserError, match="val_windows must be auto, all or a number of at least 1, not"):
-        Forecaster(BACKBONE, data={"val_windows": wrong})
-    with pytest.raises(UserError, match="val_windows must be auto, all or a number of at least 1, not"):
-        CSVDataModule("mine.csv", val_windows=wrong)
+    options: dict[str, Any] = {"max_steps": 2, "accelerator": "cpu", "seed": 2}
+    Forecaster(BACKBONE, **SIZES, **options, data={"val_windows": len(first)}).fit(frame)
+    assert [*map(sorted, scored)] == [sorted(first)], "the same for every seed, and as many as are asked for"
+    for wrong in ("some", 0, 2.5, True):
+        for make in (lambda **data: Forecaster(BACKBONE, data=data), lambda **data: CSVDataModule("a.csv", **data)):
+            with pytest.raises(UserError, match="val_windows must be auto, all or a number of at least 1, not"):
+                make(val_windows=wrong)
 
 
 def test_the_command_line_does_the_same_and_validates_and_tests_on_all_windows(

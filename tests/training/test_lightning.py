@@ -10,13 +10,11 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.plugins import MixedPrecision, Precision
 from torch import Tensor
 
 from tests.training.toys import trainer, windows_of
-from tsattn.batch import Batch
 from tsattn.data import CSVDataModule
-from tsattn.training import Execution, ForecastingModule, TrainerOptions, callbacks
+from tsattn.training import ForecastingModule, callbacks
 from tsattn.training.callbacks import (
     BestCheckpoint,
     ExactResume,
@@ -27,7 +25,6 @@ from tsattn.training.callbacks import (
     stop_at,
 )
 from tsattn.training.length import train_as_one_epoch
-from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
 SMALL = {"kind": "transformer", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
 BATCHES = 6  # in an epoch: 361 training windows of 64
@@ -69,9 +66,9 @@ def module(attention: str | None = None, **options: Any) -> ForecastingModule:
 @pytest.mark.parametrize(
     ("options", "batches", "validations"),
     [
-        ({"max_epochs": 3}, 3 * BATCHES, [BATCHES, 2 * BATCHES, 3 * BATCHES]),
+        ({"max_epochs": 2}, 2 * BATCHES, [BATCHES, 2 * BATCHES]),
         ({"max_steps": 8, "val_check_interval": 4}, 8, [4, 8]),
-        ({"max_epochs": 4, "check_val_every_n_epoch": 2}, 4 * BATCHES, [2 * BATCHES, 4 * BATCHES]),
+        ({"max_epochs": 2, "check_val_every_n_epoch": 2}, 2 * BATCHES, [2 * BATCHES]),
         ({"max_epochs": 2, "limit_train_batches": 4, "val_check_interval": 0.5}, 8, [2, 4, 6, 8]),
         ({"max_steps": 4, "accumulate_grad_batches": 2, "val_check_interval": 4}, 8, [2, 4]),
         # a step of what is left would be a smaller one
@@ -89,15 +86,6 @@ def test_a_trainer_whose_limits_are_set_after_it_was_made_obeys_them_in_one_epoc
     assert diary.steps("batch") == [*range(batches)]
     assert diary.steps("validation") == validations
     assert made.estimated_stepping_batches == batches // options.get("accumulate_grad_batches", 1)
-
-
-def test_time_ends_an_epoch_without_end(toy_csv: Path, tmp_path: Path) -> None:
-    windows = data(toy_csv)
-    made = trainer(tmp_path, max_time={"seconds": 1})
-    plan, windows = train_as_one_epoch(made, windows)
-    assert plan.steps is None
-    made.fit(module(), windows)
-    assert 0 < made.global_step < windows.training_batches  # type: ignore[operator]
 
 
 def saved(folder: Path, csv: Path, steps: int, *more: Callback) -> tuple[Path, Trainer]:
@@ -135,8 +123,7 @@ class AtTheEnd(Callback):
         trainer.save_checkpoint(self.path)
 
 
-@pytest.mark.parametrize("is_over", [False, True])
-@pytest.mark.parametrize("first", [4, 8])
+@pytest.mark.parametrize(("first", "is_over"), [(4, False), (8, True)])
 def test_a_training_that_came_to_its_end_goes_on_in_the_middle_of_its_one_epoch(
     first: int, is_over: bool, toy_csv: Path, tmp_path: Path
 ) -> None:
@@ -182,17 +169,6 @@ def test_a_training_in_two_parts_is_bit_equal_to_one(toy_csv: Path, tmp_path: Pa
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_checkpoints_are_written_after_all_other_callbacks(toy_csv: Path, tmp_path: Path) -> None:
-    """Wherever they stand among the callbacks, so that what is saved has counted the validation that it follows."""
-    last, made = saved(tmp_path, toy_csv, 8)
-    assert isinstance(made.callbacks[-1], BestCheckpoint)  # type: ignore[attr-defined]
-    stopping = next(one for one in made.callbacks if isinstance(one, StopEarly))  # type: ignore[attr-defined]
-    content = torch.load(last, weights_only=True)["callbacks"]
-    (kept,) = (state for name, state in content.items() if name.startswith("StopEarly"))
-    assert float(kept["best_score"]) == float(stopping.best_score)
-    assert kept["wait_count"] == stopping.wait_count
-
-
 def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lightning asks the override after each validation, with the error of that name."""
     stopping, diary, windows = StopEarly("val_mse_scaled", patience=2), Diary(), data(toy_csv)
@@ -210,44 +186,6 @@ def test_patience_is_counted_by_validations(toy_csv: Path, tmp_path: Path, monke
     assert diary.steps("validation") == [4, 8, 12], "the first is the best, two come after it"
     assert seen[-1] == float(made.callback_metrics["val_mse_scaled"])
     assert made.should_stop
-
-
-def options(**given: Any) -> TrainerOptions:
-    import inspect
-
-    defaults = {name: one.default for name, one in inspect.signature(Trainer.__init__).parameters.items()}
-    del defaults["self"]
-    return TrainerOptions.of({**defaults, **TRAINER_DEFAULTS, "accelerator": "cpu", **given}, is_new=False)
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "dtype"),
-    [
-        ({"precision": "bf16-mixed"}, MixedPrecision, torch.bfloat16),
-        ({"precision": "64-true"}, Precision, torch.float64),
-        ({"precision": "bf16-true"}, Precision, torch.bfloat16),
-    ],
-)
-def test_a_forecast_is_computed_in_the_precision_of_the_plugin(given: Any, kind: type[Precision], dtype: Any) -> None:
-    """Through the same three calls with which Lightning's own loops compute."""
-    execution = Execution(options(**given))
-    assert isinstance(execution._precision, kind)
-    seen: list[torch.dtype] = []
-
-    class Linear(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = torch.nn.Linear(2, 2)
-
-        def forward(self, batch: Batch) -> torch.Tensor:
-            out: torch.Tensor = self.linear(batch.past)
-            seen.append(out.dtype)
-            return out
-
-    forecast = execution.forecaster(Linear())(Batch(torch.zeros(3, 4, 2)))
-    assert seen == [dtype]
-    assert forecast.device.type == "cpu"
-    assert not forecast.requires_grad
 
 
 # A training that goes on on another device comes to the same weights, and back.
@@ -278,15 +216,14 @@ def train(device: str, csv: Path, folder: Path, keep: tuple[int, ...], start: Pa
     return torch.cat([weight.detach().cpu().flatten() for weight in model.parameters()])
 
 
-@pytest.mark.parametrize("other", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_a_training_goes_to_another_device_and_back(toy_csv: Path, tmp_path: Path, other: str) -> None:
+@pytest.mark.gpu
+def test_a_training_goes_to_another_device_and_back(toy_csv: Path, tmp_path: Path) -> None:
     whole = train("cpu", toy_csv, tmp_path, (3,))
-    there = train(other, toy_csv, tmp_path, (6,), tmp_path / "3.ckpt")
+    there = train("cuda", toy_csv, tmp_path, (6,), tmp_path / "3.ckpt")
     back = train("cpu", toy_csv, tmp_path, (), tmp_path / "6.ckpt")
     # Adam makes much of small gradients, in whose last digits devices differ
-    tolerance = 1e-6 if other == "cpu" else 1e-2
     for weights in (there, back):
-        assert (weights - whole).norm() <= tolerance * whole.norm()
+        assert (weights - whole).norm() <= 1e-2 * whole.norm()
 
 
 # Windows in a second: of training alone, with the median over stretches.

@@ -1,4 +1,4 @@
-"""The loss by frequency, against the definition of the transform."""
+"""Losses of what is observed: by value, by quantile, and by frequency against the definition of the transform."""
 
 from __future__ import annotations
 
@@ -7,7 +7,47 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tsattn.training.losses import FREQUENCY, frequency_loss, masked_loss
+from tsattn.errors import UserError
+from tsattn.training import ForecastingModule
+from tsattn.training.losses import FREQUENCY, LOSSES, frequency_loss, masked_loss
+
+LEVELS = (0.1, 0.5, 0.75, 0.9)
+SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_leave_out_what_is_not_observed(name: str) -> None:
+    forecast, target = torch.randn(2, 6, 3), torch.randn(2, 6, 3)
+    observed = torch.rand(2, 6, 3) > 0.4
+    loss = masked_loss(name, forecast, torch.where(observed, target, 1e3), observed)
+    torch.testing.assert_close(loss, LOSSES[name](forecast[observed], target[observed]))
+    everything = torch.ones_like(observed)
+    whole = masked_loss(name, forecast, target, None)
+    torch.testing.assert_close(masked_loss(name, forecast, target, everything), whole)
+    assert masked_loss(name, forecast, target, ~everything) == 0
+
+
+def test_the_pinball_loss_is_the_mean_over_observed_targets_and_levels() -> None:
+    forecast, target = torch.randn(2, 6, 3, 4).double(), torch.randn(2, 6, 3).double()
+    observed = torch.rand(2, 6, 3) > 0.4
+    error = target[..., None] - forecast
+    losses = torch.stack([2 * e * (q - (e < 0).double()) for e, q in zip(error.unbind(-1), LEVELS, strict=True)], -1)
+    junk = torch.where(observed, target, 1e3)
+    torch.testing.assert_close(masked_loss("pinball", forecast, junk, observed, LEVELS), losses[observed].mean())
+    torch.testing.assert_close(masked_loss("pinball", forecast, target, None, LEVELS), losses.mean())
+    median = masked_loss("pinball", forecast[..., :1], target, None, (0.5,))
+    torch.testing.assert_close(median, masked_loss("mae", forecast[..., 0], target, None))
+
+
+def test_the_loss_follows_from_what_is_forecast() -> None:
+    assert (ForecastingModule(SMALL).loss, ForecastingModule(SMALL, loss="mae").loss) == ("mse", "mae")
+    assert ForecastingModule(SMALL, quantiles=LEVELS).loss == "pinball"
+    for options, message in (
+        ({"loss": "mse", "quantiles": LEVELS}, "loss mse trains a point forecast, not quantiles: give `--model.loss"),
+        ({"loss": "pinball"}, "loss pinball needs quantiles; without them the loss is one of mse, mae"),
+    ):
+        with pytest.raises(UserError, match=message):
+            ForecastingModule(SMALL, **options)
 
 
 def by_definition(error: NDArray[np.float64]) -> NDArray[np.float64]:

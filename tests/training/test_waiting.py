@@ -143,7 +143,7 @@ def test_no_operation_of_a_step_waits(
 
 
 # on a CPU blocks that the data make are laid out batch by batch, by the host itself; Triton needs no such plan
-@pytest.mark.parametrize("kind", ["swa", "global_swa", "btt", "mlbtc"])
+@pytest.mark.parametrize("kind", ["global_swa", "mlbtc"])
 def test_no_attention_waits(toy_frame: pd.DataFrame, tmp_path: Path, kind: str) -> None:
     fitted, windows = watched(tmp_path), data(toy_frame, tmp_path)
     _, windows = train_as_one_epoch(fitted, windows)

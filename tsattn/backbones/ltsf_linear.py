@@ -116,7 +116,7 @@ class _SeriesLinear(nn.Module):
 
     def __init__(self, context_length: int, num_outputs: int, channels: int | None = None) -> None:
         super().__init__()
-        self.shared = nn.Linear(context_length, num_outputs) if channels is None else None
+        self.shared: nn.Module = nn.Linear(context_length, num_outputs) if channels is None else nn.Identity()
         self.weight: nn.Parameter | None = None
         self.bias: nn.Parameter | None = None
         if channels is not None:
@@ -128,7 +128,6 @@ class _SeriesLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map `(B, C, L)` to `(B, C, num_outputs)`."""
         if self.weight is None or self.bias is None:
-            assert self.shared is not None
             out: Tensor = self.shared(x)
             return out
         mapped = torch.einsum("bcl,col->bco", x, self.weight)

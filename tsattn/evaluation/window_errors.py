@@ -11,7 +11,7 @@ Shape letters: B windows, T horizon, C channels, Q quantile levels, K sums of a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, reduce
 
 import torch
@@ -164,17 +164,22 @@ def window_errors(
 
     if levels:
         point, target = (original / scale, truth / scale) if is_point else (point, target.to(EXACT))
-    # level by level: all at once would take many times the memory of the forecast
-    pinball, below, inside = [], [], []
-    for number, level in enumerate(levels):
-        quantile = point if is_point else forecast[..., number].to(EXACT)
-        pinball.append(summed(quantile_loss(quantile[..., None], target, (level,))[..., 0]))
-        below.append(summed(_share(target <= quantile, is_point, quantile, target)))
-    for _, low, high in central_intervals(levels):
-        bounds = (point, point) if is_point else (forecast[..., low].to(EXACT), forecast[..., high].to(EXACT))
-        inside.append(summed(_share((bounds[0] <= target) & (target <= bounds[1]), is_point, *bounds, target)))
+    terms = [summed(term) for term in _level_terms(point if is_point else forecast, target, levels, is_point)]
+    own = 2 * len(levels)
+    pinball, below, inside = terms[:own:2], terms[1:own:2], terms[own:]
     sums += [*pinball, *(in_units(loss, unit) for loss in pinball), *below, *inside]
     return torch.stack([part.to(EXACT) for part in sums], -1)
+
+
+def _level_terms(forecast: Tensor, target: Tensor, levels: Sequence[float], is_point: bool) -> Iterator[Tensor]:
+    """Yield loss and share below of each level, then the share inside of each interval: all at once would be large."""
+    for number, level in enumerate(levels):
+        quantile = forecast if is_point else forecast[..., number].to(EXACT)
+        yield quantile_loss(quantile[..., None], target, (level,))[..., 0]
+        yield _share(target <= quantile, is_point, quantile, target)
+    for _, low, high in central_intervals(levels):
+        bounds = (forecast, forecast) if is_point else (forecast[..., low].to(EXACT), forecast[..., high].to(EXACT))
+        yield _share((bounds[0] <= target) & (target <= bounds[1]), is_point, *bounds, target)
 
 
 def _share(covered: Tensor, undefined: bool, *compared: Tensor) -> Tensor:
@@ -202,13 +207,9 @@ def step_totals(
     some = max(1, _AT_ONCE // max(1, B * C))
     parts = []
     for first in range(0, T, some):
-        forecasts, truth, seen, *known = (
-            None if values is None else values[:, first : first + some]
-            for values in (forecast, target, observed, *originals)
-        )
-        assert forecasts is not None
-        assert truth is not None
-        sums = window_errors(forecasts, truth, seen, units, levels, known, by_step=True)
+        steps = slice(first, first + some)
+        seen, *known = (None if values is None else values[:, steps] for values in (observed, *originals))
+        sums = window_errors(forecast[:, steps], target[:, steps], seen, units, levels, known, by_step=True)
         parts.append(completed(sums, seasonal_errors[:, None]).sum(0))
     return torch.cat(parts)
 

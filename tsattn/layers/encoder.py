@@ -80,10 +80,8 @@ class TokenBatchNorm(nn.Module):
 
     def _without_counting(self, tokens: Tensor) -> Tensor:
         norm = self.norm
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
         # with averages, as the first pass, so that the same is kept for the backward pass
-        averages = norm.running_mean.clone(), norm.running_var.clone()
+        averages = norm.get_buffer("running_mean").clone(), norm.get_buffer("running_var").clone()
         return F.batch_norm(tokens, *averages, norm.weight, norm.bias, training=True, eps=norm.eps)
 
 

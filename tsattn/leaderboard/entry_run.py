@@ -212,7 +212,7 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
     facts = json.loads(place.metrics.read_text())
     errors = ErrorTable.read(place.errors)
     fitted, data, execution = reopened(Experiment.read(place.config), place.best, "validate")
-    predictor, task = fitted.predictor, data.contents[1]
+    predictor = fitted.predictor
     validation = measured(predictor, data, "val", execution).scores() if "val" in data.parts else {}
     scores = errors.scores()
     sizes = predictor_sizes(predictor, data, flops_needed=False)
@@ -230,10 +230,10 @@ def _scores(experiment: Experiment, place: RunFolder) -> dict[str, Any]:
         "flops": sizes.get("flops"),
         "seconds": round(seconds, 3),
         "trained_windows": _trained_windows(facts, data, predictor),
-        "pretraining": predictor.pretraining(task.data),
+        "pretraining": predictor.pretraining(predictor.task.data),
         "experiment": experiment.to_yaml(),
         "device": execution.device.type,
-        **by_stretch(windows_of(errors), task.prediction_length),
+        **by_stretch(windows_of(errors), predictor.task.prediction_length),
     }
 
 

@@ -141,9 +141,8 @@ def inline_svg(figure: Figure, label: str) -> str:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = file.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL)
-    view = re.search(r'viewBox="[^"]*"', text)
-    assert view is not None
-    text = f'<svg {view[0]} role="img" aria-label="{escape(label)}">{text.partition(">")[2]}'
+    (view,) = re.findall(r'viewBox="[^"]*"', text.partition(">")[0])
+    text = f'<svg {view} role="img" aria-label="{escape(label)}">{text.partition(">")[2]}'
     text = re.sub(r"font: (?:[a-z]+ )*([\d.]+px) [^;\"]*", r"font-size: \1", text)
     text = text.replace("xlink:href", "href")  # whose prefix is not bound inside of HTML
     for place, colour in enumerate(COLOURS):

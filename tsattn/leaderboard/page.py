@@ -18,7 +18,7 @@ from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
 from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
-from tsattn.leaderboard.statistics import Claim, Estimate
+from tsattn.leaderboard.statistics import Claim, Difference, Estimate
 from tsattn.saved_folders import write_text, write_whole
 
 __all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "PageTable", "interval_text", "made", "page_of"]
@@ -295,14 +295,12 @@ def _notes(analysis: Analysis) -> list[str]:
 
 def _questions(analysis: Analysis) -> PageTable | None:
     heads = ["question", "compared", "against", "data", "difference (95 % interval)", "p, corrected", "verdict"]
-    rows = [_question(one) for one in analysis.answers if one.estimate is not None]
+    rows = [_question(one, one.estimate) for one in analysis.answers if one.estimate is not None]
     return PageTable(heads, rows) if rows else None
 
 
-def _question(answer: Answer) -> list[str]:
-    one, estimate = answer.question, answer.estimate
-    assert estimate is not None
-    data = answer.data[0]
+def _question(answer: Answer, estimate: Difference | Claim) -> list[str]:
+    one, data = answer.question, answer.data[0]
     if isinstance(estimate, Claim):
         lower = f"lower on {estimate.better}, higher on {estimate.worse}"
         lacking = f", no interval on {_listed(estimate.left_out)}" if estimate.left_out else ""

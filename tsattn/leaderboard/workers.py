@@ -127,10 +127,12 @@ def _run_here(work: Work, path: str) -> None:
 def _end_with_parent() -> None:
     """End at once when the parent is gone: nobody would look after what this process does."""
     parent = multiprocessing.parent_process()
-    assert parent is not None
+    if parent is None:
+        return
+    sentinel = parent.sentinel
 
     def watch() -> None:
-        connection.wait([parent.sentinel])
+        connection.wait([sentinel])
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -85,103 +84,6 @@ def test_one_that_came_along_and_cannot_be_loaded_is_told(
     assert found.library is not None
     assert not found.came_along
     assert f"{path} cannot be loaded" in str(found.complaints[0])
-
-
-def test_without_a_compiler_there_are_none_which_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    without_compiler(tmp_path, monkeypatch)
-    empty_cache(tmp_path, monkeypatch)
-    reason = "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
-    with caplog.at_level(logging.INFO, "tsattn"):
-        for _ in range(3):
-            assert load_kernels() is None
-            assert (
-                why_no_kernels()
-                == "there is no C++ compiler, and this tsattn came without compiled kernels for this CPU"
-            )
-    (record,) = caplog.records
-    assert record.levelno == logging.INFO
-    assert record.getMessage() == f"no native kernels: {reason}"
-
-
-def test_what_was_compiled_is_loaded_when_the_compiler_has_gone(
-    copying: CopyingCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = find_library().path
-    without_compiler(tmp_path, monkeypatch)
-    found = find_library()
-    assert found.library is not None
-    assert (found.path, found.compiler) == (path, None)
-
-
-@pytest.mark.parametrize("part", ["folder", "file"])
-def test_a_cache_that_is_not_trusted_is_named_where_there_is_no_compiler(
-    part: str, copying: CopyingCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = find_library().path
-    assert path is not None
-    place = path.parent if part == "folder" else path
-    place.chmod(0o777)
-    without_compiler(tmp_path, monkeypatch)
-    found = find_library()
-    assert found.library is None
-    assert str(found.why_none).startswith(f"others can write to {place}, so ")
-    assert str(found.why_none).endswith(", and there is no C++ compiler: mend its permissions, or install a compiler")
-
-
-def test_a_wrong_cxx_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("CXX", "nothing-of-that-name")
-    empty_cache(tmp_path, monkeypatch)
-    assert load_kernels() is None
-    (record,) = caplog.records
-    assert record.levelno == logging.WARNING
-    assert record.getMessage() == (
-        "native kernels: CXX=nothing-of-that-name is not a C++ compiler that runs here; the plain paths are taken"
-    )
-
-
-def test_off_gives_none_and_looks_for_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("TSATTN_KERNELS", "off")
-    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: pytest.fail("looked for"))
-    assert load_kernels() is None
-    assert why_no_kernels() == "TSATTN_KERNELS=off"
-    assert not caplog.records
-
-
-def test_the_word_is_read_at_each_call(copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = load_kernels()
-    assert kernels is not None
-    monkeypatch.setenv("TSATTN_KERNELS", "off")
-    assert load_kernels() is None
-    monkeypatch.delenv("TSATTN_KERNELS")
-    assert load_kernels() is kernels
-
-
-def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TSATTN_KERNELS", "avx1")
-    for _ in range(2):
-        with pytest.raises(UserError) as raised:
-            load_kernels()
-        valid = "auto, off, avx512_bf16, avx512, avx2, neon, portable"
-        assert str(raised.value) == f"TSATTN_KERNELS must be one of {valid}, not 'avx1'"
-
-
-def test_a_set_that_the_cpu_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["avx2"], INSTRUCTION_SETS["portable"]])
-    monkeypatch.setenv("TSATTN_KERNELS", "avx512")
-    with pytest.raises(UserError, match=r"TSATTN_KERNELS=avx512: this CPU has not got it, .*; valid: avx2, portable$"):
-        why_no_kernels()
-
-
-def test_a_cpu_with_none_of_the_sets_has_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["portable"]])
-    assert load_kernels() is None
-    assert why_no_kernels() == "this CPU has none of avx512_bf16, avx512, avx2, neon, or torch was told to leave them"
 
 
 def test_where_the_best_set_does_not_compile_the_next_is_taken(
@@ -293,11 +195,77 @@ def test_a_child_that_was_forked_meanwhile_looks_for_itself(copying: CopyingComp
     assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 
-def test_building_anew_compiles_though_they_are_there(copying: CopyingCompiler) -> None:
-    first = find_library()
-    again = build_library()
+def test_the_word_is_read_at_each_call_and_another_is_refused(
+    copying: CopyingCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = load_kernels()
+    assert kernels is not None
+    monkeypatch.setenv("TSATTN_KERNELS", "off")
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "sets_of_this_cpu", lambda: pytest.fail("looked for"))
+        assert load_kernels() is None
+        assert why_no_kernels() == "TSATTN_KERNELS=off"
+    monkeypatch.delenv("TSATTN_KERNELS")
+    assert load_kernels() is kernels
+    monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["avx2"], INSTRUCTION_SETS["portable"]])
+    for word, said in (
+        ("avx1", "must be one of auto, off, avx512_bf16, avx512, avx2, neon, portable, not 'avx1'"),
+        ("avx512", "TSATTN_KERNELS=avx512: this CPU has not got it, .*; valid: avx2, portable$"),
+    ):
+        monkeypatch.setenv("TSATTN_KERNELS", word)
+        with pytest.raises(UserError, match=said):
+            load_kernels()
+
+
+@pytest.mark.parametrize(
+    ("why", "level", "reason"),
+    [
+        ("no compiler", logging.INFO, "there is no C++ compiler, and this tsattn came without compiled kernels"),
+        ("wrong CXX", logging.WARNING, "CXX=nothing-of-that-name is not a C++ compiler that runs here"),
+        ("no set", logging.INFO, "this CPU has none of avx512_bf16, avx512, avx2, neon, or torch was told to leave"),
+    ],
+)
+def test_where_there_are_none_it_is_said_once(
+    why: str,
+    level: int,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    without_compiler(tmp_path, monkeypatch)
+    empty_cache(tmp_path, monkeypatch)
+    if why == "wrong CXX":
+        monkeypatch.setenv("CXX", "nothing-of-that-name")
+    if why == "no set":
+        monkeypatch.setattr(library, "sets_of_this_cpu", lambda: [INSTRUCTION_SETS["portable"]])
+    with caplog.at_level(logging.INFO, "tsattn"):
+        for _ in range(3):
+            assert load_kernels() is None
+            assert str(why_no_kernels()).startswith(reason)
+    (record,) = caplog.records
+    assert record.levelno == level
+    assert f"native kernels: {reason}" in record.getMessage()
+
+
+@pytest.mark.parametrize("spoilt", ["nothing", "folder", "file"])
+def test_without_its_compiler_a_library_is_loaded_if_it_is_trusted(
+    spoilt: str, copying: CopyingCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = find_library().path
+    again = build_library()  # compiles though it is there
     assert copying.runs() == 2
-    assert again.path == first.path
-    assert again.path is not None
-    assert again.path.parent == cache_folder()
-    assert os.access(again.path, os.R_OK)
+    assert again.path == path
+    assert path is not None
+    assert path.parent == cache_folder()
+    place = path.parent if spoilt == "folder" else path
+    if spoilt != "nothing":
+        place.chmod(0o777)
+    without_compiler(tmp_path, monkeypatch)
+    found = find_library()
+    if spoilt == "nothing":
+        assert found.library is not None
+        assert (found.path, found.compiler) == (path, None)
+    else:
+        assert found.library is None
+        assert str(found.why_none).startswith(f"others can write to {place}, so ")

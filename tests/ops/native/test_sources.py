@@ -44,60 +44,35 @@ def lanes_of(name: str) -> int:
     return {"avx512_bf16": 16, "avx512": 16, "avx2": 8}.get(name, 4)
 
 
-@needs_compiler
-@pytest.mark.slow
-@pytest.mark.parametrize("one", WIDE_AND_NARROW, ids=lambda one: one.name)
-def test_nothing_is_read_or_written_outside_what_is_there(one: InstructionSet, tmp_path: Path) -> None:
-    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *one.flags)
-    for driver in DRIVERS:
-        program = built([*compilers()[0].command], driver, tmp_path / "driver", *flags)
-        check([str(program)], lanes_of(one.name))
+SANITIZED = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+# a name, the compiler (None: any), what runs the program, the flags, and the instruction set
+BUILDS: list[tuple[str, str | None, str | None, tuple[str, ...], InstructionSet]] = [
+    *((f"nothing outside is touched, {one.name}", None, "", SANITIZED, one) for one in WIDE_AND_NARROW),
+    ("threads do not meet", None, "", ("-O1", "-fsanitize=thread"), SETS[0]),
+    ("neon", ARM[0] or "", ARM[1], ("-O2", "-static"), INSTRUCTION_SETS["neon"]),
+    ("clang", shutil.which("clang++") or "", "", ("-O3", "-ffp-contract=fast"), SETS[0]),
+]
 
 
 @needs_compiler
 @pytest.mark.slow
-def test_the_sanitizer_sees_what_is_too_small(tmp_path: Path) -> None:
-    text = DRIVER.read_text()
-    changed = text.replace("grad_k(B, G, S, R, c.tokens_first, NONE)", "grad_k(B, G, S - 1, R, c.tokens_first, NONE)")
-    assert changed != text
-    (tmp_path / "driver.cpp").write_text(changed)
-    command = [*compilers()[0].command]
-    program = built(command, tmp_path / "driver.cpp", tmp_path / "driver", "-O0", "-fsanitize=address")
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
-    assert "heap-buffer-overflow" in done.stderr
-    assert done.returncode
-
-
-@needs_compiler
-@pytest.mark.slow
-def test_threads_do_not_meet(tmp_path: Path) -> None:
-    flags = ("-O1", "-fsanitize=thread", *SETS[0].flags)
-    probe = tmp_path / "probe.cpp"
-    probe.write_text("int main() {}\n")
-    empty = subprocess.run([str(built([*compilers()[0].command], probe, tmp_path / "probe", "-fsanitize=thread"))])
-    if empty.returncode:  # of some kernels, whose addresses it does not know
-        pytest.skip("the thread sanitizer does not run here")
+@pytest.mark.parametrize(
+    ("compiler", "runner", "flags", "one"), [build[1:] for build in BUILDS], ids=[b[0] for b in BUILDS]
+)
+def test_each_build_computes_the_same(
+    compiler: str | None, runner: str | None, flags: tuple[str, ...], one: InstructionSet, tmp_path: Path
+) -> None:
+    if compiler == "" or runner is None:
+        pytest.skip("there is no such compiler here, or nothing that runs its programs")
+    command = [*compilers()[0].command] if compiler is None else [compiler]
+    if "-fsanitize=thread" in flags:
+        probe = tmp_path / "probe.cpp"
+        probe.write_text("int main() {}\n")
+        if subprocess.run([str(built(command, probe, tmp_path / "probe", "-fsanitize=thread"))]).returncode:
+            pytest.skip("the thread sanitizer does not run here")  # of some kernels, whose addresses it does not know
     for driver in DRIVERS:
-        program = built([*compilers()[0].command], driver, tmp_path / "driver", *flags)
-        check([str(program)], lanes_of(SETS[0].name))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(None in ARM, reason="no aarch64-linux-gnu-g++ and qemu-aarch64, so NEON is not tested")
-def test_neon_computes_the_same(tmp_path: Path) -> None:
-    compiler, emulator = map(str, ARM)
-    flags = ("-O2", "-static", *INSTRUCTION_SETS["neon"].flags)
-    for driver in DRIVERS:
-        check([emulator, str(built([compiler], driver, tmp_path / "driver", *flags))], 4)
-
-
-@needs_compiler
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("clang++") is None, reason="no clang++")
-def test_clang_compiles_the_same(tmp_path: Path) -> None:
-    flags = ("-O3", "-ffp-contract=fast", *SETS[0].flags)
-    for driver in DRIVERS:
-        check([str(built(["clang++"], driver, tmp_path / "driver", *flags))], lanes_of(SETS[0].name))
+        program = built(command, driver, tmp_path / "driver", *flags, *one.flags)
+        check([*([runner] if runner else []), str(program)], lanes_of(one.name))
 
 
 @needs_compiler
