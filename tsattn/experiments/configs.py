@@ -71,12 +71,10 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
         if name in ("model", "trainer") and not isinstance(value, Mapping):
             raise UserError(f"{source}{name} must hold options by their names, not {shown(repr(value))}")
     data = content.get("data", {})
-    if not isinstance(data, str | Mapping):
-        raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
-    for name in data if isinstance(data, Mapping) else ():
-        if name not in ("class_path", "init_args", "dict_kwargs"):
-            what = "name a class under class_path, and its arguments under init_args"
-            raise UserError(f"{source}data has no key {name!r}; {what}")
+    keys = {*data} if isinstance(data, Mapping) else {data}
+    if not isinstance(data, str) and not keys <= {"class_path", "init_args", "dict_kwargs"}:
+        what = "data must name a class, or hold class_path and init_args"
+        raise UserError(f"{source}{what}, not {shown(repr(data))}")
 
 
 # values by their dotted paths, e.g. ``model.backbone.attention.ranks``

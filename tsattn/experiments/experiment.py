@@ -154,8 +154,8 @@ class Experiment:
 
     def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
         """Make the DataModule, and the arguments of the Trainer; a `UserError` says what a class refuses."""
-        parts, *then = self._parts
-        is_as_parsed = then[0] is self.data and then[1] is self.trainer
+        parts, data, trainer = self._parts
+        is_as_parsed = data is self.data and trainer is self.trainer
         made = instantiated(parts if is_as_parsed else parsed(self.to_dict()))
         return made.data, dict(vars(made.trainer))
 
@@ -245,10 +245,8 @@ def _network_without(description: Any) -> Any:
 
 # the parser
 
-_LIMITED = {
-    "limit_train_batches": "training batches of an epoch, a number or a share",
-    "limit_val_batches": "validation batches, a number or a share",
-}
+_LIMITED = {"limit_train_batches": "training batches of an epoch, a number or a share"}
+_LIMITED |= {"limit_val_batches": "validation batches, a number or a share"}
 _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
@@ -272,10 +270,6 @@ _KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false",
 _KINDS |= {**dict.fromkeys(("Sequence", "list"), 'a list, such as "[a, b]"'), "dot": "a class by name or import path"}
 
 
-class _UnknownError(UserError):
-    """Names an argument that nothing takes."""
-
-
 class ExperimentParser(ArgumentParser):
     """Raises a `UserError` of one sentence where argparse would print its usage and exit.
 
@@ -291,11 +285,6 @@ class ExperimentParser(ArgumentParser):
         here, of_sets = "--" if "--data" in options else _HERE, _arguments_of_sets()
         key = here + next(iter(re.findall(r'[Kk]ey "([^"]+)"', message)), "")
         found = find_user_error(ex)
-        if isinstance(found, _UnknownError) and key == "--data":
-            name = str(found).partition(_HERE)[2].partition(" ")[0].rstrip(";")
-            if owners := [cls for cls, names in of_sets.items() if name in names]:
-                belongs = f"`--data.{name}` belongs to {' or '.join(owners)}"
-                raise UserError(f"{belongs}; add `--data {owners[0]}`") from found
         if found is not None:  # a mistake found while building something keeps its own sentence
             raise UserError(str(found).replace(_HERE, f"{key}.")) from found
         # the parser hides an error of a user's module
@@ -303,9 +292,13 @@ class ExperimentParser(ArgumentParser):
             class_at("".join(path), "class")
         if unknown := re.search(_UNKNOWN, message):
             typed, *parts = unknown.groups()
+            name = typed or here + ".".join(filter(None, parts))
+            owners = [cls for cls, names in of_sets.items() if name.removeprefix(_HERE) in names]
+            if here == _HERE and owners and "--prediction_length" in options:  # the parser of a data set
+                raise UserError(f"`{name}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`") from ex
             if here == "--":  # the arguments of a data set are those of a class, which is not known yet
                 options += [*self.more, *(f"--data.{name}" for names in of_sets.values() for name in names)]
-            raise _unknown(typed or here + ".".join(filter(None, parts)), options, here, self.prog) from ex
+            raise _unknown(name, options, here, self.prog) from ex
         for pattern, text in _SENTENCES.items():
             if said := re.search(pattern, message):
                 raise UserError(text.format(*said.groups(), key=key)) from ex
@@ -322,12 +315,9 @@ class ExperimentParser(ArgumentParser):
 
 def _unknown(name: str, options: list[str], here: str, prog: str) -> UserError:
     """The sentence for a name that is not among the options."""
-    hidden = ("--help", "--print_config", "--print_shtab")
+    hidden = ("-c", "-h", "--help", "--print_config", "--print_shtab")
     # with a plus at its end an option adds to a list
-    names = [
-        f"{here}{one[2:]}" for one in dict.fromkeys(options) if one.startswith("--") and not one.startswith(hidden)
-    ]
-    names = [one for one in names if not one.endswith(("+", ".help"))]
+    names = [here + one[2:] for one in options if not (one.startswith(hidden) or one.endswith(("+", ".help")))]
     option = "--config" if name.endswith((".yaml", ".yml")) else "--input"
     if option in names and "." in name and not name.startswith("-"):
         return UserError(f"Did you mean: {prog} {option} {name}?")
@@ -337,7 +327,7 @@ def _unknown(name: str, options: list[str], here: str, prog: str) -> UserError:
     # a whole group is not what somebody meant who has named an option of it
     hint = did_you_mean(name, (one for one in names if not name.startswith(f"{one}.")))
     valid = one_of(near) if is_short else "all those that `--help-all` lists"
-    return _UnknownError(f"unknown argument {name}{hint}; valid: {valid}")
+    return UserError(f"unknown argument {name}{hint}; valid: {valid}")
 
 
 def add_experiment(parser: ArgumentParser) -> None:
@@ -405,10 +395,8 @@ def _plain_value(value: object) -> object:
         return value.tolist()
     if isinstance(value, timedelta | date):
         return str(value)
-    raise UserError(
-        f"an experiment is plain data, and {shown(repr(value))} is none; callbacks that are made already go into "
-        "Hooks(callbacks=[...])"
-    )
+    made = "callbacks that are made already go into Hooks(callbacks=[...])"
+    raise UserError(f"an experiment is plain data, and {shown(repr(value))} is none; {made}")
 
 
 @contextlib.contextmanager

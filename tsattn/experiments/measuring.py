@@ -227,13 +227,10 @@ def _lines(
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
     """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
-    parameters = predictor.num_parameters
-    try:
-        return {"parameters": parameters, "flops": forward_flops(predictor, data)}
-    except UserError:
-        if flops_needed:
-            raise
-    return {"parameters": parameters}
+    sizes: dict[str, float] = {"parameters": predictor.num_parameters}
+    with contextlib.suppress(*(() if flops_needed else (UserError,))):
+        sizes["flops"] = forward_flops(predictor, data)
+    return sizes
 
 
 @torch.no_grad()
