@@ -170,9 +170,10 @@ def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
     # in both, the groups are in one order
     others = [frame.loc[other]["mse_scaled"].to_numpy() for other in frame.index.unique(0) if other != name]
     is_best = np.all([own["mse_scaled"].to_numpy() < other for other in others], axis=0)
-    named = own.set_axis(own.index.map(str))
-    lines = [head, *_lines(named.to_dict("index"), {*named.index[is_best]}, str(own.index.name))]  # type: ignore[arg-type]
-    return _noted(lines, "* lower MSE than every baseline", named.get("mase_left_out", pd.Series([0])).sum())
+    scores = {str(label): {str(key): value for key, value in row.items()} for label, row in own.iterrows()}
+    marked = {label for label, is_marked in zip(scores, np.broadcast_to(is_best, len(own)), strict=True) if is_marked}
+    left_out = sum(one.get("mase_left_out", 0) for one in scores.values())
+    return _noted([head, *_lines(scores, marked, str(own.index.name))], "* lower MSE than every baseline", left_out)
 
 
 def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
