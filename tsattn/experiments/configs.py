@@ -1,13 +1,10 @@
-"""Configurations as files and their values by dotted paths, and a sentence for each way in which a parser refuses one.
-
-Nothing here needs Lightning. Parsers say what they refuse as text alone, so it is read by regular expressions.
-"""
+"""Configurations as files, and their values by dotted paths; nothing here needs Lightning."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +15,11 @@ from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.predictors import complete_predictor
 
 __all__ = ["BACKBONE", "SECTIONS", "check_sections", "complete", "config_names", "find_config", "full_path", "get_at"]
-__all__ += ["paths", "read_config", "sentence", "with_values"]
+__all__ += ["paths", "read_config", "with_values"]
 
 BACKBONE = "model.backbone"
 SECTIONS = ("seed_everything", "data", "model", "trainer")
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
-_KINDS |= {"Sequence": 'a list, such as "[a, b]"'}
 _NONE = object()
-# the option that a file alone was most likely meant for
-_OWN_FILE = "--data CSVDataModule --data.path"
-_FILES = {
-    **dict.fromkeys((".csv", ".csv.gz", ".parquet", ".arrow"), _OWN_FILE),
-    ".yaml": "--config",
-    ".yml": "--config",
-}
 
 
 def config_names(pattern: str = "*.yaml") -> list[str]:
@@ -83,12 +71,10 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
         if name in ("model", "trainer") and not isinstance(value, Mapping):
             raise UserError(f"{source}{name} must hold options by their names, not {shown(repr(value))}")
     data = content.get("data", {})
-    if not isinstance(data, str | Mapping):
-        raise UserError(f"{source}data must be a class, or hold class_path and init_args, not {shown(repr(data))}")
-    for name in data if isinstance(data, Mapping) else ():
-        if name not in ("class_path", "init_args", "dict_kwargs"):
-            what = "name a class under class_path, and its arguments under init_args"
-            raise UserError(f"{source}data has no key {name!r}; {what}")
+    keys = {*data} if isinstance(data, Mapping) else {data}
+    if not isinstance(data, str) and not keys <= {"class_path", "init_args", "dict_kwargs"}:
+        what = "data must name a class, or hold class_path and init_args"
+        raise UserError(f"{source}{what}, not {shown(repr(data))}")
 
 
 # values by their dotted paths, e.g. ``model.backbone.attention.ranks``
@@ -171,70 +157,3 @@ def _place(at: Any, name: str, path: str) -> Any:
     if isinstance(at, list) and not (name.isdecimal() and int(name) < len(at)):
         raise UserError(f"{path.rpartition('.')[0]} is a list of {len(at)}, so there is no {path}")
     return int(name) if isinstance(at, list) else name
-
-
-# sentences
-
-
-def sentence(message: str, *, options: Iterable[str], data_sets: Iterable[str] = (), prog: str = "tsattn") -> str:
-    """A parser's message as one sentence that names the argument and says what is valid, of its options.
-
-    The data sets are the names of the DataModules that ``--data`` takes, `prog` is the command as it is typed.
-    """
-    hidden = ("--help", "--print_config", "--print_shtab")
-    # with a plus at its end an option adds to a list
-    names = [one for one in options if one.startswith("--") and not one.endswith("+") and not one.startswith(hidden)]
-    unknown = r"unrecognized arguments: (\S+)|Option '([^']+)' is not accepted|Key '([^']+)' is not expected"
-    if found := re.search(unknown, message, re.I):
-        return _unknown(next(filter(None, found.groups())), names, prog)
-    if found := re.search(r"Group '([^']+)' does not accept option '([^']+)'", message):
-        return _unknown(f"--{found[1]}.{found[2]}", names, prog)
-    if found := re.search(r"arguments are required: (\w+)", message):
-        if found[1] not in ("data", "source"):
-            return f"{_flag(found[1], names)} is missing"
-        public = "--data PublicDataModule --data.name NAME"
-        return f"`--data` names no class; give `--config NAME`, `{_OWN_FILE} FILE` or `{public}`"
-    if found := re.search(r"argument (?:-\w/)?(--[\w.-]+)\S*: expected", message):
-        return f"{found[1]} needs a value"
-    if found := re.search(r"argument (--\S+): invalid (\w+) value: '(.*)'", message):
-        return f"{found[1]} must be {_KINDS.get(found[2], found[2])}, not {found[3]}"
-    key = re.search(r'(?:Parser key|key) "([^"]+)"', message)
-    value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
-    given = f"not {value[1].strip()}" if value else "not what was given"
-    if key and key[1] == "data":
-        if found := re.search(r"Multiple subclasses with name (\S+)\. .*?: (.*)\.", message):
-            return f"--data {found[1]} names more than one class; give the import path of one: {found[2]}"
-        return f"--data must be one of {one_of(data_sets)}, or the import path of a ForecastDataModule, {given}"
-    if not key or not value:
-        return " ".join(message.split())[:400]
-    flag, expected = _flag(key[1], names), message.split("Given value type")[0]
-    choices = [name.strip("'") for some in re.findall(r"Literal\[([^\]]*)\]", expected) for name in some.split(", ")]
-    if choices:
-        number = ", or a whole number" if "<class 'int'>" in expected else ""
-        return f"{flag} must be one of {one_of(dict.fromkeys(choices))}{number}, {given}"
-    if found := re.search(r"Expected a dot import path string: (\S+)", message):
-        return f"{flag} names no class: {found[1]}; valid is one of Lightning's by its name, or an import path"
-    types = [name for name in re.findall(r"<class '(?:\w+\.)*(\w+)'>", expected) if name != "NoneType"]
-    kinds = " or ".join(_KINDS.get(name, name) for name in dict.fromkeys(types)) or "another kind of value"
-    return f"{flag} must be {kinds}, {given}"
-
-
-def _unknown(name: str, names: list[str], prog: str) -> str:
-    option = next((one for suffix, one in _FILES.items() if name.endswith(suffix)), "")
-    option = "--input" if option == _OWN_FILE and "--input" in names else option
-    if option and not name.startswith("-") and option.split()[0] in names:
-        return f"Did you mean: {prog} {option} {name}?"
-    group, valid = name.rpartition(".")[0], one_of(names)
-    if len(names) >= 20 and any("." in option for option in names):  # of so many, those of the group, if they are few
-        near = [option for option in names if group and option.rpartition(".")[0] == group]
-        valid = one_of(near) if 0 < len(near) < 20 else "all those that `--help-all` lists"
-    # a whole group is not what somebody meant who has named an option of it
-    hint = did_you_mean(name, (option for option in names if not name.startswith(f"{option}.")))
-    return f"unknown argument {name}{hint}; valid: {valid}"
-
-
-def _flag(key: str, names: Iterable[str]) -> str:
-    """The flag of a key, also of one that the parser names without the class that it is an argument of."""
-    flag = f"--{key.removeprefix('--')}"
-    full = [name for name in names if name.endswith(f".{key}")]
-    return full[0] if flag not in names and len(full) == 1 else flag

@@ -29,12 +29,12 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
 from tsattn.checks import calibration_share
-from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule, WindowOptions
+from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.data.frequency import counts
 from tsattn.descriptions import class_at, imported
-from tsattn.errors import UserError, find_user_error, shown
+from tsattn.errors import UserError, did_you_mean, find_user_error, one_of, shown
 from tsattn.evaluation import selection_metric
-from tsattn.experiments.configs import SECTIONS, check_sections, find_config, read_config, sentence, with_values
+from tsattn.experiments.configs import SECTIONS, check_sections, find_config, read_config, with_values
 from tsattn.layers.optim import Optimization
 from tsattn.predictors import complete_predictor
 from tsattn.task import Output
@@ -154,8 +154,8 @@ class Experiment:
 
     def made(self) -> tuple[ForecastDataModule, Mapping[str, Any]]:
         """Make the DataModule, and the arguments of the Trainer; a `UserError` says what a class refuses."""
-        parts, *then = self._parts
-        is_as_parsed = then[0] is self.data and then[1] is self.trainer
+        parts, data, trainer = self._parts
+        is_as_parsed = data is self.data and trainer is self.trainer
         made = instantiated(parts if is_as_parsed else parsed(self.to_dict()))
         return made.data, dict(vars(made.trainer))
 
@@ -245,18 +245,29 @@ def _network_without(description: Any) -> Any:
 
 # the parser
 
-_LIMITED = {
-    "limit_train_batches": "training batches of an epoch, a number or a share",
-    "limit_val_batches": "validation batches, a number or a share",
-}
+_LIMITED = {"limit_train_batches": "training batches of an epoch, a number or a share"}
+_LIMITED |= {"limit_val_batches": "validation batches, a number or a share"}
 _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
 _Loggers: TypeAlias = bool | _Name | Logger | list[_Name | Logger] | None
 _LOCK = threading.RLock()  # a parser has a state while it parses
-_NOT_TYPED = ("frame", "options", "sizes")  # of the arguments of data sets
 
 _load = get_loader("yaml")
 # `#` alone is text, where YAML has an empty comment
 set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions=(yaml.YAMLError,))
+
+
+_HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
+_UNKNOWN = r"unrecognized arguments: (\S+)|(?:Group '([^']+)' does not accept o|O)ption '([^']+)'|Key '([^']+)' is not"
+_NO_DATA = "give `--config NAME`, `--data CSVDataModule --data.path FILE` or `--data PublicDataModule --data.name NAME`"
+_SENTENCES = {  # by what the parser says
+    r"argument (?:-\w/)?(--[\w.-]+)\S*: expected": "{} needs a value",
+    r"are required: (?:data|source)\b": f"`--data` names no class; {_NO_DATA}",
+    r"are required: (\w+)": "{key}{} is missing",
+    r"Multiple subclasses with name (\S+)\. .*?: (.*)\.": "{key} {} names more than one class; give the import path of "
+    "one: {}",
+}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text", "NoneType": ""}
+_KINDS |= {**dict.fromkeys(("Sequence", "list"), 'a list, such as "[a, b]"'), "dot": "a class by name or import path"}
 
 
 class ExperimentParser(ArgumentParser):
@@ -270,21 +281,53 @@ class ExperimentParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Name the argument in one sentence, and say what is valid."""
+        options = [name for action in self._actions for name in action.option_strings]
+        here, of_sets = "--" if "--data" in options else _HERE, _arguments_of_sets()
+        key = here + next(iter(re.findall(r'[Kk]ey "([^"]+)"', message)), "")
         found = find_user_error(ex)
-        if found is None:  # the parser hides an error of a user's module
-            pattern = r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$"
-            for path in re.findall(pattern, message):
-                class_at("".join(path), "class")
-        in_memory = FrameDataModule, PanelDataModule  # cannot be typed
-        known = {cls.__name__: cls for cls in _subclasses(ForecastDataModule) if cls not in in_memory}
         if found is not None:  # a mistake found while building something keeps its own sentence
-            raise UserError(_of_class(str(found), message, known)) from found
-        options = [option for action in self._actions for option in action.option_strings]
-        if "--data" in options:  # whose arguments are those of a class, which is not known yet
-            arguments = [name for cls in (*known.values(), FrameDataModule) for name in _arguments(cls)]
-            options += [f"--data.{name}" for name in dict.fromkeys(arguments) if name not in _NOT_TYPED]
-            options += self.more
-        raise UserError(sentence(message, options=options, data_sets=sorted(known), prog=self.prog)) from ex
+            raise UserError(str(found).replace(_HERE, f"{key}.")) from found
+        # the parser hides an error of a user's module
+        for path in re.findall(r"class_path'?:? '([\w.]+)'|(?s:^Parser key \"data\".*)Given value: ([\w.]+)$", message):
+            class_at("".join(path), "class")
+        if unknown := re.search(_UNKNOWN, message):
+            typed, *parts = unknown.groups()
+            name = typed or here + ".".join(filter(None, parts))
+            owners = [cls for cls, names in of_sets.items() if name.removeprefix(_HERE) in names]
+            if here == _HERE and owners and "--prediction_length" in options:  # the parser of a data set
+                raise UserError(f"`{name}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`") from ex
+            if here == "--":  # the arguments of a data set are those of a class, which is not known yet
+                options += [*self.more, *(f"--data.{name}" for names in of_sets.values() for name in names)]
+            raise _unknown(name, options, here, self.prog) from ex
+        for pattern, text in _SENTENCES.items():
+            if said := re.search(pattern, message):
+                raise UserError(text.format(*said.groups(), key=key)) from ex
+        value = re.search(r"(?:Given|Got) value: (.{0,100})", message)
+        if key == here or not value:
+            raise UserError(" ".join(message.split())[:400]) from ex
+        kinds = re.findall(r"Expected a (?:<class '(?:\w+\.)*(\w+)'>|typing\.Literal\[(.*?)\]|(dot))", message)
+        words = [word for name, some, dot in kinds for word in (name, dot, *some.replace("'", "").split(", "))]
+        valid = [*filter(None, dict.fromkeys(_KINDS.get(word, word) for word in words))] or ["another kind of value"]
+        if key == "--data":
+            valid = [*sorted(of_sets), "or the import path of a ForecastDataModule"]
+        raise UserError(f"{key} must be {'one of ' * (len(valid) > 1)}{one_of(valid)}, not {value[1].strip()}") from ex
+
+
+def _unknown(name: str, options: list[str], here: str, prog: str) -> UserError:
+    """The sentence for a name that is not among the options."""
+    hidden = ("-c", "-h", "--help", "--print_config", "--print_shtab")
+    # with a plus at its end an option adds to a list
+    names = [here + one[2:] for one in options if not (one.startswith(hidden) or one.endswith(("+", ".help")))]
+    option = "--config" if name.endswith((".yaml", ".yml")) else "--input"
+    if option in names and "." in name and not name.startswith("-"):
+        return UserError(f"Did you mean: {prog} {option} {name}?")
+    group = name.rpartition(".")[0]
+    near = [one for one in names if one.rpartition(".")[0] == group]
+    is_short = here == _HERE or (group and 0 < len(near) < 20)
+    # a whole group is not what somebody meant who has named an option of it
+    hint = did_you_mean(name, (one for one in names if not name.startswith(f"{one}.")))
+    valid = one_of(near) if is_short else "all those that `--help-all` lists"
+    return UserError(f"unknown argument {name}{hint}; valid: {valid}")
 
 
 def add_experiment(parser: ArgumentParser) -> None:
@@ -352,10 +395,8 @@ def _plain_value(value: object) -> object:
         return value.tolist()
     if isinstance(value, timedelta | date):
         return str(value)
-    raise UserError(
-        f"an experiment is plain data, and {shown(repr(value))} is none; callbacks that are made already go into "
-        "Hooks(callbacks=[...])"
-    )
+    made = "callbacks that are made already go into Hooks(callbacks=[...])"
+    raise UserError(f"an experiment is plain data, and {shown(repr(value))} is none; {made}")
 
 
 @contextlib.contextmanager
@@ -381,49 +422,26 @@ def user_errors() -> Iterator[None]:
 
 def _class_problem(error: BaseException) -> str | None:
     """Why a class of the configuration, or what it needs, cannot be made; None for an error of something else."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ImportError):
-        cause = cause.__cause__ or cause.__context__
-    found = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", str(error))
-    name = found[1] if found else "a class of the configuration"
-    if cause is not None:
-        return f"{name} needs a package that is not installed: {' '.join(str(cause).split())}"
-    reason = re.search(
-        r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)", str(error), re.M
-    )
-    if not found or not reason:
+    text, missing = str(error), "needs a package that is not installed"
+    if isinstance(error, ImportError):
+        return f"a class of the configuration {missing}: {' '.join(text.split())}"
+    # there is text alone where several classes were tried
+    found = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", text)
+    pattern = r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)"
+    reason = re.search(pattern, text, re.M)
+    if not (found and reason):
         return None
-    said = reason[1] or reason[2]  # where several classes were tried, there is text alone
+    said = reason[1] or reason[2]
     is_missing = re.search(r"Requirement '|No module named|pip install", said)
-    return f"{name} {'needs a package that is not installed' if is_missing else 'cannot be made'}: {said}"
+    return f"{found[1]} {missing if is_missing else 'cannot be made'}: {said}"
 
 
-def _of_class(text: str, message: str, known: Mapping[str, type]) -> str:
-    """Name an argument as on the command line in what the parser of a class says of it, and the class that has it.
-
-    The message is that of the parser of the command, which names the key of the class, such as ``data``.
-    """
-    key = re.search(r'Parser key "([\w.]+)"', message)
-    if key and text.startswith("--") and not text.startswith(f"--{key[1]}"):
-        return f"--{key[1]}.{text.removeprefix('--')}"
-    if key and text.startswith("unknown argument "):
-        text = re.sub("(?<=^unknown argument )(--)?(?=[^-])", "--", text)
-        text = re.sub(r"(?<![\w.-])--(?=\w)", f"--{key[1]}.", text)
-    found = re.match(r"unknown argument (--data\.(\w+))", text)
-    if found is None or found[2] in _NOT_TYPED:
-        return text
-    shared, common = {*ForecastDataModule.__mro__}, {*_arguments(ForecastDataModule)}
-    own = {name: [_arguments(one) for one in {*cls.__mro__} - shared] for name, cls in known.items()}
-    owners = [name for name, cls in known.items() if [*signature(cls).parameters][:1] == [found[2]]]
-    owners = owners or [n for n, some in own.items() if found[2] not in common and any(found[2] in x for x in some)]
-    return f"`{found[1]}` belongs to {' or '.join(owners)}; add `--data {owners[0]}`" if owners else text
-
-
-def _arguments(cls: type[Any]) -> list[str]:
-    """The arguments of a data set, those that it hands on included."""
-    own = getattr(cls, "options", WindowOptions)
-    return [*signature(cls).parameters, *(one.name for one in fields(own) if one.init)]
-
-
-def _subclasses(cls: type[Any]) -> list[type[Any]]:
-    return [c for child in cls.__subclasses__() for c in (child, *_subclasses(child))]
+def _arguments_of_sets() -> dict[str, list[str]]:
+    """By the name of each data set that can be typed, its arguments, those that it hands on included."""
+    sets, found = [*ForecastDataModule.__subclasses__()], dict[str, list[str]]()
+    for cls in sets:
+        sets += cls.__subclasses__()
+        names = [*signature(cls).parameters, *(one.name for one in fields(cls.options) if one.init)]
+        if cls not in (FrameDataModule, PanelDataModule):
+            found[cls.__name__] = [name for name in names if name not in ("frame", "options", "sizes")]
+    return found

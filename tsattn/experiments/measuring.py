@@ -7,7 +7,7 @@ import math
 import re
 import resource
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +34,10 @@ __all__ += ["measured", "peak_memory", "predictor_sizes", "score_table", "tables
 
 RIDGE_CONTEXT = 512
 _WORDS = {"val": "validation", "test": "test"}
-_SCALED = ("mse_scaled", "mae_scaled", "mase", "crps_scaled")
-_DETAILS = ("mse_original", "mae_original", "rmse_original", "crps_original", "smape", "wape", "wql")
+# patterns of the names of scores, in the order of columns
+_SCALED = r"mse_scaled mae_scaled mase crps_scaled coverage_[^_]+"
+_DETAILS = "mse_original mae_original rmse_original crps_original smape wape wql"
+_MORE = "; --detail adds original units"
 
 
 def fitted_baselines(data: ForecastDataModule, part: str, training: Training) -> Iterator[tuple[str, Predictor]]:
@@ -156,12 +158,10 @@ def score_table(head: str, tables: Mapping[str, ErrorTable], *, detail: bool = F
     """
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
-    marked = {name for name, one in scores.items() if one["mse_scaled"] == best}
-    lines = [head, *_lines(scores, marked)]
+    lines = [head, *_lines(scores, {name for name, one in scores.items() if one["mse_scaled"] == best})]
     lines += ["", "in original units", *_lines(scores, columns=_DETAILS)] if detail else []
-    more = "" if detail else "; --detail adds original units"
     left_out = max((one.get("mase_left_out", 0) for one in scores.values()), default=0)
-    return _noted(lines, f"* lowest MSE. MSE, MAE, CRPS: standardised scale{more}", left_out)
+    return _noted(lines, f"* lowest MSE. MSE, MAE, CRPS: standardised scale{'' if detail else _MORE}", left_out)
 
 
 def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
@@ -173,8 +173,7 @@ def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
     scores = {str(label): {str(key): value for key, value in row.items()} for label, row in own.iterrows()}
     marked = {label for label, is_marked in zip(scores, np.broadcast_to(is_best, len(own)), strict=True) if is_marked}
     left_out = sum(one.get("mase_left_out", 0) for one in scores.values())
-    lines = [head, *_lines(scores, marked, str(own.index.name))]
-    return _noted(lines, "* lower MSE than every baseline", left_out)
+    return _noted([head, *_lines(scores, marked, str(own.index.name))], "* lower MSE than every baseline", left_out)
 
 
 def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
@@ -182,20 +181,21 @@ def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> lis
 
     The context length is given where `--data.context_length` sets the steps that the predictor sees.
     """
+    mse = {name: table.scores()["mse_scaled"] for name, table in tables.items()}
     name, *others = tables
-    mse = {one: table.scores()["mse_scaled"] for one, table in tables.items()}
     naive = next((one for one in others if one.startswith("seasonal naive")), "persistence")
-    ridge = re.search(r"^ridge \(context (\d+).*", "\n".join(others), re.MULTILINE)
+    ridge = next((one for one in others if one.startswith("ridge (context ")), "")
     parts = []
-    for one, what in {naive: naive.partition(" (")[0], ridge[0] if ridge else "": "the linear model"}.items():
+    for one, what in {naive: naive.partition(" (")[0], ridge: "the linear model"}.items():
         if one in others and mse[one] > 0:
             percent = round(100 * abs(mse[name] / mse[one] - 1))
             than = f"{percent} % {'below' if mse[name] < mse[one] else 'above'}" if percent else "within 0.5 % of"
             parts.append(f"{than} {what}")
-    said = [f"{name}: MSE {', '.join(parts)}."] if parts else []
-    if said and ridge and context_length is not None and mse[ridge[0]] < mse[name] and int(ridge[1]) > context_length:
-        saw = f"The linear model saw {ridge[1]} steps, yours {context_length}"
-        said.append(f"{saw}; try --data.context_length {ridge[1]}.")
+    if not parts:
+        return []
+    said, seen = [f"{name}: MSE {', '.join(parts)}."], int(ridge.split()[2].strip(",)")) if ridge else 0
+    if ridge and context_length is not None and mse[ridge] < mse[name] and seen > context_length:
+        said += [f"The linear model saw {seen} steps, yours {context_length}; try --data.context_length {seen}."]
     return said
 
 
@@ -207,22 +207,20 @@ def _noted(lines: list[str], note: str, left_out: float) -> str:
 
 
 def _lines(
-    scores: Mapping[str, Mapping[str, float]],
-    marked: Collection[str] = (),
-    head: str = "",
-    columns: Sequence[str] = _SCALED,
+    scores: Mapping[str, Mapping[str, float]], marked: Collection[str] = (), head: str = "", columns: str = _SCALED
 ) -> list[str]:
+    """A line for each name, with the scores whose names the pattern matches; blank where one has none."""
     names = dict.fromkeys(name for one in scores.values() for name in one)
-    covered = [name for name in names if name.startswith("coverage_") and name.count("_") == 1]
-    shown = [name for name in (*columns, *(covered if columns is _SCALED else ())) if name in names]
-    rows = {head: [*map(short_name, shown)]}
-    rows |= {name: [rounded(one[score]) if score in one else "" for score in shown] for name, one in scores.items()}
-    widths = [max(8, 2 + max(map(len, column))) for column in zip(*rows.values(), strict=True)]
-    width = max(map(len, rows))
-    return [
-        f"{name:{width}}{''.join(map(str.rjust, cells, widths))}{' *' if name in marked else ''}".rstrip()
-        for name, cells in rows.items()
-    ]
+    cells = {
+        short_name(score): [rounded(one[score]) if score in one else "" for one in scores.values()]
+        for pattern in columns.split()
+        for score in names
+        if re.fullmatch(pattern, score)
+    }
+    frame = pd.DataFrame(cells, [*scores]).rename_axis(columns=head)
+    lines = frame.to_string(col_space=[max(7, 1 + len(name)) for name in cells]).split("\n")
+    marks = ["", *(" *" if name in marked else "" for name in scores)]
+    return [f"{line}{mark}".rstrip() for line, mark in zip(lines, marks, strict=True)]
 
 
 # what it takes
@@ -230,13 +228,10 @@ def _lines(
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:
     """Parameters and flops; without flops where they cannot be counted, unless they are needed."""
-    parameters = predictor.num_parameters
-    try:
-        return {"parameters": parameters, "flops": forward_flops(predictor, data)}
-    except UserError:
-        if flops_needed:
-            raise
-    return {"parameters": parameters}
+    sizes: dict[str, float] = {"parameters": predictor.num_parameters}
+    with contextlib.suppress(*(() if flops_needed else (UserError,))):
+        sizes["flops"] = forward_flops(predictor, data)
+    return sizes
 
 
 @torch.no_grad()

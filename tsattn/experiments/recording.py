@@ -93,10 +93,8 @@ class Recording:
         """Refuse to resume with other data than the run was begun with; note those of a new one."""
         found = fingerprint(data)
         if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
-            raise UserError(
-                f"the data are not those that the run {self.folder.path} was begun with: give it the same ones again, "
-                "or start a new run"
-            )
+            what = f"the data are not those that the run {self.folder.path} was begun with"
+            raise UserError(f"{what}: give it the same ones again, or start a new run")
         self.notes = {"fingerprint": found, **self.notes}
 
     def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
@@ -137,10 +135,8 @@ class Recording:
         run = self.folder
         is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
         if is_longer and steps is not None and steps <= step:
-            raise UserError(
-                f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in "
-                "all: --trainer.max_steps must be above that"
-            )
+            what = f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in all"
+            raise UserError(f"{what}: --trainer.max_steps must be above that")
         if is_longer or run.metrics.exists():
             write_text(run.config, self.experiment.to_yaml())
             if run.metrics.exists():

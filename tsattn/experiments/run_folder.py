@@ -32,14 +32,11 @@ _PACKAGES = ("tsattn", "torch", "lightning", "numpy", "pandas", "scikit-learn", 
 class RunFolder:
     """Names of the files in a run folder, its notes, and the lock of the process that trains there.
 
-    Args:
-        path: the folder.
-        renamed: whether a new folder takes another name, with a number after it, where this one is taken.
+    With `renamed`, a new folder takes another name, with a number after it, where this one is taken.
     """
 
     def __init__(self, path: str | Path, renamed: bool = False) -> None:
-        self.path = Path(path)
-        self.renamed = renamed
+        self.path, self.renamed = Path(path), renamed
         self._lock: BaseFileLock | None = None
         self._lock_file: os.stat_result | None = None
         self.config = self.path / "config.yaml"  # complete configuration, that `fit --config` takes
@@ -164,10 +161,9 @@ class RunFolder:
         """Refuse a folder that no `fit` has begun, or whose `fit` is finished unless it is to be trained longer."""
         self._check_holds("begun", "a run", self.config)
         if self.is_finished and not longer:
-            raise UserError(
-                f"the run {self.path} is finished: its results are in {self.metrics}; --trainer.max_steps (or "
-                "max_epochs, or max_time) beside --resume, above what it was trained for, trains it longer"
-            )
+            what = f"the run {self.path} is finished: its results are in {self.metrics}"
+            limits = "--trainer.max_steps (or max_epochs, or max_time), above what it was trained for"
+            raise UserError(f"{what}; {limits}, beside --resume trains it longer")
 
     def check_trained(self) -> None:
         """Refuse a folder without the best checkpoint of a `fit`, or with another one than was written."""

@@ -146,7 +146,7 @@ def run(
         known = experiment if isinstance(experiment, Experiment) else Experiment.of(experiment)
         experiment = known.with_values(overrides)
     where = RunFolder(folder) if isinstance(folder, str | Path) else folder
-    return _prepare(experiment, where, data, hooks or Hooks(), goes_on=False, test=test, refit=refit).result()
+    return _prepare(experiment, where, data, hooks or Hooks(), test=test, refit=refit).result()
 
 
 def resume(
@@ -164,14 +164,11 @@ def resume(
     Raises:
         UserError: for a folder that cannot be resumed, or limits that it is beyond already.
     """
-    for name in limits or {}:
-        if name not in LIMITS:
-            raise UserError(f"a run that goes on takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
+    for name in {**(limits or {})}.keys() - {*LIMITS}:
+        raise UserError(f"a run that goes on takes no other {name}; valid are {one_of(LIMITS)}, to train it longer")
     place = RunFolder(folder)
     if place.noted("started"):
-        raise UserError(
-            f"the run {place.path} began with the weights of another, which it does not keep: start it again"
-        )
+        raise UserError(f"the run {place.path} began with the weights of another, which it lacks: start it again")
     is_new_refit = refit and not place.refit.exists()
     place.check_resumable(longer=bool(limits) or is_new_refit)
     if is_first_process():
@@ -186,10 +183,9 @@ def resume(
         differs = any(experiment.trainer[name] != before.trainer[name] for name in LIMITS)
         if is_first_process():  # it may have come to its end while its lock was waited for
             place.check_resumable(longer=differs or is_new_refit)
-        refit, test = refit or bool(place.noted("refit")), place.noted("test") is not False
+        asks = {"test": place.noted("test") is not False, "refit": refit or bool(place.noted("refit"))}
         with kernels_as_noted(place.noted("kernels")):
-            prepared = _prepare(experiment, place, None, hooks or Hooks(), goes_on=True, test=test, refit=refit)
-            return prepared.result()
+            return _prepare(experiment, place, None, hooks or Hooks(), goes_on=True, **asks).result()
     finally:
         place.release()
 
@@ -225,12 +221,11 @@ class CalibratedRun:
         if self.data is None:
             return fitted, {}
         scores = conformal_scores(fitted.predictor, self.data, execution)
-        most, least = int(scores.counts[0].max()), int(scores.counts[0].min())
-        highest, own = highest_level(least), len(scores.ids)
+        most, least, own = int(scores.counts[0].max()), int(scores.counts[0].min()), len(scores.ids)
         said = f", {number_of(own, 'series')} by windows of its own" if own else ""
-        say(f"calibrated by {number_of(most, 'validation window')}: levels up to {highest:g}{said}")
-        facts = {"windows": most, "least_observed": least, "highest_level": highest, "series_of_their_own": own}
-        return replace(fitted, conformal=scores), {"calibration": facts}
+        say(f"calibrated by {number_of(most, 'validation window')}: levels up to {highest_level(least):g}{said}")
+        facts = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
+        return replace(fitted, conformal=scores), {"calibration": {**facts, "series_of_their_own": own}}
 
 
 @dataclass(frozen=True)
@@ -269,20 +264,18 @@ class _PreparedRun:
             self.recording.check_data(data)
         parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
         own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
-        lines = [
-            f"{task.data}: {extent(data)}, context {predictor.context_length}{own}, "
-            f"horizon {task.prediction_length}, {len(data.windows('train'))} training windows"
-        ]
+        sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
+        first = [f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"]
 
         def say(line: str) -> None:
-            while lines:
-                self.hooks.say(lines.pop())
+            while first:
+                self.hooks.say(first.pop())
             self.hooks.say(line)
 
         training = self._training(say)
         if not _is_network(predictor):  # whose fit checks first, with the Trainer that trains
             predictor.check_fit(parts.fit_data, training)
-            self.hooks.say(lines.pop())
+            self.hooks.say(first.pop())
         if not predictor.is_trained:
             self.hooks.say(predictor.summary)
         with own_random_state(self.seed):
@@ -337,22 +330,17 @@ class _PreparedRun:
         if "validation_error" not in facts and "val" in parts.fit_data.parts:
             metric = self.experiment.selection
             scores = measured(self.predictor, parts.fit_data, "val", execution).scores()
-            facts |= {
-                "validation_error": scores[metric],
-                "selected_by": metric,
-                "validation_windows": scores["windows"],
-            }
+            named = {"selected_by": metric, "validation_windows": scores["windows"]}
+            facts |= {"validation_error": scores[metric], **named}
         fitted, known = parts.calibrated(result.fitted, execution, self.hooks.say)
         if recording is not None:
             recording.calibrate(fitted)
         tables: dict[str, ErrorTable] = {}
         if self.test and "test" in self.data.parts:
             predictor = with_levels(fitted, self.data.contents[0].ids).predictor
-            path = None if recording is None else recording.folder.errors
-            if self.hooks.beside:
-                tables = tables_beside_baselines(predictor, self.data, "test", execution, path)
-            else:
-                tables = {predictor.name: measured(predictor, self.data, "test", execution, path)}
+            given: Any = (predictor, self.data, "test", execution)
+            given += (None if recording is None else recording.folder.errors,)
+            tables = tables_beside_baselines(*given) if self.hooks.beside else {predictor.name: measured(*given)}
         folder = None if recording is None else recording.folder.path
         return replace(result, fitted=fitted, fit={**facts, **known}, tables=tables, folder=folder)
 
@@ -374,9 +362,9 @@ def _prepare(
     data: ForecastDataModule | None,
     hooks: Hooks,
     *,
-    goes_on: bool,
     test: bool,
     refit: bool,
+    goes_on: bool = False,
 ) -> _PreparedRun:
     """Make the objects of a run, and refuse what cannot be."""
     with user_errors():
@@ -409,13 +397,10 @@ def _check_options(
 ) -> None:
     if refit:
         check_one_device(options.arguments, "a refit runs on one device")
-    if options.arguments["enable_checkpointing"] is True and not writes:
-        raise UserError("--trainer.enable_checkpointing needs a folder for the run: name one")
-    if options.arguments["enable_checkpointing"] is False and writes:
-        raise UserError(
-            "--trainer.enable_checkpointing cannot be false: the folder of a run has its checkpoints; leave the folder "
-            "out, in Python, to write none"
-        )
+    if options.arguments["enable_checkpointing"] is (not writes):
+        why = "cannot be false: the folder of a run has its checkpoints; leave the folder out, in Python, to write none"
+        why = why if writes else "needs a folder for the run: name one"
+        raise UserError(f"--trainer.enable_checkpointing {why}")
     if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
         raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
 
@@ -450,26 +435,23 @@ def member_experiments(
     ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
         return found
-    for number, member in enumerate(ensemble.described):
-        if not member.is_trained:
-            continue
-        of_others = {"context_length": "data.context_length", "max_steps": "trainer.max_steps"}
-        values = {of_others.get(name, f"model.{name}"): value for name, value in member.options.items()}
-        values["model.backbone"] = member.predictor
+    seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
+    others = {"context_length": "data.context_length", "max_steps": "trainer.max_steps"}
+    for number, member in ((number, one) for number, one in enumerate(ensemble.described) if one.is_trained):
+        values = {others.get(name, f"model.{name}"): value for name, value in member.options.items()}
+        values |= {"model.backbone": member.predictor, "seed_everything": seeds[-1]}  # the largest
         if experiment.model["calibrate"] is True:  # which changes no weight
             values["model.calibrate"] = False
         if "max_steps" in member.options:
             values |= {"trainer.max_epochs": None, "trainer.max_time": None}
-        seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
-        alone = parse(with_values(experiment.to_dict(), {**values, "seed_everything": seeds[-1]}))  # the largest
+        alone = parse(with_values(experiment.to_dict(), values))
         found |= {member_name(number, place): replace(alone, seed=seed) for place, seed in enumerate(seeds)}
     return found
 
 
 def _earlier_fit(hooks: Hooks, data: ForecastDataModule, member: str, predictor: nn.Module) -> dict[str, Any] | None:
     """Take the fit of a member from the folder of a finished run, if there is one; see `Training.fitted`."""
-    path = hooks.fitted(member)
-    if path is None:
+    if (path := hooks.fitted(member)) is None:
         return None
     assert isinstance(predictor, Predictor)
     folder = RunFolder(path)
@@ -480,7 +462,6 @@ def _earlier_fit(hooks: Hooks, data: ForecastDataModule, member: str, predictor:
     if not is_same or repr(before.scaler) != repr(data.scaler):
         raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
     predictor.load_state_dict(before.predictor.state_dict(), assign=True)
-    facts = json.loads(folder.metrics.read_text())
     hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
-    known = {name: facts[name] for name in _FACTS if name in facts}
+    known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
     return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}

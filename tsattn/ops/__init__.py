@@ -11,15 +11,5 @@ from tsattn.ops.masks import allowed_pairs, level_block_ids, window_pairs
 from tsattn.ops.multilevel import multilevel_attention
 from tsattn.ops.sliding_window import sliding_window_attention
 
-__all__ = [
-    "CALENDAR_UNITS",
-    "allowed_pairs",
-    "calendar_block_ids",
-    "change_point_block_ids",
-    "executed_flops",
-    "full_attention",
-    "level_block_ids",
-    "multilevel_attention",
-    "sliding_window_attention",
-    "window_pairs",
-]
+__all__ = ["CALENDAR_UNITS", "allowed_pairs", "calendar_block_ids", "change_point_block_ids", "executed_flops"]
+__all__ += ["full_attention", "level_block_ids", "multilevel_attention", "sliding_window_attention", "window_pairs"]

@@ -10,15 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "expand_heads",
-    "finite_as",
-    "fused_attention",
-    "in_widest_type",
-    "positive_scale",
-    "softmax_attention",
-    "wide",
-]
+__all__ = ["expand_heads", "finite_as", "fused_attention", "in_widest_type", "positive_scale", "softmax_attention"]
+__all__ += ["wide"]
 
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
 

@@ -16,27 +16,9 @@ except ImportError:
     triton = None
     tl = None
 
-__all__ = [
-    "add_gradients",
-    "add_mixed_gradients",
-    "add_mixed_scores",
-    "allowed_keys",
-    "awaited",
-    "dot",
-    "is_interpreted",
-    "jit",
-    "load_chunk",
-    "load_chunks",
-    "plan_kernel",
-    "ranges_kernel",
-    "scores",
-    "shared_components",
-    "store_chunk",
-    "store_chunks",
-    "tl",
-    "triton",
-    "zero_chunks",
-]
+__all__ = ["add_gradients", "add_mixed_gradients", "add_mixed_scores", "allowed_keys", "awaited", "dot"]
+__all__ += ["is_interpreted", "jit", "load_chunk", "load_chunks", "plan_kernel", "ranges_kernel", "scores"]
+__all__ += ["shared_components", "store_chunk", "store_chunks", "tl", "triton", "zero_chunks"]
 
 
 def jit(function):

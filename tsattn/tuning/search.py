@@ -1,21 +1,4 @@
-"""The search space: which values of a configuration are tried. YAML keyed by the configuration's dotted paths.
-
-::
-
-    sampler: tpe                # the default; or random, grid
-    pruner: median              # the default; or none
-    objectives: [error]         # the default; beside it flops, parameters, seconds, memory
-    constraints: {parameters: 200_000, flops: 1e9, memory: 2 GB}
-    parameters:
-      model.learning_rate: {type: float, low: 1e-5, high: 5e-3, log: true}
-      model.backbone.num_layers: {type: int, low: 1, high: 3}
-      model.backbone.linear_path: [none, ridge]
-      attention.kind: [mlr, swa]
-      attention.ranks:
-        type: categorical
-        choices: {even: [3, 3, 2], coarse: [6, 1, 1]}
-        when: {attention.kind: mlr}
-"""
+"""The search space, which values of a configuration are tried: YAML by its dotted paths, such as search/mlr.yaml."""
 
 from __future__ import annotations
 
@@ -68,10 +51,6 @@ class Parameter:
         """Whether the conditions hold, given what is taken of other parameters."""
         return all(other in taken and taken[other] in values for other, values in self.when.items())
 
-    def suggest(self, trial: Trial) -> Any:
-        """Draw a number, or the name of an option."""
-        return trial._suggest(self.path, self.distribution)
-
     def values(self) -> Sequence[Any] | None:
         """All that can be taken, or None for a number without steps."""
         one = self.distribution
@@ -97,8 +76,7 @@ class Parameter:
         one = self.distribution
         if isinstance(one, CategoricalDistribution):  # True is not 1 here
             return any(value == name and isinstance(value, bool) == isinstance(name, bool) for name in one.choices)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and one._contains(float(value))
+        return isinstance(value, int | float) and not isinstance(value, bool) and one._contains(float(value))
 
 
 @dataclass(frozen=True)
@@ -123,12 +101,11 @@ class Search:
 
     def suggest(self, trial: Trial) -> dict[str, Any]:
         """Draw every parameter whose conditions hold."""
-        return self.taken(lambda parameter: parameter.suggest(trial))
+        return self.taken(lambda parameter: trial._suggest(parameter.path, parameter.distribution))
 
     def applied(self, config: Mapping[str, Any], taken: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of a configuration with what a trial took."""
-        values = {path: self.parameters[path].choices.get(what, what) for path, what in taken.items()}
-        return with_values(config, values)
+        return with_values(config, {path: self.parameters[path].choices.get(one, one) for path, one in taken.items()})
 
     def experiment(self, base: Experiment, taken: Mapping[str, Any]) -> Experiment:
         """The experiment that a trial runs; a combination that is not valid is a `UserError`."""
@@ -178,20 +155,16 @@ class Search:
 
 
 def read_search(path: Path) -> Search:
-    """Read the search space in a YAML file.
-
-    Raises:
-        UserError: if it is not one; the message names the file, the parameter and what is valid.
-    """
+    """Read the search space in a YAML file; a `UserError` names the file, the parameter and what is valid."""
     try:
         search = _search(path.name, json.loads(json.dumps(parsed(path.read_text()), default=_refuse)))
         if search.sampler == "grid":
             search.grid()
+        return search
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-    return search
 
 
 def _refuse(value: object) -> None:
@@ -214,11 +187,10 @@ def _search(file: str, content: Any) -> Search:
         by_path[path] = _parameter(path, description)
     if not by_path:
         raise UserError("parameters must name at least one value to search for")
-    constraints = content.get("constraints", {})
-    check_names(constraints, ("parameters", "flops", "memory"), "constraints")
+    check_names(constraints := content.get("constraints", {}), ("parameters", "flops", "memory"), "constraints")
     limits = {name: _most(name, value) for name, value in constraints.items()}
-    chosen = {"sampler": content.get("sampler", "tpe"), "pruner": content.get("pruner", "median")}
-    return Search(file, _ordered(by_path), tuple(objectives), limits, **chosen, content=content)
+    drawn = content.get("sampler", "tpe"), content.get("pruner", "median")
+    return Search(file, _ordered(by_path), tuple(objectives), limits, *drawn, content)
 
 
 def _parameter(path: str, description: Any) -> Parameter:
@@ -264,24 +236,22 @@ def _choices(path: str, choices: Any) -> dict[Any, Any]:
     return named
 
 
-def _ordered(parameters: dict[str, Parameter]) -> dict[str, Parameter]:
+def _ordered(known: dict[str, Parameter]) -> dict[str, Parameter]:
     """Each after those that it depends on, whose values it may only name if they can be taken."""
     ordered: dict[str, Parameter] = {}
 
     def add(path: str, above: Sequence[str]) -> None:
         if path in above:
             raise UserError(f"the conditions of {one_of(above)} depend on each other")
-        for other, values in parameters[path].when.items():
-            if other not in parameters:
-                hint = did_you_mean(other, parameters)
-                raise UserError(f"{path} depends on {other}, which is not searched for{hint}")
-            for value in values:
-                if not parameters[other].takes(value):
-                    raise UserError(f"{path} depends on {other} being {value!r}, which it never is")
+        for other, values in known[path].when.items():
+            if other not in known:
+                raise UserError(f"{path} depends on {other}, which is not searched for{did_you_mean(other, known)}")
+            for value in (value for value in values if not known[other].takes(value)):
+                raise UserError(f"{path} depends on {other} being {value!r}, which it never is")
             add(other, [*above, path])
-        ordered.setdefault(path, parameters[path])
+        ordered.setdefault(path, known[path])
 
-    for path in parameters:
+    for path in known:
         add(path, [])
     return ordered
 

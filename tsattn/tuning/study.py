@@ -55,16 +55,10 @@ _POLL = 1.0  # seconds between looks at the trials of others
 _IDENTITY = "identity"
 _FINAL = "final"  # marks a failed trial that is not to be tried again
 _FACTS = ("error", "parameters", "flops", "seconds", "memory", "step", "seed")  # of a trial
-_AXES = {
-    "flops": "flops of a forward pass of one window",
-    "parameters": "parameters that are fitted",
-    "seconds": "seconds of fit and validation",
-    "memory": "peak memory, bytes",
-}
-_MEANING = {
-    "fingerprint": "its data have changed since it was begun",
-    "results": "another version of tsattn began it, whose results cannot be compared with those of this one",
-}
+_AXES = {"flops": "flops of a forward pass of one window", "parameters": "parameters that are fitted"}
+_AXES |= {"seconds": "seconds of fit and validation", "memory": "peak memory, bytes"}
+_MEANING = {"fingerprint": "its data have changed since it was begun"}
+_MEANING |= {"results": "another version of tsattn began it, whose results cannot be compared with those of this one"}
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -81,11 +75,7 @@ class StudyStorage(RDBStorage):
 
 
 def open_storage(url: str | None, folder: Path) -> StudyStorage:
-    """Open the storage at an Optuna URL, by default an SQLite file in the folder of the study.
-
-    Raises:
-        UserError: if it cannot be reached, or needs a driver that is not installed; without the URL's password.
-    """
+    """Open the storage at an Optuna URL, by default SQLite in the study's folder; a `UserError` hides passwords."""
     engine: dict[str, Any] = {"pool_pre_ping": True}
     shown = without_password(url or str(folder / FILE))
     if url is None:  # a path may hold what has a meaning in a URL
@@ -125,10 +115,8 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except (StorageInternalError, SQLAlchemyError) as error:
-        raise UserError(
-            f"the study cannot be read or written: {_said(error)}; mend that, then repeat the command: it loses no "
-            "finished trial"
-        ) from error
+        advice = "mend that, then repeat the command: it loses no finished trial"
+        raise UserError(f"the study cannot be read or written: {_said(error)}; {advice}") from error
 
 
 def _said(error: BaseException) -> str:
@@ -144,9 +132,7 @@ class SeededSampler(PartialFixedSampler):
 
     def __init__(self, name: str, seed: int, first: Sequence[Mapping[str, Any]]) -> None:
         super().__init__({}, RandomSampler())
-        self.name = name
-        self.seed = seed
-        self.first = first
+        self.name, self.seed, self.first = name, seed, first
 
     @override
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -162,11 +148,7 @@ class SeededSampler(PartialFixedSampler):
 def open_study(
     storage: StudyStorage, name: str, search: Search, identity: Mapping[str, Any], first: Sequence[Any], seed: int
 ) -> Study:
-    """Open the study of this name, made if it is not there; its `first` trials take what that says.
-
-    Raises:
-        UserError: if a study of this name has another identity; the message says where it differs.
-    """
+    """Open or make the study of this name, whose `first` trials take that; a `UserError` tells another identity."""
     pruner = optuna.pruners.MedianPruner() if search.pruner == "median" else optuna.pruners.NopPruner()
     shared: Any = {"storage": storage, "sampler": SeededSampler(search.sampler, seed, first), "pruner": pruner}
     try:
@@ -178,10 +160,8 @@ def open_study(
             time.sleep(0.2)
     if _IDENTITY not in study.user_attrs:  # new, or its maker died
         study.set_user_attr(_IDENTITY, identity)
-    saved = study.user_attrs[_IDENTITY]
     for part, value in identity.items():
-        there = saved.get(part)
-        if there != value:
+        if (there := study.user_attrs[_IDENTITY].get(part)) != value:
             said = difference(there, value, part) if isinstance(there, dict) else f"its {part} is {there}, not {value}"
             raise UserError(f"the study {name} is another one: {_MEANING.get(part, said)}; name a new --study")
     return study
@@ -198,14 +178,11 @@ def run_study(
 ) -> None:
     """Run trials until so many of all processes are finished or pruned, or no time is left to start another.
 
-    Any number of processes may do so at once. A trial whose process has died is failed, and its values are run again.
-    Where the last trials run in other processes this one waits for them, so that none is lost with its process.
-
-    Raises:
-        KeyboardInterrupt: if it was interrupted; the next process runs the values of the running trial again.
+    Any number of processes may do so at once. A trial whose process has died, or was interrupted, is failed, and its
+    values are run again. This one waits for the last trials of others, so that none is lost with its process.
     """
-    most = math.inf if trials is None else trials
-    deadline, seen, waits = time.monotonic() + seconds, set[int](), False
+    most, deadline = math.inf if trials is None else trials, time.monotonic() + seconds
+    seen, waits = set[int](), False
     while True:
         fail_stale_trials(study)
         there = study.get_trials(deepcopy=False)
@@ -222,11 +199,9 @@ def run_study(
             waits = True
             time.sleep(_POLL)
             continue
-        waits = False
         for number in _queue_again(study):
             say(f"trial {number}: its process died, it is tried again")
-        ended = _run(study, storage, objective, most)
-        if ended is not None:
+        if (ended := _run(study, storage, objective, most)) is not None:
             say(_progress(study, ended, most))
 
 
@@ -251,9 +226,8 @@ def _run(study: Study, storage: StudyStorage, objective: Callable[[Trial], list[
     trial = study.ask()
     trials = study.get_trials(deepcopy=False)
     earlier, repeats = trials[: trial.number], retries(trials[trial.number])
-    needless = None
-    if counted(trials) + sum(other.state == TrialState.RUNNING for other in earlier) >= most:
-        needless = SURPLUS
+    is_surplus = counted(trials) + sum(other.state == TrialState.RUNNING for other in earlier) >= most
+    needless = SURPLUS if is_surplus else None
     if repeats and any(retries(other)[-1:] == repeats[-1:] for other in earlier):
         needless = "another process repeats the same one"
 
@@ -326,7 +300,7 @@ def _progress(study: Study, number: int, most: float) -> str:
 def trial_table(study: Study, search: Search) -> pd.DataFrame:
     """A row a trial: its state, why it was pruned or failed, what it took, and what it came to."""
     on_front = {trial.number for trial in front(study)}
-    rows = [
+    return pd.DataFrame(
         {
             **{"trial": trial.number, "state": trial.state.name.lower()},
             **{path: trial.params.get(path) for path in search.parameters},
@@ -336,16 +310,13 @@ def trial_table(study: Study, search: Search) -> pd.DataFrame:
             **{"front": trial.number in on_front, REASON: reason(trial)},
         }
         for trial in study.get_trials(deepcopy=False)
-    ]
-    return pd.DataFrame(rows)
+    )
 
 
 def front(study: Study) -> list[FrozenTrial]:
     """The trials that no other beats in every objective, by rising error; of one objective, the best."""
-    if len(study.directions) == 1:
-        best = best_trial(study)
-        return [] if best is None else [best]
-    return sorted(study.best_trials, key=lambda trial: (trial.values, trial.number))
+    best = [best_trial(study)] if len(study.directions) == 1 else study.best_trials
+    return sorted(filter(None, best), key=lambda trial: (trial.values, trial.number))
 
 
 def importances(study: Study) -> dict[str, float]:
@@ -353,9 +324,7 @@ def importances(study: Study) -> dict[str, float]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len({trial.values[0] for trial in done}) < 2:
         return {}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*PedAnova.*")  # that low is good
-        warnings.filterwarnings("ignore", message=".*less than 2 trials.*")
+    with warnings.catch_warnings(action="ignore"):  # that low is good, and that trials are few
         shares = get_param_importances(study, target=lambda trial: trial.values[0])
     return {path: round(float(share), 4) for path, share in shares.items()}
 
@@ -366,18 +335,17 @@ def figures(study: Study, search: Search) -> dict[str, Figure]:
     from matplotlib import pyplot as plt
     from optuna.visualization.matplotlib import plot_optimization_history, plot_param_importances, plot_pareto_front
 
-    best, several, axes = best_trial(study), len(search.objectives) > 1, dict[str, Any]()
+    best, several = best_trial(study), len(search.objectives) > 1
     name = "validation error" if best is None else f"validation {error_word(best)}"
     names = [name, *(_AXES[objective] for objective in search.objectives[1:3])]
     error: dict[str, Any] = {"target": lambda trial: trial.values[0], "target_name": name}
     with warnings.catch_warnings(action="ignore"), matplotlib.rc_context({"backend": "agg"}):
-        axes["history"] = plot_optimization_history(study, **(error if several else {"target_name": name}))
+        axes = {"history": plot_optimization_history(study, **(error if several else {"target_name": name}))}
         if importances(study):
             axes["importance"] = plot_param_importances(study, **error)
         if several:
             axes["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
-        drawn: dict[str, Figure] = {what: one.figure for what, one in axes.items()}
-        for figure in drawn.values():
-            figure.set_layout_engine("constrained")
-            plt.close(figure)
-    return drawn
+        for one in axes.values():
+            one.figure.set_layout_engine("constrained")
+            plt.close(one.figure)
+    return {what: one.figure for what, one in axes.items()}

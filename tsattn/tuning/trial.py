@@ -70,29 +70,22 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
     """Refuse a space with a path that the configuration lacks, or a value that it cannot take.
 
     `build` makes data and predictor with every option, and the ends and middle of every range. A value that fails may
-    go with other values of the other parameters, so a few combinations are tried.
-
-    Raises:
-        UserError: naming file, path and value, and what is wrong with it; or the option of validation by which trials
-            would be scored on different windows.
+    go with other values of the other parameters, so a few combinations are tried. The `UserError` names file, path and
+    value, or the option of validation by which trials would be scored on different windows.
     """
     trainer, known, rng = config["trainer"], list(paths(config)), random.Random(0)
     for name in ("limit_val_batches", "fast_dev_run"):
         if trainer.get(name) and repr(trainer[name]) != "1.0":  # only networks obey; other batch sizes, other windows
-            raise UserError(
-                f"trials must be scored on the same validation windows: leave out trainer.{name}, which is "
-                f"{trainer[name]}; data.val_windows may be a number of them"
-            )
+            what = f"leave out trainer.{name}, which is {trainer[name]}; data.val_windows may be a number of them"
+            raise UserError(f"trials must be scored on the same validation windows: {what}")
     for path in search.parameters:
         if path not in known and not path.startswith(f"{BACKBONE}."):
             hint = did_you_mean(path, known)
             raise UserError(f"{search.file}: the configuration has no {path}{hint}; `fit --print_config` lists all")
         is_data = f"{path}.".startswith("data.")
         if (is_data and path not in _DATA) or any(f"{scored}.".startswith(f"{path}.") for scored in _SCORED):
-            raise UserError(
-                f"{search.file}: {path} decides what is scored, so its trials could not be compared; of the data only "
-                f"{one_of(_DATA)} can be searched for"
-            )
+            what = f"{path} decides what is scored, so its trials could not be compared"
+            raise UserError(f"{search.file}: {what}; of the data only {one_of(_DATA)} can be searched for")
     for path, probe in ((path, probe) for path, one in search.parameters.items() for probe in one.probes()):
         needed, reasons = {**search.needed(path), path: probe}, list[UserError]()
         for taken in itertools.chain([needed], (search.drawn(rng, needed) for _ in range(_DRAWS))):
@@ -106,12 +99,10 @@ def check_search(search: Search, config: Mapping[str, Any], build: Callable[[dic
     windows = (config["data"].get("init_args") or {}).get("val_windows", "all")
     for path in {BACKBONE, f"{BACKBONE}.kind"} & set(search.parameters) if isinstance(windows, int) else ():
         values = [{**search.needed(path), path: probe} for probe in search.parameters[path].probes()]
-        kinds = [named_predictor(search.applied(config, one)["model"]["backbone"]) for one in values]
-        if len({issubclass(cls, NetworkPredictor) for _, cls, _ in kinds}) > 1:
-            raise UserError(
-                f"{search.file}: {path} is searched for, and only networks are scored on {windows} validation "
-                "windows, the others on all: data.val_windows must be all"
-            )
+        kinds = [named_predictor(search.applied(config, one)["model"]["backbone"])[1] for one in values]
+        if len({issubclass(cls, NetworkPredictor) for cls in kinds}) > 1:
+            what = f"only networks are scored on {windows} validation windows, the others on all"
+            raise UserError(f"{search.file}: {path} is searched for, and {what}: data.val_windows must be all")
 
 
 @dataclass(frozen=True)
@@ -167,10 +158,9 @@ class HeldData:
             if source not in self._panels:
                 try:
                     data.prepare_data()
+                    self._panels[source] = data.source.load()
                 except UserError as error:
                     self._panels[source] = error
-                else:
-                    self._panels[source] = data.source.load()
             panel = self._panels[source]  # as it was read: `setup` leaves the categories of one split's training
             if isinstance(panel, UserError):
                 raise panel
@@ -199,6 +189,10 @@ def run_trial(
     errors, sizes, facts = list[float](), dict[str, float](), dict[str, Any]()
     prunes, started = search.pruner != "none" and len(search.objectives) == 1, time.perf_counter()
 
+    def note(**values: Any) -> None:
+        for name, value in values.items():
+            trial.set_user_attr(name, value)
+
     with _pruned_by_failure(trial), contextlib.ExitStack() as measuring:
         experiment = search.experiment(base, taken)
         device = device_type(experiment)
@@ -208,7 +202,7 @@ def run_trial(
             if not sizes:
                 needed = "flops" in (*search.objectives, *search.constraints)
                 sizes.update(predictor_sizes(predictor, data, flops_needed=needed))
-                _note(trial, {"seed": experiment.seed, "device": device, **sizes})
+                note(seed=experiment.seed, device=device, **sizes)
                 _constrain(trial, search, sizes)
 
         # the curve of an ensemble's member is not that of the ensemble
@@ -224,17 +218,17 @@ def run_trial(
                     raise TrialPruned(f"worse than the median after {number + 1} of {folds} origins")
     seconds = round(time.perf_counter() - started, 2)
     values = {"error": sum(errors) / len(errors), "seconds": seconds, "memory": peak(), **sizes}
-    _note(trial, {"errors": errors, "step": facts.get("best_step"), "selected_by": facts["selected_by"], **values})
+    note(errors=errors, step=facts.get("best_step"), selected_by=facts["selected_by"], **values)
     _constrain(trial, search, {"memory": values["memory"]})
     return [values[name] for name in search.objectives]
 
 
+@dataclass(eq=False)
 class _Pruning(Callback):
     """Reports each validation by its step, and ends a trial that falls behind the others."""
 
-    def __init__(self, trial: Trial, monitor: str) -> None:
-        self.trial = trial
-        self.monitor = monitor
+    trial: Trial
+    monitor: str
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking:
@@ -252,8 +246,7 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
         if isinstance(error, TrialPruned | DivergedError):
             reason = str(error)
         elif _is_out_of_memory(error):
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # nothing without CUDA
             reason = "out of memory"
         elif isinstance(error, UserError):
             reason = f"refused: {error}"
@@ -265,8 +258,8 @@ def _pruned_by_failure(trial: Trial) -> Iterator[None]:
 
 def _is_out_of_memory(error: BaseException) -> bool:
     """Whether this is what an allocator raises, or the sentence for users that was made of it."""
-    if isinstance(error, UserError):
-        return error.__cause__ is not None and _is_out_of_memory(error.__cause__)
+    while isinstance(error, UserError) and error.__cause__ is not None:
+        error = error.__cause__
     # the CPU's allocator has no class of its own
     is_host = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     return is_host or isinstance(error, MemoryError | torch.OutOfMemoryError)
@@ -279,8 +272,3 @@ def _constrain(trial: Trial, search: Search, sizes: Mapping[str, float]) -> None
         trial.set_constraint(name, above)
         if above > 0 and name != "memory":
             raise TrialPruned(f"{sizes[name]:,.0f} {name}, above the {search.constraints[name]:,.0f} allowed")
-
-
-def _note(trial: Trial, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        trial.set_user_attr(name, value)

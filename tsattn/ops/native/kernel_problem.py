@@ -15,18 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = [
-    "DropoutProblem",
-    "KernelProblem",
-    "StridedTensor",
-    "keep_threshold",
-    "kept_numbers",
-    "numbers",
-    "openmp_team",
-    "philox",
-    "strided",
-    "what_is_wrong",
-]
+__all__ = ["DropoutProblem", "KernelProblem", "StridedTensor", "keep_threshold", "kept_numbers", "numbers"]
+__all__ += ["openmp_team", "philox", "strided", "what_is_wrong"]
 
 
 class StridedTensor(ctypes.Structure):
