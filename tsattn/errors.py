@@ -35,7 +35,8 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
     meant = str(name).lstrip("-").lower()
     plain = {str(one).lstrip("-").lower(): one for one in names}
     by_part = {one.rpartition(".")[2]: one for one in plain}
-    close = [one for one in plain if meant and one.startswith(meant)] or difflib.get_close_matches(meant, plain, 1)
+    close = [one for one in plain if meant and one.startswith(meant)] or [*filter(None, [by_part.get(meant)])]
+    close = close or difflib.get_close_matches(meant, plain, 1)
     close = close or [by_part[one] for one in difflib.get_close_matches(meant.rpartition(".")[2], by_part, 1)]
     return f" (did you mean {plain[close[0]]}?)" if close else ""
 

@@ -136,8 +136,7 @@ def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
 
 def given_values(what: str, text: str) -> list[Any]:
     """Values with commas between them; each may be YAML, as ``{kind: mlr, ranks: [8, 8]}``."""
-    values: list[Any] = _parsed(what, f"[{text}]")
-    return values
+    return _parsed(what, f"[{text}]")  # type: ignore[no-any-return]
 
 
 def _parsed(what: str, text: str) -> Any:
@@ -157,8 +156,7 @@ def report(given: Given) -> None:
             raise UserError(f"{source} is a run: see its forecast.png, or `tsattn compare {source} OTHER_RUN`")
     if options.output is None and len(records) > 1:
         raise UserError("several records make one page: name its folder with --output DIR")
-    first = Path(records[0])
-    output = Path(options.output or (first if first.is_dir() else first.parent))
+    output = Path(options.output or (records[0] if Path(records[0]).is_dir() else Path(records[0]).parent))
     if output.suffix in (".html", ".md"):
         raise UserError(f"--output is a folder, not {output.name}: pass --output {output.parent}")
     _write_report(records, output, [Path(file) for file in options.readme or []])

@@ -223,12 +223,9 @@ def taken(name: str, words: list[str]) -> Given:
             others.append((flag, text))
         else:
             free.append(flag)
-    strange = [flag for flag, _ in others] if name not in _OPEN else []
-    if name in OF_EXPERIMENTS:  # of dotted ones jsonargparse knows more
-        valid = (*_KEYS, "--model", "--trainer", "--debug")
-        strange = [flag for flag, _ in others if "." not in flag and flag not in valid]
-    elif name not in _OPEN and len(values) == len(known):  # takes no words
-        strange += free
+    strange = [*(flag for flag, _ in others), *(free if len(values) == len(known) else [])] if name not in _OPEN else []
+    if name == "fit":  # jsonargparse knows all its options, but not that one
+        strange = [flag for flag, _ in others if "." not in flag and "--data.prediction" in _nearest(flag, name)]
     if strange:
         raise unknown(strange[0], name)
     options = Namespace()
@@ -246,13 +243,16 @@ def _option_names(name: str) -> list[str]:
     return [one for one in listed if one.startswith("-") and not one.endswith(".ARGUMENT")]
 
 
+def _nearest(word: str, name: str) -> str:
+    """Suggest an option; of a fit, ``--horizon``, as `predict` and Python have it, is that of the data."""
+    hint = did_you_mean(word, [*_option_names(name), *(["--horizon"] if name == "fit" else [])])
+    return hint.replace("--horizon", "--data.prediction_length") if name == "fit" else hint
+
+
 def unknown(word: str, name: str) -> UserError:
     """The error for a word that a command does not have."""
-    valid, meant = _option_names(name), "--data.prediction_length"
-    hint = did_you_mean(word, [*valid, *(["--horizon"] if meant in valid else [])])
-    hint = hint if "--horizon" in valid else hint.replace("--horizon", meant)  # as Python and `predict` name it
-    listed = one_of(valid) if len(valid) < 30 else f"those that `tsattn {name} --help` lists"
-    return UserError(f"unknown argument {word}{hint}; valid: {listed}")
+    valid = "those that `tsattn fit --help` lists" if name == "fit" else one_of(_option_names(name))
+    return UserError(f"unknown argument {word}{_nearest(word, name)}; valid: {valid}")
 
 
 _TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
