@@ -35,7 +35,7 @@ fit --data CO2DataModule --data.name x :: `--data.name` belongs to PublicDataMod
 CO2 word :: unknown argument word
 CO2 --atention swa :: --atention (did you mean --attention?)
 CO2 --context_length=3 :: did you mean --data.context_length?)
-CO2 --horizn=3 :: unknown argument --horizn (did you mean --data.prediction_length?); valid: those that `tsattn fit --help`
+CO2 --horizn=3 :: unknown argument --horizn (did you mean --data.prediction_length?); valid: those that
 CO2 --data.batch 2 :: unknown argument --data.batch (did you mean --data.batch_size?); valid: --data.con
 CO2 --data MyData :: --data must be one of CO2DataModule, CSVDataModule
 CO2 --data.path x.csv :: MappedDataModule; add `--data CSVDataModule`
