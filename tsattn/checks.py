@@ -20,15 +20,15 @@ __all__ += ["positive_number", "whole_number"]
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def positive_number(name: str, value: Any) -> float:
     """Check that a number is finite and above 0."""
     if not _is_number(value) or not 0 < value <= sys.float_info.max:
         raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
     return float(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def calibration_share(value: Any) -> float | None:
@@ -55,7 +55,7 @@ def check_accelerator(name: Any) -> None:
     if name not in ACCELERATORS:
         raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
     if not has_accelerator(name):
-        there = one_of(other for other in ACCELERATORS if has_accelerator(other))
+        there = one_of(filter(has_accelerator, ACCELERATORS))
         raise UserError(f"accelerator {name} is not on this machine; valid are {there}")
 
 

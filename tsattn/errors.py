@@ -35,16 +35,15 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
     meant = str(name).lstrip("-").lower()
     plain = {str(one).lstrip("-").lower(): one for one in names}
     by_part = {one.rpartition(".")[2]: one for one in plain}
-    close = [one for one in plain if meant and one.startswith(meant)] or difflib.get_close_matches(meant, plain, 1)
+    close = [one for one in plain if meant and one.startswith(meant)] or [*filter(None, [by_part.get(meant)])]
+    close = close or difflib.get_close_matches(meant, plain, 1)
     close = close or [by_part[one] for one in difflib.get_close_matches(meant.rpartition(".")[2], by_part, 1)]
     return f" (did you mean {plain[close[0]]}?)" if close else ""
 
 
 def rounded(value: float) -> str:
     """A number as people read it: three digits below 1, four up to 1000, whole from there on."""
-    if 1e3 <= abs(value) < 1e8:
-        return f"{value:.0f}"
-    return f"{value:#.{4 if abs(value) >= 1 else 3}g}"
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e8 else f"{value:#.{4 if abs(value) >= 1 else 3}g}"
 
 
 def duration(seconds: float) -> str:
@@ -56,10 +55,8 @@ def duration(seconds: float) -> str:
 
 def number_of(count: int, noun: str) -> str:
     """``1 row``, ``2 rows``, ``2 entries``."""
-    if count == 1 or noun.endswith("series"):
-        return f"{count} {noun}"
-    is_y = noun.endswith("y") and not noun.endswith(("ay", "ey", "oy", "uy"))
-    return f"{count} {noun.removesuffix('y') + 'ies' if is_y else noun + 's'}"
+    many = noun if noun.endswith("series") else re.sub("(?<![aeou])y$", "ie", noun) + "s"
+    return f"{count} {noun if count == 1 else many}"
 
 
 def is_whole_number(value: Any) -> bool:
@@ -125,9 +122,9 @@ def scrubbed(text: str, url: str) -> str:
 def _taken_apart(url: str) -> tuple[str, list[str]]:
     """A URL without its passwords, and these."""
     scheme, separator, rest = url.partition("://")
+    secrets = list[str]()
     if not separator:
-        return url, []
-    secrets = []
+        return url, secrets
     if found := _USER.match(rest) or ("@" not in rest and _NO_PORT.match(rest)):
         secrets, rest = [found[2]], found[1] + rest[found.end() :]
     secrets += [found[2] for found in _SECRET.finditer(rest)]

@@ -13,8 +13,6 @@ from tsattn.errors import UserError
 
 __all__ = ["connect", "import_ray"]
 
-_LOCAL = "local"
-
 
 def import_ray(what: str) -> Any:
     """Import Ray; `what` names in the message what needs it."""
@@ -28,18 +26,17 @@ def import_ray(what: str) -> Any:
 def connect(address: str, processors: int | None = None) -> Any:
     """Connect to a Ray cluster, or start one by the address ``local``, which ends with this process."""
     ray = import_ray("--ray")
-    if address not in (_LOCAL, "auto"):  # Ray itself would try an address that nothing answers at for minutes
+    if address not in ("local", "auto"):  # Ray itself would try an address that nothing answers at for minutes
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
         except (OSError, ValueError, OverflowError) as error:
-            raise UserError(
-                f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
-            ) from error
+            what = f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
+            raise UserError(what) from error
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what goes wrong is raised
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address == _LOCAL:
+    if address == "local":
         options |= {"num_cpus": processors, "include_dashboard": False}
     ends = signal.getsignal(signal.SIGTERM)  # Ray takes it over, and ends without a sentence
     try:

@@ -80,23 +80,22 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
     Another folder is refused by the sentence `refusal`.
     """
     restore_folder(folder, record)
-    aside: Path | None = None
-    if overwrite and folder.exists():
-        aside = _aside(folder)
+    aside, replaces = _aside(folder), overwrite and folder.exists()
+    if replaces:
         if (aside / record).exists():  # left by a process that was killed once the new folder was there
             shutil.rmtree(aside, ignore_errors=True)
         folder.rename(aside)
     try:
-        if aside is not None and not (aside / record).exists():
+        if replaces and not (aside / record).exists():
             raise UserError(refusal)
         if folder.exists():  # a folder without files would make way
             raise UserError(f"{folder} was made by another process meanwhile; it is not overwritten, name another")
         new.rename(folder)
     except BaseException:
-        if aside is not None:
+        if replaces:
             aside.rename(folder)
         raise
-    if aside is not None:
+    if replaces:
         shutil.rmtree(aside, ignore_errors=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from docs.site.markdown_parts import Entry, code_block, definitions, prose
-from tsattn.cli.command_options import COMMANDS, OF_EXPERIMENTS, Group, groups, page
+from tsattn.cli.words import COMMANDS, OF_EXPERIMENTS, Group, groups, page
 from tsattn.experiments.experiment import experiment_parser
 
 __all__ = ["command_pages"]

@@ -11,7 +11,7 @@ import yaml
 from tsattn.attention import KINDS
 from tsattn.backbones import complete_backbone
 from tsattn.cli import main
-from tsattn.cli.command_options import COMMANDS, OF_EXPERIMENTS, Option, groups, help_text, own_options, taken
+from tsattn.cli.words import COMMANDS, OF_EXPERIMENTS, Option, groups, help_text, own_options, taken
 from tsattn.data import CSVDataModule, DataOptions, FrameDataModule
 from tsattn.experiments.experiment import experiment_parser
 from tsattn.predictors import predictor_kinds

@@ -106,7 +106,7 @@ def test_too_little_memory_is_one_sentence(
     def greedy(words: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr("tsattn.cli.without_data.cost", greedy)
+    monkeypatch.setattr("tsattn.cli.without_experiment.cost", greedy)
     assert "error: out of memory; reduce --tokens" in refusal(["cost"], capsys)
 
 

@@ -35,11 +35,13 @@ fit --data CO2DataModule --data.name x :: `--data.name` belongs to PublicDataMod
 CO2 word :: unknown argument word
 CO2 --atention swa :: --atention (did you mean --attention?)
 CO2 --context_length=3 :: did you mean --data.context_length?)
+CO2 --horizn=3 :: unknown argument --horizn (did you mean --data.prediction_length?); valid: those that
 CO2 --data.batch 2 :: unknown argument --data.batch (did you mean --data.batch_size?); valid: --data.con
 CO2 --data MyData :: --data must be one of CO2DataModule, CSVDataModule
 CO2 --data.path x.csv :: MappedDataModule; add `--data CSVDataModule`
 CO2 --data.batch_size 0 :: batch_size must be at least 1, not 0
 CO2 --data.context_length=1600 :: need 1652 rows, but the training part
+CO2 --data.context_length=1601 :: lower them (--data.context_length, --data.prediction_length) to 1598 together
 CO2 --attention :: needs a value
 CO2 --attention mrl :: unknown attention 'mrl' (did you mean mlr?); valid
 CO2 --attention.window 4 :: mlr has no argument 'window'; valid: ranks

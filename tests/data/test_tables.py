@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from jsonargparse import ArgumentParser
 
 from tsattn import Forecaster, diagnose
-from tsattn.cli.command_options import own_options
+from tsattn.cli.words import own_options
 from tsattn.data import (
     CSVDataModule,
     DataOptions,

@@ -11,8 +11,7 @@ import pytest
 from tests.docs.blocks import RUN_FOLDER
 from tsattn.cli import main
 from tsattn.cli.benchmark import find_suite, given_overrides, given_values
-from tsattn.cli.command_options import flat, taken
-from tsattn.cli.words import Words
+from tsattn.cli.words import Words, flat, taken
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import find_config, full_path, get_at
 from tsattn.leaderboard.suite import read_suite

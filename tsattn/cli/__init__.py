@@ -10,12 +10,11 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NoReturn
 
-from tsattn.cli.command_options import ACTIONS, COMMANDS, OF_EXPERIMENTS, help_text, taken
-from tsattn.cli.words import Words, drop_output
+from tsattn.cli.words import ACTIONS, COMMANDS, OF_EXPERIMENTS, Words, drop_output, help_text, taken
 from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
 from tsattn.experiments.configs import config_names
 
@@ -24,7 +23,7 @@ __all__ = ["main"]
 _MODULES = {
     **dict.fromkeys(("validate", "test", "predict", "attention"), "trained_run"),
     **dict.fromkeys(("compare", "report"), "benchmark"),
-    **dict.fromkeys(("cost", "kernels", "export"), "without_data"),
+    **dict.fromkeys(("cost", "datasets", "kernels", "export"), "without_experiment"),
 }
 """Of commands that are not called as their modules."""
 _WITH_OUTPUT = {"validate", "test", "predict", "attention", "export", "diagnose"}
@@ -67,9 +66,9 @@ def _guarded(words: list[str]) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:
-        code = _run(words)
+        _run(words)
         sys.stdout.flush()  # what fails at that is said here
-        return code
+        return 0
     except (KeyboardInterrupt, Exception) as error:
         stop = _interruption(error)
         if stop is not None:
@@ -115,27 +114,28 @@ def _how_to_resume(words: list[str]) -> str:
     return f"run `{command}` again{'' if overwrites else ', with `--overwrite` if its output is there'}"
 
 
-def _run(words: list[str]) -> int:
+def _check_name(name: str, valid: Collection[str], what: str) -> None:
+    if name not in valid:
+        raise UserError(f"unknown {what} {name!r}{did_you_mean(name, valid)}; valid: {one_of(valid)}")
+
+
+def _run(words: list[str]) -> None:
     for before, word in pairwise(["", *words]):  # an empty variable of a shell, which would count as not given
         if not word or (word.startswith("-") and word.endswith("=")):
             name = word.removesuffix("=") or (before if before.startswith("-") else "a word")
             raise UserError(f"{name} is empty; give a value, or leave it out")
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(f"{help_text('tsattn')}\n\nA configuration is a file, or one of {one_of(config_names())}.")
-        return 0
-    command, *rest = words
+    command, *rest = words or ["--help"]
+    if command in ("-h", "--help", "help"):
+        return print(f"{help_text('tsattn')}\n\nA configuration is a file, or one of {one_of(config_names())}.")
     if command == "--version":
-        print(f"tsattn {importlib.metadata.version('tsattn')}")
-        return 0
-    if command not in COMMANDS:
-        raise UserError(f"unknown command {command!r}{did_you_mean(command, COMMANDS)}; valid: {one_of(COMMANDS)}")
+        return print(f"tsattn {importlib.metadata.version('tsattn')}")
+    _check_name(command, COMMANDS, "command")
     page, asks = command, not {"-h", "--help", "--help-all"}.isdisjoint(rest)
     if command == "datasets" and rest and not (asks and rest[0].startswith("-")):
         action, *rest = rest
         if action.startswith("-"):
             raise UserError(f"datasets needs an action; valid: {one_of(ACTIONS)}")
-        if action not in ACTIONS:
-            raise UserError(f"unknown action {action!r}{did_you_mean(action, ACTIONS)}; valid: {one_of(ACTIONS)}")
+        _check_name(action, ACTIONS, "action")
         page = f"datasets {action}"
     if asks or page == "datasets":
         print(help_text(page))
@@ -144,8 +144,7 @@ def _run(words: list[str]) -> int:
 
             print()
             experiment_parser().print_help()
-        return 0
+        return None
     given = Words(command, rest) if command in OF_EXPERIMENTS else taken(page, rest)
     module = importlib.import_module(f"tsattn.cli.{_MODULES.get(command, command)}")
-    getattr(module, page.replace(" ", "_"))(given)
-    return 0
+    return getattr(module, page.replace(" ", "_"))(given)  # type: ignore[no-any-return]

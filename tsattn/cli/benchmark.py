@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tsattn.cli.command_options import Given, Pair, as_pairs, flat
-from tsattn.cli.words import say, session
+from tsattn.cli.words import Given, Pair, as_pairs, flat, say, session
 from tsattn.descriptions import parsed
 from tsattn.errors import UserError, number_of, one_of
 from tsattn.experiments.configs import config_names, find_config
 
 if TYPE_CHECKING:
-    from tsattn.leaderboard.runner import Options
+    from tsattn.leaderboard.runner import Options, Runner
 
 __all__ = ["benchmark", "compare", "find_suite", "given_overrides", "given_values", "report"]
 
@@ -43,8 +42,16 @@ def _how(options: Any, jobs: int, command: str) -> Options:
     return Options(options.jobs or jobs, options.threads, options.retry_failed, command)
 
 
+def _was_run(runner: Runner, options: Any, command: str) -> bool:
+    """Run what is left, or only list it."""
+    runner.say_plan(lists=options.dry_run)
+    if not options.dry_run:
+        runner.run_all(options.ray, command)
+    return not options.dry_run
+
+
 def benchmark(given: Given) -> None:
-    """Run what is left of a suite; a `UserError` says what is wrong."""
+    """Run what is left of a suite."""
     options = given.options
     if options.suite is None:
         raise UserError(f"benchmark needs a suite: --suite NAME, a file or one of {one_of(config_names(_SUITES))}")
@@ -71,17 +78,15 @@ def benchmark(given: Given) -> None:
         whole = planner.plan(suite)
         entries = whole if part == suite else planner.plan(part)
         runner = Runner(suite.name, suite.text, whole, entries, folder, output, how, say)
-        runner.say_plan(lists=options.dry_run)
-        if options.dry_run:
+        if not _was_run(runner, options, shlex.join(["tsattn", "benchmark", *given.typed])):
             return
-        runner.run_all(options.ray, shlex.join(["tsattn", "benchmark", *given.typed]))
     say(f"records: {output}")
     if not options.no_report:
         _write_report([str(output)], output, [])
 
 
 def compare(given: Given) -> None:
-    """Compare; a `UserError` says what is wrong."""
+    """Compare models that are trained for it, or finished runs."""
     options, overrides = given.options, given_overrides(given.others)
 
     from tsattn.leaderboard.compare import Plan, compare_runs
@@ -99,10 +104,8 @@ def compare(given: Given) -> None:
             plan = Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides)
             command = shlex.join(["tsattn", "compare", *given.typed])
             runner = plan.runner(options.folder, _how(options, plan.jobs, command), say)
-            runner.say_plan(lists=options.dry_run)
-            if options.dry_run:
+            if not _was_run(runner, options, command):
                 return
-            runner.run_all(options.ray, command)
             comparison, name = plan.comparison(runner, options.margin), plan.differs
             output = Path(options.output or runner.folder.path)
         say(f"\n{comparison}\n")
@@ -125,19 +128,15 @@ def given_overrides(pairs: list[Pair]) -> dict[str, Any]:
 
 
 def _varied(words: list[str] | None) -> dict[str, list[Any]] | None:
-    found = {}
-    for word in words or ():
-        path, has_values, text = word.partition("=")
-        if not has_values:
-            raise UserError(f"--vary needs values: --vary {word}=A,B")
-        found[path] = given_values(f"--vary {path}", text)
-    return found or None
+    split = [word.partition("=") for word in words or ()]
+    if without := [path for path, equals, _ in split if not equals]:
+        raise UserError(f"--vary needs values: --vary {without[0]}=A,B")
+    return {path: given_values(f"--vary {path}", text) for path, _, text in split} or None
 
 
 def given_values(what: str, text: str) -> list[Any]:
     """Values with commas between them; each may be YAML, as ``{kind: mlr, ranks: [8, 8]}``."""
-    values: list[Any] = _parsed(what, f"[{text}]")
-    return values
+    return _parsed(what, f"[{text}]")  # type: ignore[no-any-return]
 
 
 def _parsed(what: str, text: str) -> Any:
@@ -148,7 +147,7 @@ def _parsed(what: str, text: str) -> Any:
 
 
 def report(given: Given) -> None:
-    """Write a report; a `UserError` says what is wrong."""
+    """Write the page of records."""
     options, records = given.options, given.free
     if not records:
         raise UserError("report needs records: name a folder with records.parquet, as `benchmark` writes it")
@@ -157,8 +156,7 @@ def report(given: Given) -> None:
             raise UserError(f"{source} is a run: see its forecast.png, or `tsattn compare {source} OTHER_RUN`")
     if options.output is None and len(records) > 1:
         raise UserError("several records make one page: name its folder with --output DIR")
-    first = Path(records[0])
-    output = Path(options.output or (first if first.is_dir() else first.parent))
+    output = Path(options.output or (records[0] if Path(records[0]).is_dir() else Path(records[0]).parent))
     if output.suffix in (".html", ".md"):
         raise UserError(f"--output is a folder, not {output.name}: pass --output {output.parent}")
     _write_report(records, output, [Path(file) for file in options.readme or []])

@@ -50,10 +50,8 @@ def _result(words: Words) -> Result:
     checkpoint = None if options.ckpt_path is None else Path(options.ckpt_path)
     start: WarmStart | None = None
     if options.start is not None:
-        for name in ("refit", "ckpt_path"):
-            if getattr(options, name):
-                why = "a refit starts from nothing, a checkpoint has weights"
-                raise UserError(f"of --start and --{name} give one: {why}")
+        if other := next((name for name in ("refit", "ckpt_path") if getattr(options, name)), None):
+            raise UserError(f"of --start and --{other} give one: a refit starts from nothing, a checkpoint has weights")
         weights = RunFolder(options.start).forecasting_checkpoint()
         start = WarmStart(load_predictor(weights, experiment.model["backbone"], experiment.output))
     hooks = Hooks(bar=bar, say=_say, command=command, checkpoint=checkpoint, start=start)
@@ -62,8 +60,7 @@ def _result(words: Words) -> Result:
 
 
 def _say_result(result: Result, *, detail: bool) -> None:
-    trained = [_trained(one) for one in all_fits(result.fit) if "training" in one]
-    if trained:
+    if trained := [_trained(one) for one in all_fits(result.fit) if "training" in one]:
         _say("\n" + "\n".join(trained))
     if result.refitted is not None:
         _say("refitted on all rows: `predict` uses this model, `test` the one tested below")

@@ -28,7 +28,7 @@ from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
 from tsattn.forecaster.frames import future_frame, in_scenario, last_window
 from tsattn.predictors import Predictor
-from tsattn.predictors.attention_layers import AttentionLayer, attention_layers
+from tsattn.predictors.attention_layers import attention_layers
 from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_batches, with_levels
 
 __all__ = ["attention", "draw", "predict", "test", "validate"]
@@ -38,8 +38,7 @@ _MOST = 6  # series in a figure
 
 def validate(words: Words) -> None:
     """Score a trained model on the validation part, or of `test` on the test part."""
-    options, by = words.options, words.options.by
-    part = "val" if words.command == "validate" else "test"
+    options, by, part = words.options, words.options.by, "val" if words.command == "validate" else "test"
     with session(), tempfile.TemporaryDirectory() as temporary:
         experiment = words.experiment()
         if by is not None:
@@ -55,9 +54,9 @@ def validate(words: Words) -> None:
         if by is not None:
             check_group(by, panel.id_name)
         recorder = None if options.figure is None else ResidualRecorder(panel)
-        folder = Path(temporary) if by in ("series", "origin") else None  # for rows that are too many for memory
-        calibrated, by_step = with_levels(fitted, panel.ids).predictor, recorder is not None or by == "step"
-        of_rows: dict[str, Any] = {"folder": folder, "by_step": by_step, "watch": recorder}
+        of_rows: dict[str, Any] = {"by_step": recorder is not None or by == "step", "watch": recorder}
+        of_rows["folder"] = Path(temporary) if by in ("series", "origin") else None  # rows too many for memory
+        calibrated = with_levels(fitted, panel.ids).predictor
         tables = tables_beside_baselines(calibrated, data, part, execution, **of_rows)
         name, errors = next(iter(tables.items()))
         head = title(data, int(errors.scores()["windows"]), part)
@@ -80,8 +79,7 @@ test = validate
 
 def predict(words: Words) -> None:
     """Forecast beyond the end of the data; a `UserError` says what is wrong."""
-    options = words.options
-    futures = options.future or [None]
+    options, futures = words.options, words.options.future or [None]
     with session():
         experiment = words.experiment()
         output = Path(options.output or (RunFolder(options.run).forecast if options.run else "forecast.csv"))
@@ -100,9 +98,8 @@ def predict(words: Words) -> None:
         write_frame(frame, output, options.overwrite)
         steps = number_of(options.horizon or data.prediction_length, "step")
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
-        say(
-            f"{output}: {steps} of {measuring.extent(data)}, {_span(frame.iloc[:, 1])}{of_scenarios}, in original units"
-        )
+        what = f"{steps} of {measuring.extent(data)}, {_span(frame.iloc[:, 1])}{of_scenarios}"
+        say(f"{output}: {what}, in original units")
         if figure:
             say(draw(frame, data.contents[0], predictor, Path(figure), options.overwrite))
 
@@ -133,18 +130,15 @@ def draw(frame: pd.DataFrame, panel: Panel, predictor: Predictor, path: Path, ov
 
 def _span(stamps: pd.Series[pd.Timestamp]) -> str:
     """``FIRST to LAST``; without times of day where all are midnights."""
-    first, last = (str(stamp.date() if are_dates(stamps) else stamp) for stamp in (stamps.min(), stamps.max()))
-    return f"{first} to {last}"
+    return " to ".join(str(one.date() if are_dates(stamps) else one) for one in (stamps.min(), stamps.max()))
 
 
 def attention(words: Words) -> None:
     """Draw or write the attention in one window; a `UserError` says what is wrong."""
-    options = words.options
-    stages = {"test": "test", "val": "validate"}
+    options, stages = words.options, {"test": "test", "val": "validate"}
     with session():
         experiment = words.experiment()
-        default = RunFolder(options.run).path / "attention.png" if options.run else "attention.png"
-        output = Path(options.output or default)
+        output = Path(options.output or Path(options.run or ".", "attention.png"))
         check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=words.input_files(experiment))
         layer, head, level = (_numbers(name, getattr(options, name)) for name in ("layer", "head", "level"))
         if options.part not in stages:
@@ -163,7 +157,10 @@ def attention(words: Words) -> None:
         layers = attention_layers(fitted.predictor, batch, options.channel)
         head_line = window_title(fitted, data.contents[0], batch, layers)
         if is_table:
-            write_frame(_attention_frame(layers), output, options.overwrite)
+            frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
+            # queries and keys of several kinds become text
+            mixed = [name for name in ("query", "key") if frame[name].dtype == object]
+            write_frame(frame.astype(dict.fromkeys(mixed, str)), output, options.overwrite)
         else:
             drawn = plot_layers(layers, chosen=layer, heads=head, levels=level, title=head_line)  # type: ignore[arg-type]
             write_figure(drawn, output, options.overwrite)
@@ -175,18 +172,9 @@ def _data_window(fitted: FittedPredictor, data: ForecastDataModule, part: str, w
     windows = data.windows(part, fitted.predictor.context_length)
     count = len(windows)
     if not -count <= window < count:
-        raise UserError(
-            f"window must be from 0 to {count - 1}, or from -{count} for the first to -1 for the last, of "
-            f"the {number_of(count, 'window')} of the {part} part, not {window}"
-        )
+        valid = f"from 0 to {count - 1}, or from -{count} for the first to -1 for the last"
+        raise UserError(f"window must be {valid}, of the {number_of(count, 'window')} of the {part} part, not {window}")
     return windows[window % count]
-
-
-def _attention_frame(layers: list[AttentionLayer]) -> pd.DataFrame:
-    """Return the frames of all layers, end to end; queries and keys of several kinds become text."""
-    frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
-    mixed = [name for name in ("query", "key") if frame[name].dtype == object]
-    return frame.astype(dict.fromkeys(mixed, str))
 
 
 def _numbers(name: str, given: str | None) -> str | list[int] | None:

@@ -18,9 +18,8 @@ from optuna import Study
 from optuna.trial import FrozenTrial, Trial
 
 from tsattn import tuning
-from tsattn.cli.command_options import Given, flat
 from tsattn.cli.fit import fit
-from tsattn.cli.words import Words, say, session
+from tsattn.cli.words import Given, Words, flat, say, session
 from tsattn.errors import UserError, one_of, without_password
 from tsattn.experiments import RESULTS_VERSION, Experiment
 from tsattn.experiments.configs import config_names, find_config
@@ -103,15 +102,12 @@ def run_trials(experiment: Experiment, search: Search, folder: Path, options: Na
     storage = tuning.open_storage(options.storage, folder)
     as_it_is = search.configured(base.to_dict())
     first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
-    identity = {
-        **{"config": base.to_dict(), "search": dict(search.content), "cv": options.cv},
-        **{"fingerprint": fingerprint(held.of(base)), "results": RESULTS_VERSION},
-    }
+    identity: dict[str, Any] = {"config": base.to_dict(), "search": dict(search.content), "cv": options.cv}
+    identity |= {"fingerprint": fingerprint(held.of(base)), "results": RESULTS_VERSION}
     identity, name = json.loads(json.dumps(identity)), folder.resolve().name
     study = tuning.open_study(storage, name, search, identity=identity, first=first, seed=base.seed or 0)
     trials = options.trials or (None if options.timeout else 40)
-    if search.sampler == "grid":
-        trials = min(trials or len(first), len(first))
+    trials = min(trials or len(first), len(first)) if search.sampler == "grid" else trials
     done = tuning.counted(study.get_trials(deepcopy=False))
     say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
 
@@ -127,7 +123,7 @@ def run_trials(experiment: Experiment, search: Search, folder: Path, options: Na
     write()
     best = best_trial(study)
     if best is None:
-        reasons = [reason(trial) for trial in study.get_trials(deepcopy=False) if reason(trial)]
+        reasons = [*filter(None, map(reason, study.get_trials(deepcopy=False)))]
         why = f"; the last: {reasons[-1]}" if reasons else ""
         raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
     say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
@@ -152,14 +148,17 @@ def _write(
         configs[f"trial_{trial.number}.yaml"] = head + search.experiment(base, trial.params).to_yaml()
     write_text(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
     if len(search.objectives) > 1:
-        (folder / "front").mkdir(exist_ok=True)
         for name, text in configs.items():
             write_text(folder / "front" / name, text)
-        for file in (folder / "front").glob("trial_*.yaml"):
-            if file.name not in configs:  # beaten since
-                file.unlink(missing_ok=True)
+        for file in {*(folder / "front").glob("trial_*.yaml")} - {folder / "front" / name for name in configs}:
+            file.unlink(missing_ok=True)  # beaten since
     default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
     states = [trial.state.name.lower() for trial in trials]
+
+    def facts(trial: FrozenTrial) -> dict[str, Any]:
+        seen = {name: trial.user_attrs.get(name) for name in _FACTS}
+        return {"trial": trial.number, "values": trial.values, **seen}
+
     summary = {
         "study": study.study_name,
         "data": held.of(base).name,
@@ -167,8 +166,8 @@ def _write(
         "constraints": dict(search.constraints),
         "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
         "trials": {state: states.count(state) for state in sorted(set(states))},
-        "best": {"trial": best.number, "values": best.values, "params": best.params, **_facts(best)},
-        "configuration_as_it_is": default and {"trial": default.number, "values": default.values, **_facts(default)},
+        "best": {**facts(best), "params": best.params},
+        "configuration_as_it_is": default and facts(default),
         "front": [trial.number for trial in best_ones],
         "importance": importances(study),
         "versions": versions(words, device_type(base)),
@@ -176,7 +175,3 @@ def _write(
     write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     for name, figure in figures(study, search).items():
         write_whole(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=130))
-
-
-def _facts(trial: FrozenTrial) -> dict[str, Any]:
-    return {name: trial.user_attrs.get(name) for name in _FACTS}

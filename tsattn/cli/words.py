@@ -1,4 +1,8 @@
-"""Words of a command that takes an experiment.
+"""The words of the command line: `help.txt` is help, parser and reference of every command.
+
+A line of it that begins with `#` begins a page. A paragraph of indented lines is a group of options under its title;
+all others are prose. A line of a group is the letters of the commands that have the option, where several share a
+table; the option, with a word for its value (three dots: it may be repeated); what it does; and its default.
 
 jsonargparse parses the experiment. What is said of backbone and attention is set in the parsed description, by the
 rules of `overrides` in Python: naming another kind must drop the arguments of the old one, and the kind may stand in
@@ -10,30 +14,254 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterator
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from tsattn.cli.command_options import Pair, as_pairs, flat, option_names, taken
-from tsattn.errors import UserError, one_of
+from tsattn.attention import KINDS
+from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments.configs import config_names, find_config, read_config
 from tsattn.experiments.run_folder import LIMITS, RunFolder
+from tsattn.predictors import predictor_kinds
 
 if TYPE_CHECKING:
     from tsattn.experiments import Experiment
 
-__all__ = ["Words", "drop_output", "say", "session", "take_descriptions"]
+__all__ = ["ACTIONS", "COMMANDS", "OF_EXPERIMENTS", "Given", "Group", "Option", "Pair", "Words", "drop_output", "flat"]
+__all__ += ["groups", "help_text", "own_options", "page", "say", "session", "take_descriptions", "taken", "unknown"]
+
+Pair = tuple[str, str | None]  # a flag and its value
+
+OF_EXPERIMENTS = ("fit", "validate", "test", "predict", "attention")
+"""Commands that take an experiment."""
+_SHARED = {
+    **{name: ("experiments", name[0]) for name in OF_EXPERIMENTS},
+    **{name: ("runs", name[0]) for name in ("compare", "benchmark")},
+    **{f"datasets {name}": ("tables", name[0]) for name in ("list", "info", "fetch", "convert", "diagnose")},
+    "datasets check": ("tables", "k"),
+}
+"""The table that a page shares with others, and its letter there."""
+_KEYS = ("--config", "--data", "--attention", "--seed_everything")  # of a configuration, without a dot
+_OPEN = (*OF_EXPERIMENTS, "tune", "compare", "cost")  # take flags that are not listed
+_ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure")
+
+
+def _split(text: str) -> list[str]:
+    return [*dict.fromkeys(name.strip() for name in text.split(",") if name.strip())]
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups()) if found else (0, 0, 0, 0)
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+_TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
+    "N": (int, lambda number: number >= 1, "a whole number of at least 1"),
+    "K": (int, lambda number: number >= 2, "a whole number of at least 2"),
+    "NUMBER": (int, lambda _: True, "a whole number"),
+    "SHARE": (float, lambda _: True, "a number"),
+    "MARGIN": (float, lambda share: 0 < share < 1, "between 0 and 1"),
+    "NAMES": (_split, bool, "names with commas between them"),
+    "STEPS": (lambda x: [*map(int, _split(x))], lambda x: x and min(x) > 0, "whole numbers with commas between them"),
+    "TIME": (_seconds, bool, "a time like 90s, 30m, 2h or 1h30m"),
+    "PERCENT": (yaml.safe_load, lambda _: True, 'a number, or a list, such as "[80, 95]"'),
+}
+"""How a value is read, whether it is valid, and what it must be, by its word; others are text."""
+
+
+class Option(NamedTuple):
+    """An option, or a free word: its name, a word for its value if it takes one, what it does, its default as YAML."""
+
+    name: str
+    value: str
+    what: str
+    default: str
+
+    def parsed(self, text: str | None) -> Any:
+        """The value that was typed; a `UserError` for none, or one of another kind."""
+        if not self.value:
+            if text is not None:
+                raise UserError(f"{self.name} takes no value, not {text}: give it, or leave it out")
+            return True
+        if text is None:
+            raise UserError(f"{self.name} needs a value")
+        if self.default == "true":
+            return {"true": True, "false": False}.get(text.lower(), text)
+        read, is_valid, what = _TYPES.get(self.value, (str, lambda _: True, ""))
+        with contextlib.suppress(ValueError, yaml.YAMLError):
+            if is_valid(value := read(text)):
+                return value
+        raise UserError(f"{self.name} must be {what}, not {text}")
+
+
+class Group(NamedTuple):
+    """Options under a title."""
+
+    title: str
+    options: tuple[Option, ...]
+
+
+@lru_cache
+def page(name: str) -> tuple[str | Group, ...]:
+    """The paragraphs of a page; the first are its usages."""
+    text = Path(__file__).with_name("help.txt").read_text("utf-8")
+    pages = dict(part.split("\n", 1) for part in f"\n{text}".split("\n# ")[1:])
+    table, letter = _SHARED.get(name, ("", ""))
+    parts: list[str | Group] = []
+    for source in (name, table):
+        for title, *lines in map(str.splitlines, filter(None, pages.get(source, "").strip().split("\n\n"))):
+            if not lines or title.endswith(":") or not all(line.startswith("  ") for line in lines):
+                parts.append("\n".join([title, *lines]))
+                continue
+            split = (line.split(maxsplit=1) if source == table else [letter, line.strip()] for line in lines)
+            options = tuple(_option(rest) for letters, rest in split if letter in letters)
+            parts += [Group(title, options)] if options else []
+    if table == "tables" and isinstance(parts[0], Group):
+        free = [one.name for one in parts[0].options if not one.name.startswith("-")]
+        parts.insert(0, " ".join(["tsattn", name, *free, "[options]"]))
+    elif name not in pages:
+        parts.insert(0, f"tsattn {name} --run DIR [options]\ntsattn {name} --config NAME --ckpt_path FILE [options]")
+    return tuple(parts)
+
+
+def _option(line: str) -> Option:
+    name, _, rest = line.partition(" ")
+    what, _, default = rest.strip().partition(" == ")
+    value, _, after = what.partition(" ")
+    return Option(name, *(value, after.strip()) if value.isupper() else ("", what), default)
+
+
+def groups(name: str) -> list[Group]:
+    """The groups of a page."""
+    return [part for part in page(name) if isinstance(part, Group)]
+
+
+COMMANDS = {one.name: one.what for one in groups("tsattn")[0].options}
+"""What each command does."""
+ACTIONS = [one.name for one in groups("datasets")[0].options]
+"""Of `datasets`."""
+
+
+def own_options(name: str) -> dict[str, Option]:
+    """The options and free words of a page that are no keys of a configuration, by name."""
+    listed = [option for group in groups(name) for option in group.options]
+    if name in OF_EXPERIMENTS or name == "cost":
+        listed = [one for one in listed if "." not in one.name and one.name not in _KEYS]
+    return {one.name: one for one in listed if one.name not in ("--debug", "--help-all")}
+
+
+def help_text(name: str) -> str:
+    """What `--help` prints."""
+    lines = []
+    for part in page(name):
+        if isinstance(part, str):
+            lines += ["", part]
+            continue
+        lines += ["", f"{part.title}:"]
+        width = 37 if any(option.name.startswith("-") for option in part.options) else 10
+        for option, value, what, default in part.options:
+            shown = f"{option} {value}".strip()
+            lines.append(f"  {shown:{width}} {what}{f' (default: {default})' if default else ''}")
+    if name == "fit":
+        lines += ["", f"kinds of model: {one_of(predictor_kinds())}", f"kinds of attention: {one_of(KINDS)}"]
+    usage, *rest = lines[1:]
+    return "\n".join([usage if name == "tsattn" else "usage:\n  " + usage.replace("\n", "\n  "), *rest])
+
+
+class Given(NamedTuple):
+    """Words after a command, taken apart: all, options with their defaults, free words, and flags of no option."""
+
+    typed: list[str]
+    options: Namespace
+    free: list[str]
+    others: list[Pair]
+
+
+@lru_cache
+def _flags() -> frozenset[str]:
+    names = [*(name for name in COMMANDS if name != "datasets"), "datasets convert"]
+    return frozenset(one.name for name in names for one in own_options(name).values() if not one.value)
+
+
+def as_pairs(words: Iterable[str]) -> list[Pair]:
+    """Flags with their values; a word without a flag stands alone."""
+    pairs: list[Pair] = []
+    for word in words:
+        flag, value = pairs[-1] if pairs else ("", None)
+        takes = flag not in _flags() or word.lower() in ("true", "false")  # which `Option.parsed` refuses
+        if word.startswith("-") and not re.fullmatch(r"-[\d.].*|-inf|-nan", word):
+            name, equals, text = word.partition("=")
+            pairs.append(("--config" if name == "-c" else name, text if equals else None))
+        elif flag.startswith("-") and value is None and takes:
+            pairs[-1] = (flag, word)
+        else:
+            pairs.append((word, None))
+    return pairs
+
+
+def flat(pairs: Iterable[Pair]) -> list[str]:
+    """Words of pairs."""
+    return [word for pair in pairs for word in pair if word is not None]
+
+
+def taken(name: str, words: list[str]) -> Given:
+    """Take the words after a command apart, which are on its page; a `UserError` names one that is not valid."""
+    known = own_options(name)
+    values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
+    free, others = list[str](), list[Pair]()
+    for flag, text in as_pairs(words):
+        if flag in values:
+            values[flag].append(known[flag].parsed(text))
+        elif flag.startswith("-"):
+            others.append((flag, text))
+        else:
+            free.append(flag)
+    strange = [*(flag for flag, _ in others), *(free if len(values) == len(known) else [])] if name not in _OPEN else []
+    if name == "fit":  # jsonargparse knows all its options, but not that one
+        strange = [flag for flag, _ in others if "." not in flag and "--data.prediction" in _nearest(flag, name)]
+    if strange:
+        raise unknown(strange[0], name)
+    options = Namespace()
+    for flag, found in values.items():
+        option, is_many = known[flag], known[flag].value.endswith("...")
+        if flag in _ONCE and name in OF_EXPERIMENTS and len({*map(str, found)}) > 1:
+            raise UserError(f"{flag} is given {len(found)} times, as {one_of(map(str, found))}; give it once")
+        default = yaml.safe_load(option.default) if option.default else None if option.value else False
+        setattr(options, flag[2:].replace("-", "_"), (found or None) if is_many else found[-1] if found else default)
+    return Given(list(words), options, free, others)
+
+
+def _option_names(name: str) -> list[str]:
+    listed = dict.fromkeys(one.name for group in groups(name) for one in group.options)
+    return [one for one in listed if one.startswith("-") and not one.endswith(".ARGUMENT")]
+
+
+def _nearest(word: str, name: str) -> str:
+    """Suggest an option; of a fit, ``--horizon``, as `predict` and Python have it, is that of the data."""
+    hint = did_you_mean(word, [*_option_names(name), *(["--horizon"] if name == "fit" else [])])
+    return hint.replace("--horizon", "--data.prediction_length") if name == "fit" else hint
+
+
+def unknown(word: str, name: str) -> UserError:
+    """The error for a word that a command does not have."""
+    valid = "those that `tsattn fit --help` lists" if name == "fit" else one_of(_option_names(name))
+    return UserError(f"unknown argument {word}{_nearest(word, name)}; valid: {valid}")
+
 
 _TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 # of the data, what a trained model knows already
 _KNOWN = (
     *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
     *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
 )
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
 # these have a sentence of their own
 _REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
@@ -74,7 +302,7 @@ def session() -> Iterator[None]:
 
 
 class Words:
-    """Words after a command, taken apart; nothing heavy is imported before `experiment`.
+    """Words after a command of an experiment; nothing heavy is imported before `experiment`.
 
     Attributes:
         typed: the whole command.
@@ -84,55 +312,50 @@ class Words:
     """
 
     def __init__(self, command: str, words: list[str]) -> None:
+        if command == "fit" and not words:
+            names = f"--config NAME, a file or one of {one_of(config_names())}"
+            raise UserError(f"fit needs a configuration: {names}; or a table of your own: tsattn fit FILE")
         given = taken(command, words)
         self.command, self.options, self.pairs = command, given.options, given.others
         self.typed, self.limits = ["tsattn", command, *words], dict[str, Any]()
-        if command != "fit":
-            self.pairs += [(word, None) for word in given.free]
+        is_fit = command == "fit"
+        tables = [one for one in given.free if is_fit and (one.lower().endswith(_TABLES) or Path(one).is_dir())]
+        self.pairs += [(word, None) for word in given.free if word not in tables]
+        if tables:
+            self._take_table(tables)
+        if not is_fit:
             if not any(name.endswith(".help") for name, _ in self.pairs):
                 self._reopen()
-        elif not words:
-            raise UserError(
-                f"fit needs a configuration: --config NAME, a file or one of {one_of(config_names())}; "
-                "or a table of your own: --data CSVDataModule --data.path FILE"
-            )
-        else:
-            self._take_table(given.free)
-            if self.options.resume is not None:
-                self._resume(as_pairs(words))
-            elif self.options.start is not None:
-                run = RunFolder(self.options.start)
-                run.check_trained()
-                if all(name != "--config" for name, _ in self.pairs):
-                    self.pairs.insert(0, ("--config", str(run.config)))
+        elif self.options.resume is not None:
+            self._resume(as_pairs(words))
+        elif self.options.start is not None:
+            run = RunFolder(self.options.start)
+            run.check_trained()
+            if all(name != "--config" for name, _ in self.pairs):
+                self.pairs.insert(0, ("--config", str(run.config)))
         for number, (name, value) in enumerate(self.pairs):  # before anything heavy
             if name == "--config" and value is not None:
                 path = find_config(value)
                 read_config(path)
                 self.pairs[number] = name, str(path)
 
-    def _take_table(self, free: list[str]) -> None:
-        """Put the path of a table behind all configurations, whose data it replaces, and before options of the data."""
-        tables = [word for word in free if word.lower().endswith(_TABLES) or Path(word).is_dir()]
-        paths = list(dict.fromkeys(f"--data.path {value}" for name, value in self.pairs if name == "--data.path"))
+    def _take_table(self, tables: list[str]) -> None:
+        """Read a table instead of the data of all configurations, by the options of data that were typed."""
+        paths = {f"--data.path {value}": None for name, value in self.pairs if name == "--data.path"}
         if len(tables) + len(paths) > 1:
             raise UserError(f"fit reads one table, and is given {one_of([*tables, *paths])}; give one")
-        if tables:
-            from tsattn.data.mapped import is_panel_folder
+        from tsattn.data.mapped import is_panel_folder
 
-            kind = "MappedDataModule" if is_panel_folder(Path(tables[0])) else "CSVDataModule"
-            of_data = [pair for pair in self.pairs if pair[0].startswith("--data.")]
-            others = [pair for pair in self.pairs if pair not in of_data]
-            self.pairs = [*others, ("--data", kind), ("--data.path", tables[0]), *of_data]
-        self.pairs += [(word, None) for word in free if word not in tables]
+        kind = "MappedDataModule" if is_panel_folder(Path(tables[0])) else "CSVDataModule"
+        self.pairs += [("--data", kind), ("--data.path", tables[0])]
+        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # behind the class that has them
 
     def _reopen(self) -> None:
         """Put the configuration of a finished run first, and take its checkpoint: to forecast, that of a refit."""
         for name, value in self.pairs:
             if name in ("--trainer.devices", "--trainer.num_nodes") and value not in ("1", "auto", "[0]"):
-                raise UserError(
-                    f"{self.command} runs on one device, so that no window counts twice: {name} must be 1, not {value}"
-                )
+                what = f"{self.command} runs on one device, so that no window counts twice"
+                raise UserError(f"{what}: {name} must be 1, not {value}")
         options = self.options
         if options.run is None:
             if options.ckpt_path is None:
@@ -146,13 +369,12 @@ class Words:
         idle += ("", "class_path", "path", "root", "folder", "verify") if has_input else ()
         data = read_config(run.config).get("data")
         arguments = (data.get("init_args") or {}) if isinstance(data, dict) else {}
-        valid = [name for name in option_names(self.command) if "." not in name and name not in ("--run", "--config")]
+        valid = [name for name in _option_names(self.command) if "." not in name and name not in ("--run", "--config")]
         valid += [*(f"--data.{name}" for name in arguments if name not in idle), *(f"--trainer.{x}" for x in _TRAINER)]
-        for name, _ in self.pairs:
-            if name == "--config":
-                what = f"{self.command} --run takes the configuration of the run"
-                raise UserError(f"{what}; valid beside it are {one_of(valid)}")
-            root, part = _parts(name)
+        if any(name == "--config" for name, _ in self.pairs):
+            what = f"{self.command} --run takes the configuration of the run"
+            raise UserError(f"{what}; valid beside it are {one_of(valid)}")
+        for name, root, part in self._named():
             is_idle = root in ("model", "attention", "seed_everything") or (root == "data" and part in idle)
             if is_idle or (root == "trainer" and part not in (*_TRAINER, *_REFUSED)):
                 beside = "--run and --input" if has_input and root == "data" else "--run"
@@ -165,10 +387,8 @@ class Words:
         """Resume a run as it was: limits of the Trainer are all that may be given."""
         limits = [f"--trainer.{name}" for name in LIMITS]
         if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in typed):
-            raise UserError(
-                f"fit --resume DIR goes on with a run as it was, and takes no other option than {one_of(limits)}, "
-                "to train it longer, and --refit"
-            )
+            what = "fit --resume DIR goes on with a run as it was, and takes no other option than"
+            raise UserError(f"{what} {one_of(limits)}, to train it longer, and --refit")
         if missing := [name for name, value in self.pairs if value is None]:
             raise UserError(f"{missing[0]} needs a value")
         run = RunFolder(self.options.resume)
@@ -179,11 +399,16 @@ class Words:
     def check_trained(self, predictor: str) -> None:
         """Refuse typed options of a training for a predictor that is not trained; those of a file may stay."""
         useful = {"model": _FITTED, "trainer": (*_TRAINER, *_REFUSED, "fast_dev_run")}
-        for name, _ in self.pairs:
-            root, option = _parts(name)
+        valid = [f"--{root}.{one}" for root, names in (("model", _FITTED), ("trainer", _TRAINER)) for one in names]
+        for name, root, option in self._named():
             if option and option not in useful.get(root, (option,)):
-                valid = [*(f"--model.{one}" for one in _FITTED), *(f"--trainer.{one}" for one in _TRAINER)]
                 raise UserError(f"{name} would do nothing: {predictor} is not trained; valid are {one_of(valid)}")
+
+    def _named(self) -> Iterator[tuple[str, str, str]]:
+        """Flags of the experiment, their sections and arguments, as ``data`` and ``path``."""
+        for name, _ in self.pairs:
+            root, _, rest = name.removeprefix("--").partition(".")
+            yield name, root, rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
 
     def experiment(self) -> Experiment:
         """Parse the experiment; a SystemExit ends the command where the words ask to print the configuration."""
@@ -191,7 +416,7 @@ class Words:
         from tsattn.experiments.experiment import Experiment, parsed_words, plain
 
         descriptions, pairs = take_descriptions(self.pairs)
-        own = [name for name in option_names(self.command) if "." not in name]
+        own = [name for name in _option_names(self.command) if "." not in name]
         parts = parsed_words(flat(pairs), f"tsattn {self.command}", tuple(own))
         if descriptions:
             parts.model.backbone = with_values(plain(parts), descriptions)["model"]["backbone"]
@@ -205,22 +430,16 @@ class Words:
         return [(experiment.data.get("init_args") or {}).get("path"), getattr(self.options, "input", None)]
 
 
-def _parts(name: str) -> tuple[str, str]:
-    """Section and argument of a flag, as ``data`` and ``path``."""
-    root, _, rest = name.removeprefix("--").partition(".")
-    return root, rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
-
-
 def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
     """Take what is said of backbone and attention, by dotted paths, from the other flags.
 
     Arguments may stand before the kind that they are of; naming a kind once more starts afresh.
     """
     found: dict[str, Any] = {}
-    left, named = [], set()
+    left, named = list[Pair](), set[str]()
     for name, value in pairs:
-        is_attention = f"{name}.".startswith("--attention.")
-        path = (f"model.backbone.{name.removeprefix('--')}" if is_attention else name).removeprefix("--")
+        path = name.removeprefix("--")
+        path = f"model.backbone.{path}" if f"{path}.".startswith("attention.") else path
         if not f"{path}.".startswith("model.backbone."):
             left.append((name, value))
             continue
@@ -230,12 +449,10 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
         if "." in argument:
             raise UserError(f"unknown argument {name}; {name.rpartition('.')[0]} is one value, set it whole")
         root = path.removesuffix(".kind")
-        if argument in ("", "kind"):
-            if root in named:
-                found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}
-            named.add(root)
-        try:
+        if argument in ("", "kind") and root in named:
+            found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}
+        named |= {root} if argument in ("", "kind") else set()
+        found[path] = value
+        with contextlib.suppress(yaml.YAMLError):
             found[path] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            found[path] = value
     return found, left

@@ -61,7 +61,8 @@ class Split:
             raise UserError(f"context_length {L} is longer than the {start} rows before {words}; valid: 1 to {start}")
         if end < max(start, L) + T:
             both = f"context_length {L} and prediction_length {T} need {L + T} rows"
-            raise UserError(f"{both}, but {words} has {end}; lower them to {end} together")
+            mend = f"lower them (--data.context_length, --data.prediction_length) to {end} together"
+            raise UserError(f"{both}, but {words} has {end}; {mend}")
         return range(max(start, L), end - T + 1)
 
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
