@@ -25,12 +25,11 @@ from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
 from tsattn.data.mapped import is_panel_folder
 from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
 from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins
 from tsattn.data.windows import FutureWindows, Series, WindowDataset
-from tsattn.errors import UserError
+from tsattn.errors import UserError, quiet
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
@@ -446,7 +445,7 @@ class _Converted(FrameSource):
     def load(self) -> Panel:
         folder = None if is_panel_folder(self.table) else self.folder
         panel = self.reader.converted(self.table, folder, verify=self.verify)
-        return panel if self.future is None else with_future(panel, self.future, self.reader.text)
+        return panel if self.future is None else with_future(panel, self.future, self.reader)
 
     @override
     def for_task(self, task: Task) -> _Converted:

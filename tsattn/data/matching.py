@@ -18,13 +18,12 @@ from tsattn.data.assembly import Assembly
 from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, listed, recoded
 from tsattn.data.frequency import Grid, counts, season_length
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
 from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_zone
-from tsattn.data.table_options import TextFormat
+from tsattn.data.table_options import TableOptions
 from tsattn.data.table_rows import Roles, Rows, future_rows
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of, quiet, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
 __all__ = ["appended", "in_static_categories", "match_task", "new_task", "warn_of_unknown_zone"]
@@ -136,11 +135,11 @@ def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
         logger.warning(f"{says}, as if that were the same", source, zone)
 
 
-_PLAIN = TextFormat()
+_PLAIN = TableOptions()
 _SERIES, _LATER = "the series", "the table of later rows"
 
 
-def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
+def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel:
     """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
 
     The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of

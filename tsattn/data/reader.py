@@ -16,7 +16,7 @@ from tsattn.data.mapped import converted_folder, opened_panel
 from tsattn.data.matching import with_future
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import in_zone_of, no_times_of, time_numbers
-from tsattn.data.table_options import RowWeights, TableOptions, given_options
+from tsattn.data.table_options import RowWeights, TableOptions
 from tsattn.data.table_rows import Roles, Rows, Table, assigned, computed, future_rows, read_rows
 from tsattn.data.tables import opened
 from tsattn.errors import UserError, shown
@@ -25,7 +25,7 @@ from tsattn.task import Task
 __all__ = ["TableReader", "panel_from_frame"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableReader(TableOptions):
     """Reads a table to a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
@@ -34,7 +34,7 @@ class TableReader(TableOptions):
     rows sorted, gaps filled, values missing, columns not used, series without any value left out.
 
     Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
-    target are its future. Other fields are those of `Columns` and `TableOptions`.
+    target are its future. Other fields are those of `TableOptions`.
 
     Attributes:
         strict: mend nothing: time stamps must rise, without a gap, and every cell must hold a value.
@@ -56,8 +56,10 @@ class TableReader(TableOptions):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """The reader that arguments of users describe, see `given_options`."""
-        return cls(**given_options(given), strict=strict)
+        """The reader that arguments of users describe by name; what is not there is as by default."""
+        options = {field.name: given[field.name] for field in fields(TableOptions) if field.name in given}
+        weights = RowWeights.of(given.get("series_weights"), given.get("row_weights"))
+        return cls(**options, weights=weights, strict=strict)
 
     @property
     def options(self) -> TableOptions:
@@ -108,7 +110,7 @@ class TableReader(TableOptions):
             panel, zone = self.converted(folder), self.zone_of
             if zone is not None:
                 panel = replace(panel, time=in_zone_of(zone, panel.time, str(folder), "what the model was fitted on"))
-            return panel if future is None else with_future(panel, future, self.text)
+            return panel if future is None else with_future(panel, future, self)
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency
         if self.strict and (frequency is None or not is_steps(frequency)):
@@ -118,7 +120,7 @@ class TableReader(TableOptions):
             _refuse_falling(rows)
         if self.strict and not self.allow_missing:
             _refuse_missing(rows, roles)
-        parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self.text, source)]
+        parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self, source)]
 
         def where(row: int) -> str:
             part = next(part for part in reversed(parts) if row >= part.start)
@@ -147,13 +149,13 @@ class TableReader(TableOptions):
             named |= {"target": panel.channels, "static": panel.static_names}
             named |= {"past_covariates": panel.past_names, "future_covariates": panel.future_names}
             return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
-        table = computed(table, source, self.columns, self.weight_column)
-        frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
+        table = computed(table, source, self)
+        frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self)
         frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
-        row_of, columns = own_row_of or row_of, replace(self.columns, target=self._targets(frame))
+        row_of, options = own_row_of or row_of, replace(self.options, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
-        frame, roles = assigned(frame, source, columns, self.weight_column, allow_steps=allow_steps)
-        return Table(frame, roles, source, self.text, self.frequency, row_of)
+        frame, roles = assigned(frame, source, options, allow_steps=allow_steps)
+        return Table(frame, roles, source, self, self.frequency, row_of)
 
     def _targets(self, frame: Any) -> Any:
         if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:

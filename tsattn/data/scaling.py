@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from tsattn.data.columns import listed, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, room_like
 from tsattn.data.splits import Split
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, quiet, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
 __all__ = ["LARGEST", "blurred_columns", "check_counts", "fit_scaler", "moments", "panel_moments"]

@@ -16,8 +16,7 @@ import pandas as pd
 
 from tsattn.data import Panel
 from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future
-from tsattn.data.quiet import quiet
-from tsattn.errors import UserError
+from tsattn.errors import UserError, quiet
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import FrameKind, future_frame, in_scenario, scenarios_of
 from tsattn.forecaster.options import ForecasterOptions
@@ -70,7 +69,7 @@ class FrameModel:
         if future is None:
             return self.series.panel, fitted
         last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
-        return with_future(last, future, reader.text), fitted
+        return with_future(last, future, reader), fitted
 
     def kind_of(self, frame: Any, panel: Panel) -> FrameKind:
         """Return the kind of frame that forecasts of a frame are given in."""

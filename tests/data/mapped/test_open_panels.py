@@ -32,7 +32,7 @@ from tests.data.mapped.tables_to_map import (
 from tsattn.data import mapped as mapped_tables
 from tsattn.data import panel_from_frame, read_table
 from tsattn.data.mapped import TableSource, open_panel
-from tsattn.data.table_options import TableOptions, TextFormat
+from tsattn.data.table_options import TableOptions
 from tsattn.errors import UserError
 
 
@@ -108,7 +108,7 @@ def test_a_format_says_what_a_file_is(tmp_path: Path, kind: str) -> None:
     getattr(frame, f"to_{kind}")(path, index=False)
     with pytest.raises(UserError, match=r"table.dat cannot be converted; valid are .*\.csv"):
         converted(path, tmp_path / "out")
-    panel = converted(path, tmp_path / "out", target=["y", "z"], text=TextFormat(format=kind))
+    panel = converted(path, tmp_path / "out", target=["y", "z"], format=kind)
     np.testing.assert_array_equal(panel.values, panel_from_frame(frame, target=["y", "z"]).values)
 
 
@@ -147,9 +147,9 @@ def test_csv_is_read_as_in_memory(tmp_path: Path, case: str) -> None:
     (change, read), path = CSV[case], tmp_path / "t.csv"
     written = {"sep": ";", "decimal": ",", "encoding": "utf-16"} if read is GERMAN else {}
     change(full_frame()).to_csv(path, index=False, **written)
-    text = TextFormat(**read)
-    expected = panel_from_frame(read_table(path, text=text), text=text, **FULL)
-    assert_same_panel(converted(path, tmp_path / "out", text=text, **FULL), expected)
+    text = TableOptions(**read)
+    expected = panel_from_frame(read_table(path, text=text), **read, **FULL)
+    assert_same_panel(converted(path, tmp_path / "out", **read, **FULL), expected)
 
 
 def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
