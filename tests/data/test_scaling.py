@@ -306,18 +306,12 @@ def test_series_of_which_a_scale_leaves_nothing_are_named(caplog: pytest.LogCapt
     assert caplog.text.count("empty that cell") == 1, "a refit says nothing twice"
 
 
-@pytest.mark.parametrize(
-    ("fill", "share", "values"),
-    [
-        *((1e10, 0.0, "around ten"), (9e18, 0.3, "five"), (1e20, 0.0, "zero"), (9.97e36, 0.5, "around ten")),
-        *((-3.4e38, 0.0, "five"), (1e10, 0.3, "zero")),
-    ],
-)
+@pytest.mark.parametrize(("fill", "share"), [(1e10, 0.0), (9.97e36, 0.5)])
 def test_a_fill_value_is_named_with_its_series_and_row(
-    fill: float, share: float, values: str, caplog: pytest.LogCaptureFixture
+    fill: float, share: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     rng = np.random.default_rng(0)
-    y = {"around ten": rng.normal(10, 3, 300), "five": np.full(300, 5.0), "zero": np.zeros(300)}[values]
+    y = rng.normal(10, 3, 300)
     y[(rng.random(300) < share) | (np.arange(300) == 20)] = fill
     good = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2020", periods=300), "y": rng.normal(10, 3, 300)})
     (message,) = said(pd.concat([good, good.assign(unique_id="b", y=y)], ignore_index=True), caplog, "series")

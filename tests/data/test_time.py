@@ -351,13 +351,10 @@ def test_steps_and_time_stamps_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("first_days", [10, 200])
-def test_hourly_and_daily_rows_in_one_series_are_refused(first_days: int) -> None:
+def test_hourly_and_daily_rows_in_one_series_are_filled_where_that_is_asked_for(first_days: int) -> None:
     days = pd.date_range("2020-01-01", periods=first_days)
     hours = pd.date_range(days[-1] + pd.Timedelta(1, "D"), periods=3000, freq="h")
     frame = frame_of(days.append(hours))
-    message = refusal(frame)
-    assert f"row 2: from 2020-01-01 00:00:00 to {hours[0]} the time stamps come 1 days" in message
-    assert "others at frequency 'h'; a series needs one frequency" in message
     few = frame_of(pd.date_range("2020-01-01", periods=400).append(pd.date_range("2021-03-01", periods=30, freq="h")))
     assert "is not on the grid of frequency 'D'" in refusal(few)
     assert len(panel_from_frame(frame, frequency="h", max_filled=1.0).time) == 24 * first_days + 3000

@@ -41,7 +41,6 @@ _DOUBLE = 2.0**-53  # of a float64
 _NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
 _TOLD = 0.05  # of a change, which rounding may take
 _FAR = 2.0**-30  # smaller than this part of the value beside it, a value is next to an outlier
-_RARE = 0.01  # of the values of a series: fewer that are not zero may be fill values
 _PIECE = 1 << 20  # numbers that are looked at together
 
 Table: TypeAlias = NDArray[np.float64]
@@ -443,44 +442,25 @@ def blurred_columns(
     """Find the series and columns `(S, n)` of which rounding takes a part of most changes from a row to the next.
 
     `mean (S, n)` is subtracted from `(rows, n)` before rounding; the result is `(1, n)` if all series count `together`.
-    Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
-    themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
+    Steps from or to an outlier do not count.
     """
     S, n = mean.shape
-    tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves
-    smallest, largest = np.full((S, n), np.inf), np.zeros((S, n))  # of the sizes that are not zero
-    piece = max(1, _PIECE // n)
+    tallies, piece = np.zeros((2, S * n), np.int64), max(1, _PIECE // n)  # changes, and those that are blurred
     for begin in range(0, len(part), piece):
-        values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)
+        values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)  # the last row made one step more
         owner = starts.searchsorted(np.arange(begin, begin + len(values)), side="right") - 1
         center, size = mean[owner], np.abs(values)
         with np.errstate(invalid="ignore"):
             lost = _ROUNDING * np.abs(values - center) + _DOUBLE * np.abs(center)
-            step = np.abs(np.diff(values, axis=0))
-            larger = np.maximum(size[1:], size[:-1])
+            step, larger = np.abs(np.diff(values, axis=0)), np.maximum(size[1:], size[:-1])
             is_near = np.minimum(size[1:], size[:-1]) >= _FAR * larger
             is_change = (step > _NOISE * larger) & is_near & (owner[1:] == owner[:-1])[:, None]
             is_blurred = is_change & (np.maximum(lost[1:], lost[:-1]) > _TOLD * step)
-        size, lost, owner = size[:piece], lost[:piece], owner[:piece]  # one row more made the last step
-        place = owner[:, None] * n + np.arange(n)
-        counted = is_change, is_blurred, ~np.isnan(size), size == 0, (size > 0) & (lost > _TOLD * size)
-        for tally, which in zip(tallies, counted, strict=True):
-            tally += np.bincount(place[: len(which)][which], minlength=S * n)
-        numbers, first = np.unique(owner, return_index=True)
-        least = np.minimum.reduceat(np.where(size > 0, size, np.inf), first, axis=0)
-        smallest[numbers] = np.minimum(smallest[numbers], least)
-        largest[numbers] = np.maximum(largest[numbers], np.maximum.reduceat(np.nan_to_num(size), first, axis=0))
-    shaped, center = tallies.reshape(5, S, n), np.abs(mean)
-    if together:
-        shaped, center = shaped.sum(axis=1, keepdims=True), center.max(axis=0, keepdims=True)
-        smallest, largest = smallest.min(axis=0, keepdims=True), largest.max(axis=0, keepdims=True)
-    changes, blurred, present, zeros, lost_values = shaped
-    is_fill = (present - zeros < _RARE * present) | ((smallest == largest) & (smallest * _FAR >= 1))
-    is_zero_lost = (_ROUNDING + _DOUBLE) * center > _TOLD * np.where(is_fill, 1.0, smallest)
-    lost_values = lost_values + np.where(is_zero_lost, zeros, 0)
-    # a quarter, as half of the values may be fill values
-    most: NDArray[np.bool_] = np.where(changes > 0, 2 * blurred > changes, 4 * lost_values > present)
-    return most
+        place = owner[:-1, None] * n + np.arange(n)
+        for tally, which in zip(tallies, (is_change, is_blurred), strict=True):
+            tally += np.bincount(place[which], minlength=S * n)
+    changes, blurred = tallies.reshape(2, S, n).sum(axis=1, keepdims=True) if together else tallies.reshape(2, S, n)
+    return np.asarray(2 * blurred > changes)
 
 
 def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
