@@ -289,8 +289,7 @@ FROM = "2020-01-01"
         (pd.date_range(FROM, periods=80, freq="MS") + pd.Timedelta(14, "D"), "MS"),
         (pd.date_range("2020-02-01", periods=80, freq="3MS") + pd.Timedelta(14, "D"), "QS-FEB"),
         (pd.to_datetime([f"{y}-07-04" for y in range(1950, 2020)]), "YS-JUL"),
-        (pd.date_range(FROM, periods=80, freq="SMS-16") + pd.Timedelta(4, "D"), "SMS-16"),
-        *((pd.date_range(FROM, periods=80, freq=name), name) for name in ("SMS-15", "SME-15", "100ms", "250us")),
+        *((pd.date_range(FROM, periods=80, freq=name), name) for name in ("100ms", "250us")),
     ],
     ids=str,
 )

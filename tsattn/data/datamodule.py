@@ -22,7 +22,7 @@ from tsattn.batch import Batch
 from tsattn.data import windows as batches
 from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
 from tsattn.data.mapped import is_panel_folder
-from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
+from tsattn.data.matching import match_task, new_task, with_future, with_training_categories
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
@@ -175,7 +175,6 @@ class ForecastDataModule(LightningDataModule):
                 if mine != trained:
                     raise UserError(f"the model was trained with {size} {trained}, not {mine}")
             name = str(self._input or self.name)
-            warn_of_unknown_zone(panel, self.task, name)
             panel = match_task(panel, self.task, name)
         self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler

@@ -30,8 +30,7 @@ class TableReader(TableOptions):
     """Reads a table to a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
-    order: series are sorted by their ids, rows by time. What is done to a table is logged to the logger ``tsattn``:
-    rows sorted, gaps filled, values missing, columns not used, series without any value left out.
+    order: series are sorted by their ids, rows by time. Whatever is mended or left out is logged to ``tsattn``.
 
     Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
     target are its future. Other fields are those of `TableOptions`.
@@ -117,9 +116,7 @@ class TableReader(TableOptions):
             given = replace(given, frequency="D")  # whole numbers are no dates here
         rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
-            _refuse_falling(rows)
-        if self.strict and not self.allow_missing:
-            _refuse_missing(rows, roles)
+            _refuse_mending(rows, roles, allow_missing=self.allow_missing)
         parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self, source)]
 
         def where(row: int) -> str:
@@ -151,7 +148,8 @@ class TableReader(TableOptions):
             return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
         table = computed(table, source, self)
         frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self)
-        frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
+        if unread := [name for name in frame.columns if str(name) in self.unread]:  # to drop nothing would copy all
+            frame = frame.drop(columns=unread)
         row_of, options = own_row_of or row_of, replace(self.options, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
         frame, roles = assigned(frame, source, options, allow_steps=allow_steps)
@@ -168,27 +166,22 @@ def panel_from_frame(table: Any, *, source: str = "the frame", future: Any = Non
     return TableReader(**options).read(table, source, future=future)
 
 
-def _refuse_falling(rows: Rows) -> None:
-    """Refuse rows of a series whose time stamps do not rise in the order given."""
+def _refuse_mending(rows: Rows, roles: Roles, *, allow_missing: bool) -> None:
+    """Refuse rows of a series that are not in order of time, and a missing value up to its last target."""
     order = np.argsort(rows.series, kind="stable")
     steps, is_same = np.diff(time_numbers(rows.time)[order]), np.diff(rows.series[order]) == 0
     if (falls := np.flatnonzero((steps <= 0) & is_same)).size:
         at = int(falls[order[falls + 1].argmin()])
         row, what = int(order[at + 1]), "goes back behind" if steps[at] else "repeats"
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
-        stamp = f"time stamp {rows.time[row]}{of}"
-        raise UserError(f"{rows.where(row)}: {stamp} {what} the row before; time stamps must rise")
-
-
-def _refuse_missing(rows: Rows, roles: Roles) -> None:
-    """Refuse a missing value in the rows of a series up to its last target."""
+        says = f"time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
+        raise UserError(f"{rows.where(row)}: {says}")
     missing: NDArray[np.bool_] = np.isnan(np.concatenate([rows.values, rows.past, rows.known], axis=1))
     if roles.future:
-        is_known = ~np.isnan(rows.values).all(axis=1)
-        last = np.full(len(rows.names), -1)
-        np.maximum.at(last, rows.series[is_known], np.flatnonzero(is_known))
+        last, given = np.full(len(rows.names), -1), np.flatnonzero(~np.isnan(rows.values).all(axis=1))
+        np.maximum.at(last, rows.series[given], given)
         missing &= (np.arange(len(missing)) <= last[rows.series])[:, None]
-    if missing.any():
+    if missing.any() and not allow_missing:
         row, column = np.argwhere(missing)[0].tolist()
         name = shown((*roles.target, *roles.past, *roles.future)[column])
         raise UserError(f"{rows.where(row)}: the value of {name} is missing; a finite number is needed")

@@ -1,8 +1,6 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
 Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
-What single precision, in which models compute, does not tell apart is logged.
-
 Shape letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
 
@@ -277,12 +275,8 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
 
     A missing value is imputed by the last observed one of its series (so nothing is seen ahead of its time), at the
     very start by the mean. UserError for a value too large to compute with, or one that the transform does not take.
-
-    Args:
-        panel: the series.
-        scaler: of the training part, and of the transformed values where it transforms targets.
-        history: `(S,)` the first rows of each series, by which one that was not trained on is scaled; all by default.
-            With it, targets are weighted as in a training.
+    `history (S,)` are the first rows of each series, by which one that was not trained on is scaled; all by default.
+    With it, targets are weighted as in a training.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -464,12 +458,12 @@ def blurred_columns(
 
 
 def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
-    best, at = -1.0, first
-    for begin in range(first, end, _PIECE):
-        away = np.nan_to_num(np.abs(column[begin : min(begin + _PIECE, end)] - center), nan=-1.0)
-        if away.max() > best:
-            best, at = float(away.max()), begin + int(away.argmax())
-    return at
+    def away(rows: slice) -> NDArray[np.float64]:
+        return np.nan_to_num(np.abs(column[rows] - center), nan=-1.0)
+
+    pieces = (slice(begin, min(begin + _PIECE, end)) for begin in range(first, end, _PIECE))
+    best = max(pieces, key=lambda rows: float(away(rows).max()))
+    return best.start + int(away(best).argmax())
 
 
 def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:
