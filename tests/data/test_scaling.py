@@ -21,7 +21,7 @@ from tests.wide_panels import wide_panel
 from tsattn import Forecaster
 from tsattn.data import FrameDataModule, Series, TableReader, panel_from_frame
 from tsattn.data import scaled_series as scaled_panel
-from tsattn.data.scaling import blurred_columns, moments, panel_moments, scaled_series, series_units
+from tsattn.data.scaling import moments, panel_moments, scaled_series, series_units, step_counts
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
@@ -352,8 +352,8 @@ def test_fill_values_of_one_channel_of_a_covariate_and_of_a_later_row(caplog: py
     assert "series c has the value 1e+10 at 2020-10-17 00:00:00, 1e+10 standard deviations from" in caplog.text
 
 
-def test_they_are_those_whose_rounding_is_a_part_of_their_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps between series are no changes, nor is the rounding of constants; the same however rows are cut."""
+def test_they_are_those_whose_rounding_is_a_part_of_their_changes() -> None:
+    """Steps between series are no changes, nor is the rounding of constants."""
     panel = TableReader.of({}).read(noisy_frames({"a": 1e-9, "b": 1e-3, "c": 0.0, "d": 3e-7}))
     scaled = panel.values + 5
     scaled[panel.starts[2] : panel.starts[3]] += np.spacing(5.0) * np.resize([0, 1], 60)[:, None]
@@ -363,9 +363,8 @@ def test_they_are_those_whose_rounding_is_a_part_of_their_changes(monkeypatch: p
     assert error[1] < 0.001 * step[1]
     assert 0 < step[2] < 1e-15
     assert 0.1 * step[3] < error[3] < step[3]
-    for piece in (1 << 20, 7):
-        monkeypatch.setattr("tsattn.data.scaling._PIECE", piece)
-        assert blurred_columns(scaled, np.zeros((4, 1)), panel.starts).ravel().tolist() == [True, False, False, True]
+    changes, blurred = step_counts(scaled, scaled, np.arange(4).repeat(60), 4)
+    assert (changes.ravel().tolist(), blurred.ravel().tolist()) == ([59, 59, 0, 59], [59, 0, 0, 59])
 
 
 def test_far_values_of_new_rows_are_told_of_targets_and_covariates(caplog: pytest.LogCaptureFixture) -> None:

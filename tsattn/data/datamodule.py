@@ -175,7 +175,7 @@ class ForecastDataModule(LightningDataModule):
                 if mine != trained:
                     raise UserError(f"the model was trained with {size} {trained}, not {mine}")
             name = str(self._input or self.name)
-            panel = match_task(panel, self.task, name)
+            panel = match_task(panel, self.task, name, tells_zone=True)
         self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler
         if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast

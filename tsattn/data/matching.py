@@ -51,14 +51,14 @@ def new_task(panel: Panel, name: str, context_length: int, prediction_length: in
     )
 
 
-def match_task(panel: Panel, task: Task, source: str, *, zone_is_told: bool = True) -> Panel:
+def match_task(panel: Panel, task: Task, source: str, *, tells_zone: bool = False) -> Panel:
     """Give a panel, from `source`, the columns, categories and zone of a trained model; log channels left out."""
     if panel.frequency != task.frequency:
         raise UserError(f"{source} has frequency {panel.frequency!r}; the model was trained on {task.frequency!r}")
     times, zone = no_times_of(task), time_zone(panel.time)
     if times is not None:
         panel = replace(panel, time=in_zone_of(times, panel.time, source, "what the model was fitted on"))
-    elif zone is not None and zone_is_told:
+    elif zone is not None and tells_zone:
         says = "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s"
         logger.warning(f"{says}, as if that were the same", source, zone)
     if missing := [name for name in task.channels if name not in panel.channels]:

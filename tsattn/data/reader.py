@@ -98,9 +98,8 @@ class TableReader(TableOptions):
         """Read the series in a table; UserError names the series and the row (from 1) that cannot be used.
 
         Args:
-            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__``; a pandas
-                Series, which is a wide table of one column; a path for `read_table`, or of a folder that a table was
-                converted to.
+            table: a frame of pandas, polars (lazy or not), pyarrow or with ``__arrow_c_stream__``; a pandas Series; the
+                path of a file, or of a folder that a table was converted to.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.

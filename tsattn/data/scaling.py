@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from tsattn.data.columns import listed, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
-from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, room_like
+from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, owners, room_like
 from tsattn.data.splits import Split
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, quiet, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = ["LARGEST", "blurred_columns", "check_counts", "fit_scaler", "moments", "panel_moments"]
-__all__ += ["scaled_series", "series_units", "with_new_series"]
+__all__ = ["LARGEST", "check_counts", "fit_scaler", "moments", "panel_moments"]
+__all__ += ["scaled_series", "series_units", "step_counts", "with_new_series"]
 
 logger = logging.getLogger("tsattn")
 
@@ -35,11 +35,8 @@ _READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
 _MOST = 100_000  # values that tell one lambda from another as well as more would
 LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
 _ROUNDING = 2.0**-24  # of a float32, relative to its size
-_DOUBLE = 2.0**-53  # of a float64
 _NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
 _TOLD = 0.05  # of a change, which rounding may take
-_FAR = 2.0**-30  # smaller than this part of the value beside it, a value is next to an outlier
-_PIECE = 1 << 20  # numbers that are looked at together
 
 Table: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
@@ -288,12 +285,10 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         for name, part in (("past_covariates", slice(None, past)), ("future_covariates", slice(past, None)))
         if getattr(panel, name) is not None
     }
-    if not panel.is_mapped or history is not None:  # a fit looks at all rows of a file anyway
-        warn_of_rounding(panel, mean, {name: center for name, (center, _) in units.items()}, scaler.scaling)
     parts: dict[str, Any] = {}
-    parts["values"], parts["observed"] = _scaled(panel, "values", (mean, scale), given)
+    parts["values"], parts["observed"] = _scaled(panel, "values", (mean, scale), given, scaler.scaling)
     for name, of_part in units.items():
-        parts[name], parts[f"{name}_observed"] = _scaled(panel, name, of_part, given)
+        parts[name], parts[f"{name}_observed"] = _scaled(panel, name, of_part, given, scaler.scaling)
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
@@ -319,7 +314,7 @@ def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np
 
 
 def _scaled(
-    panel: Panel, name: str, units: tuple[Table, Table], given: Panel
+    panel: Panel, name: str, units: tuple[Table, Table], given: Panel, scaling: str
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
     """The array `name` of a panel, scaled and imputed, and which of its numbers are observed (None: all).
 
@@ -327,7 +322,7 @@ def _scaled(
     """
     part = getattr(panel, name)
     scaled, observed = room_like(part, part.shape, np.float32), None
-    last_known, is_far = LastKnown(panel.starts), False
+    last_known, is_far, tallies = LastKnown(panel.starts), False, np.zeros((2, len(panel), part.shape[1]), np.int64)
 
     def words(place: tuple[int, ...]) -> str:
         return cell_words(given, name, (rows.start + place[0], place[1]))
@@ -347,6 +342,7 @@ def _scaled(
                     row, channel = divmod(int(worst), is_bad.shape[1])
                     raise UserError(f"{words((row, channel))}, too far from the rest to compute with; {EMPTY_IT}")
             is_far = is_far or warn_of_far(block, scale, words)
+            tallies += step_counts(part[rows], block, owners(panel.starts, rows), len(panel))
             scaled[rows] = block
         if observed is None and not missing.any():
             last_known.carried = rows.stop - 1
@@ -359,6 +355,7 @@ def _scaled(
         if missing.any():
             imputed = scaled[sources, np.arange(part.shape[1])]
             scaled[rows] = np.where(np.isnan(imputed), np.float32(0), imputed)
+    _warn_of_rounding(panel, name, scaled, tallies, scaling)
     return scaled, observed
 
 
@@ -404,66 +401,42 @@ def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, table.tolist()))
 
 
-def warn_of_rounding(
-    panel: Panel, mean: NDArray[np.float64], centers: Mapping[str, NDArray[np.float64]], scaling: str
-) -> None:
-    """Log the series and covariates that are lost beside a value that makes their scale, and that value."""
-    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
-    if blurred.size:
-        series, channel = blurred[0].tolist()
-        is_shared = scaling != "series" and len(panel) > 1
-        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
-        row = _farthest_row(panel.values[:, channel], mean[series, channel], *rows)
+def step_counts(
+    values: NDArray[np.float64], scaled: NDArray[np.float64], owner: NDArray[np.int64], S: int
+) -> NDArray[np.int64]:
+    """`(2, S, n)` how many steps of rows `(rows, n)` change, and of how many float32 takes a part once scaled."""
+    n = values.shape[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        change, step = (np.abs(np.diff(part, axis=0)) for part in (values, scaled))
+        larger, size = (np.maximum(np.abs(part[1:]), np.abs(part[:-1])) for part in (values, scaled))
+        is_change = (change > _NOISE * larger) & (owner[1:] == owner[:-1])[:, None]
+        is_blurred = is_change & (_ROUNDING * size > _TOLD * step)
+    places = owner[1:, None] * n + np.arange(n)
+    counts = [np.bincount(places[which], minlength=S * n) for which in (is_change, is_blurred)]
+    return np.stack(counts).reshape(2, S, n)
+
+
+def _warn_of_rounding(panel: Panel, name: str, scaled: Any, tallies: NDArray[np.int64], scaling: str) -> None:
+    """Log the series, or covariates, that are lost beside a value that makes their scale, and that value."""
+    is_target = name == "values"
+    changes, blurred = tallies if is_target else tallies.sum(axis=1, keepdims=True)
+    lost = np.argwhere(4 * blurred > changes)  # a fill value may come so often that it is in most steps
+    is_shared = not is_target or (scaling != "series" and len(panel) > 1)
+    for series, column in lost[: 1 if is_target else None].tolist():
+        first, end = (0, len(scaled)) if is_shared else panel.starts[series : series + 2].tolist()
+        pieces = [slice(begin, min(begin + _BLOCK, end)) for begin in range(first, end, _BLOCK)]
+        best = max(pieces, key=lambda rows: float(np.nanmax(np.abs(scaled[rows, column]))))
+        words = cell_words(panel, name, (best.start + int(np.nanargmax(np.abs(scaled[best, column]))), column))
+        if not is_target:
+            what = words.partition(" is ")[0]
+            says = "%s changes by less than single precision tells apart: it%s; %s"
+            logger.warning(says, what, words.removeprefix(what), EMPTY_IT)
+            continue
         names = panel.channels if panel.is_wide else panel.ids
-        lost = [names[number] for number in np.unique(blurred[:, 1 if panel.is_wide else 0]).tolist()]
+        told = [names[number] for number in np.unique(lost[:, 1 if panel.is_wide else 0]).tolist()]
         mend = EMPTY_IT + (", or give each series its own scale (scaling: series)" if is_shared else "")
         says = "%d of %d series (%s) change by less than single precision tells apart: %s; %s"
-        logger.warning(says, len(lost), len(names), listed(lost), cell_words(panel, "values", (row, channel)), mend)
-    for name, center in centers.items():
-        part = getattr(panel, name)
-        names = panel.past_names if name == "past_covariates" else panel.future_names
-        blurred = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
-        for place in np.flatnonzero(blurred).tolist():
-            row = _farthest_row(part[:, place], center[place], 0, len(part))
-            what = f"covariate {shown(names[place])}"
-            says = "%s changes by less than single precision tells apart: it%s; %s"
-            logger.warning(says, what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT)
-
-
-def blurred_columns(
-    part: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], *, together: bool = False
-) -> NDArray[np.bool_]:
-    """Find the series and columns `(S, n)` of which rounding takes a part of most changes from a row to the next.
-
-    `mean (S, n)` is subtracted from `(rows, n)` before rounding; the result is `(1, n)` if all series count `together`.
-    Steps from or to an outlier do not count.
-    """
-    S, n = mean.shape
-    tallies, piece = np.zeros((2, S * n), np.int64), max(1, _PIECE // n)  # changes, and those that are blurred
-    for begin in range(0, len(part), piece):
-        values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)  # the last row made one step more
-        owner = starts.searchsorted(np.arange(begin, begin + len(values)), side="right") - 1
-        center, size = mean[owner], np.abs(values)
-        with np.errstate(invalid="ignore"):
-            lost = _ROUNDING * np.abs(values - center) + _DOUBLE * np.abs(center)
-            step, larger = np.abs(np.diff(values, axis=0)), np.maximum(size[1:], size[:-1])
-            is_near = np.minimum(size[1:], size[:-1]) >= _FAR * larger
-            is_change = (step > _NOISE * larger) & is_near & (owner[1:] == owner[:-1])[:, None]
-            is_blurred = is_change & (np.maximum(lost[1:], lost[:-1]) > _TOLD * step)
-        place = owner[:-1, None] * n + np.arange(n)
-        for tally, which in zip(tallies, (is_change, is_blurred), strict=True):
-            tally += np.bincount(place[which], minlength=S * n)
-    changes, blurred = tallies.reshape(2, S, n).sum(axis=1, keepdims=True) if together else tallies.reshape(2, S, n)
-    return np.asarray(2 * blurred > changes)
-
-
-def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
-    def away(rows: slice) -> NDArray[np.float64]:
-        return np.nan_to_num(np.abs(column[rows] - center), nan=-1.0)
-
-    pieces = (slice(begin, min(begin + _PIECE, end)) for begin in range(first, end, _PIECE))
-    best = max(pieces, key=lambda rows: float(away(rows).max()))
-    return best.start + int(away(best).argmax())
+        logger.warning(says, len(told), len(names), listed(told), words, mend)
 
 
 def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:

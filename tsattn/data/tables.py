@@ -52,13 +52,7 @@ def read_table(
 
     Cells of a CSV file that are empty or read ``NA``, ``nan``, ``null`` and the like are missing. Its series ids are
     kept as they are written (``NA`` and ``007`` are ids), unless all of them are plain whole numbers; so are its dates,
-    where their format is given.
-
-    Args:
-        path: a ``.csv`` or ``.csv.gz`` file with a header, or a Parquet or Arrow file.
-        id_column: the column of series ids, if it is neither ``unique_id`` nor ``item_id``.
-        time_column: the column of time stamps, if it is not ``date``, ``ds`` or ``timestamp``.
-        text: how a CSV file is written: by default with commas, decimal points, in UTF-8.
+    where their format is given. Id and time columns with usual names need no naming.
     """
     path = Path(path)
     kind = text.kind_of(path)

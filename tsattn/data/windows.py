@@ -112,12 +112,10 @@ class Series:
     ) -> Batch:
         """Cut the windows whose horizons start at given rows; without targets if `prediction_length` is 0.
 
-        Where a series begins later than a context, the rows that are lacking at the front are not observed: their
-        values are 0, the mean, and their time stamps those of the first row.
-
-        `numbers (B,)` are their series, on the same device, `origins (B,)` rows from their starts. `padded` is False
-        where no context lacks rows; to find that out here, the host would wait for the device. The units hold the last
-        known values of `seasons`, of at most L steps, and the targets as given (of series on the host).
+        Rows that a context lacks at the front are not observed: 0, the mean, at the time of the first row. `padded` is
+        False where none lacks any; to find that out here, the host would wait for the device. `numbers (B,)` are the
+        series, on the same device, `origins (B,)` rows from their starts. The units hold the last known values of
+        `seasons`, of at most L steps, and the targets as given (of series on the host).
         """
         L, T = context_length, prediction_length
         # each small operation takes its share of a batch
@@ -294,15 +292,9 @@ class FutureWindows(WindowDataset):
 
     A batch is made when it is asked for, so that memory does not grow with the number of series.
 
-    Args:
-        panel: the series in original units, with the future of their covariates.
-        series: the same, scaled.
-        task: the sizes.
-        scaler: has the scale of the covariates.
-        horizon: steps to forecast, T by default, for which there must be covariates. Time stamps and covariates reach
-            over whole multiples of T: steps that are too many repeat the last ones.
-        warns_of_short: whether series with fewer rows than the context are worth a warning.
-        seasons: see `Series.windows`.
+    `series` is the panel scaled, `scaler` has the scale of the covariates, and `seasons` are those of `Series.windows`.
+    There must be covariates for `horizon` steps, T by default. Time stamps and covariates reach over whole multiples of
+    T: steps that are too many repeat the last ones.
     """
 
     def __init__(

@@ -61,7 +61,7 @@ class FrameModel:
                 reader = replace(reader, zone_of=self.series.panel.time)
             panel = reader.read(frame, source, future=future)
             source = str(frame) if isinstance(frame, str | Path) else source
-            return match_task(panel, task, source, zone_is_told=self.series is None), fitted
+            return match_task(panel, task, source, tells_zone=self.series is None), fitted
         if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:
