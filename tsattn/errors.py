@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import logging
 import operator
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["DivergedError", "UserError", "did_you_mean", "duration", "find_user_error", "is_whole_number", "masked"]
-__all__ += ["number_of", "one_of", "rounded", "scrubbed", "shown", "whole_number", "without_password"]
+__all__ = ["DivergedError", "UserError", "check_file", "did_you_mean", "duration", "find_user_error", "first_line"]
+__all__ += ["is_whole_number", "masked", "number_of", "one_of", "quiet", "rounded", "scrubbed", "shown", "whole_number"]
+__all__ += ["without_password"]
 
 
 class UserError(ValueError):
@@ -83,6 +88,32 @@ def shown(cell: object) -> str:
     """A cell or name from a file as it can stand in a message of one line."""
     text = "an empty cell" if isinstance(cell, float) and cell != cell else str(cell)
     return (text if text.isprintable() else repr(text))[:60]
+
+
+def first_line(error: Exception) -> str:
+    """What an error of another library says, as it can stand in a message of one line."""
+    text = str(error).strip().splitlines()
+    return (text[0][:200] if text and text[0].isprintable() else "") or type(error).__name__
+
+
+def check_file(path: Path) -> None:
+    """Refuse a path that is no file."""
+    if path.is_dir() or not path.exists():
+        raise UserError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there: no such file'}")
+
+
+_is_quiet = ContextVar("_is_quiet", default=False)
+logging.getLogger("tsattn").addFilter(lambda record: not _is_quiet.get())
+
+
+@contextlib.contextmanager
+def quiet(is_quiet: bool = True) -> Iterator[None]:
+    """Log nothing to ``tsattn`` from this thread inside, as of rows that are read again; False logs inside that."""
+    token = _is_quiet.set(is_quiet)
+    try:
+        yield
+    finally:
+        _is_quiet.reset(token)
 
 
 def find_user_error(error: BaseException | None) -> UserError | None:

@@ -14,7 +14,7 @@ import torch
 from tests.conftest import REAL_ROOT
 from tests.data.cases import logged
 from tsattn.data import CSVDataModule, scaling
-from tsattn.data.batch_order import ShuffledBatches
+from tsattn.data.windows import ShuffledBatches
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 from tsattn.task import Task

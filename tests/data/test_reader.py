@@ -20,9 +20,8 @@ from tests.data.cases import FREQUENCIES, ROLES, assert_same, covariate_frame, l
 from tsattn.data import Panel, TableReader, assembly, panel_from_frame
 from tsattn.data.mapped import convert
 from tsattn.data.matching import in_static_categories, match_task
-from tsattn.data.quiet import quiet
 from tsattn.data.windows import future_for
-from tsattn.errors import UserError
+from tsattn.errors import UserError, quiet
 from tsattn.task import Task
 
 KINDS: list[tuple[str, Callable[[pd.Series], pd.Series]]] = [

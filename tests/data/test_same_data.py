@@ -19,8 +19,8 @@ from tests.data.cases import long_frame as counted_frame
 from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
-from tsattn.data import ForecastDataModule, FrameDataModule, MappedDataModule, batch_order
-from tsattn.data.batch_order import OrderedBatches
+from tsattn.data import ForecastDataModule, FrameDataModule, MappedDataModule
+from tsattn.data.windows import OrderedBatches
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 
@@ -57,7 +57,7 @@ def loaders(data: ForecastDataModule) -> list[DataLoader[Batch]]:
 def test_resident_series_give_the_same_batches(kind: str, has_mask: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     on_host = [list(loader) for loader in loaders(prepared(kind, "cpu"))]
-    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("cpu",))
+    monkeypatch.setattr("tsattn.data.windows.RESIDENT_ON", ("cpu",))
     torch.manual_seed(3)
     resident = loaders(prepared(kind, "cpu"))
     assert {batch.past_observed is not None for batch in on_host[0]} == {has_mask}, "in each batch or in none"
@@ -74,7 +74,7 @@ def test_resident_series_give_the_same_batches(kind: str, has_mask: bool, monkey
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of the device ``meta`` hold no numbers: to read one is an error."""
-    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr("tsattn.data.windows.RESIDENT_ON", ("meta",))
     data = prepared(kind, "meta")
     for loader in loaders(data):
         windows: Any = loader.dataset
@@ -87,7 +87,7 @@ def test_a_batch_is_made_on_the_device_without_a_look_at_it(kind: str, monkeypat
 
 
 def test_what_the_host_reads_stays_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_order, "RESIDENT_ON", ("meta",))
+    monkeypatch.setattr("tsattn.data.windows.RESIDENT_ON", ("meta",))
     data = prepared("one series", "meta")
     batches = [next(iter(data.eval_dataloader("train"))), next(iter(data.predict_dataloader())), data.windows("val")[0]]
     assert [batch.past.device.type for batch in batches] == ["cpu"] * 3

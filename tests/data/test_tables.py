@@ -28,7 +28,7 @@ from tsattn.data import (
     TableReader,
     panel_from_frame,
 )
-from tsattn.data.table_options import COLUMNS, READING, Columns, TableOptions, TextFormat
+from tsattn.data.table_options import COLUMNS, READING, TableOptions
 from tsattn.data.tables import as_frame, opened, read_table, rows_of
 from tsattn.errors import UserError
 
@@ -135,7 +135,7 @@ def test_other_separators_decimals_and_encodings_are_read(
     frame = pd.DataFrame({"unique_id": ["Z\u00fcrich", "b"], "ds": ["01.02.20", "02.02.20"], "y": [1.5, -2.25]})
     real = "\t" if separator == "\\t" else separator
     frame.to_csv(tmp_path / "t.csv", sep=real, decimal=decimal, encoding=encoding, index=False)
-    text = TextFormat(separator, decimal, encoding)
+    text = TableOptions(separator=separator, decimal=decimal, encoding=encoding)
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.csv", text=text), frame, check_dtype=False)
     assert rows_of(tmp_path / "t.csv", text)(1) == f"{tmp_path / 't.csv'}, line 3"
 
@@ -145,10 +145,10 @@ def test_another_separator_is_named(tmp_path: Path) -> None:
         message = refusal(written(tmp_path, CSV.replace(b",", separator.encode())))
         assert f"separates its cells with {separator!r}, not with ','; give that as separator" in message
     with pytest.raises(UserError, match="separates its cells with ',', not with ';'"):
-        read_table(written(tmp_path, CSV), text=TextFormat(";"))
+        read_table(written(tmp_path, CSV), text=TableOptions(separator=";"))
     path = written(tmp_path, b"date,y\n010220,1\n020220,2\n")
     assert read_table(path)["date"].tolist() == [10220, 20220]
-    assert read_table(path, text=TextFormat(date_format="%d%m%y"))["date"].tolist() == ["010220", "020220"]
+    assert read_table(path, text=TableOptions(date_format="%d%m%y"))["date"].tolist() == ["010220", "020220"]
 
 
 class Broken:
@@ -240,7 +240,7 @@ def test_any_bytes_give_a_frame_or_a_refusal(tmp_path: Path, name: str, whole: b
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
     """Read a file strictly to a frame over its time stamps; by default days."""
-    options = {"frequency": "D", "text": TextFormat(format="csv"), "time_column": "date", **options}
+    options = {"frequency": "D", "format": "csv", "time_column": "date", **options}
     panel = TableReader(strict=True, **options).read(path)
     return panel.to_frame().set_index(panel.time_name)
 
@@ -362,17 +362,18 @@ def test_the_command_line_has_a_word_for_each_column() -> None:
 def test_options_of_a_reader_are_taken_apart_and_put_together() -> None:
     given = {"target": "y", "static": ["a"], "frequency": "15T", "decimal": ",", "separator": ";", "other": 1}
     reader = TableReader.of(given, strict=True)
-    assert reader == TableReader(target=["y"], static=("a",), frequency="15min", text=TextFormat(";", ","), strict=True)
-    assert reader.columns == Columns(target="y", static="a")
+    assert reader == TableReader(
+        target=["y"], static=("a",), frequency="15min", separator=";", decimal=",", strict=True
+    )
     assert type(reader.options) is TableOptions
     assert reader.plain() == {
-        **{field.name: field.default for field in fields(Columns)},
+        **{field.name: field.default for field in fields(TableOptions) if field.name in COLUMNS},
         **{"target": ("y",), "static": ("a",)},
     }
     with pytest.raises(UserError, match="max_filled must be from 0 to 1"):
         TableOptions(max_filled=True)
     with pytest.raises(UserError, match=r"id_column must name a column, not \[\]"):
-        Columns(id_column=[])
+        TableOptions(id_column=[])
 
 
 @pytest.mark.parametrize("kind", [CSVDataModule, MappedDataModule, FrameDataModule, PublicDataModule])

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from tests.data.many_series import COLUMNS, LENGTHS, SIZES, L, T, long_frame, prepared
 from tests.wide_panels import wide_panel
-from tsattn.data import FrameDataModule, Series, WindowDataset, batch_order, panel_from_frame, scaled_series
-from tsattn.data.batch_order import ShuffledBatches, TrainingLoader, spread
+from tsattn.data import FrameDataModule, Series, WindowDataset, panel_from_frame, scaled_series, windows
+from tsattn.data.windows import ShuffledBatches, TrainingLoader, spread
 from tsattn.errors import UserError
 from tsattn.scaler import Scaler
 
@@ -288,8 +288,8 @@ def test_some_windows_are_spread_over_all_of_them() -> None:
 
 @pytest.mark.parametrize("drawn", [1, 2, 1000])
 def test_of_very_many_windows_as_many_are_drawn(drawn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_order, "_PERMUTED", 10)
-    monkeypatch.setattr(batch_order, "_DRAWN", drawn)
+    monkeypatch.setattr(windows, "_PERMUTED", 10)
+    monkeypatch.setattr(windows, "_DRAWN", drawn)
     batches = ShuffledBatches(25, 10, seed=1, total=9)
     found = listed(batches)
     assert [len(batch) for batch in found] == [10, 10, 5] * 3

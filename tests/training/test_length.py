@@ -14,7 +14,7 @@ import yaml
 from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.data import CSVDataModule
-from tsattn.data.batch_order import spread
+from tsattn.data.windows import spread
 from tsattn.errors import UserError
 from tsattn.forecaster import Forecaster
 from tsattn.layers.optim import choose_warmup

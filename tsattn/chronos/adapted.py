@@ -30,9 +30,8 @@ from tsattn.chronos.conversions import CONVERSIONS, InputMoments, convert_weight
 from tsattn.chronos.families import FAMILIES, IMPLEMENTATIONS, AttentionSite, ChronosFamily, family_of
 from tsattn.chronos.opening import RECORD, NamedWeights, check_extra, open_pipeline
 from tsattn.chronos.swapped_attention import Surroundings, SwappedAttention, build_swapped, mark_adapted, real_keys
-from tsattn.data.files import first_line
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, one_of
+from tsattn.errors import UserError, first_line, one_of
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
 __all__ = ["HELD_OUT", "AdaptedChronos", "ContextWindows", "Swap", "adapt", "add_biases", "input_moments"]

@@ -20,8 +20,7 @@ from tsattn.checks import folder_path
 from tsattn.chronos.bolt.bolt_file import bolt_config, load_bolt, named_file, read_model, shipped_names, to_chronos_bolt
 from tsattn.chronos.bolt.bolt_network import UNSCALED
 from tsattn.chronos.families import Bolt, check_implementations, configured_family
-from tsattn.data.files import first_line
-from tsattn.errors import UserError, number_of, one_of
+from tsattn.errors import UserError, first_line, number_of, one_of
 
 __all__ = ["RECORD", "NamedWeights", "check_extra", "open_pipeline"]
 

@@ -14,8 +14,7 @@ import pandas as pd
 from tsattn.batch import Batch
 from tsattn.cli.words import Words, say, session
 from tsattn.data import ForecastDataModule, Panel
-from tsattn.data.quiet import quiet
-from tsattn.errors import UserError, number_of
+from tsattn.errors import UserError, number_of, quiet
 from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
 from tsattn.experiments import Experiment, RunFolder, measuring

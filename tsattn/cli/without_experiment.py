@@ -127,12 +127,10 @@ def datasets_convert(given: Given) -> None:
     if len(given.free) != 2:
         raise UserError("convert needs a table and a folder to write: datasets convert IN OUT")
     from tsattn.data.mapped import convert, open_panel
-    from tsattn.data.table_options import TableOptions, given_options
+    from tsattn.data.reader import TableReader
 
-    options = given_options(_typed(given))
-    del options["weights"]
     source, folder = (Path(word).expanduser() for word in given.free)
-    convert(source, folder, TableOptions(**options), overwrite=given.options.overwrite)
+    convert(source, folder, TableReader.of(_typed(given)).options, overwrite=given.options.overwrite)
     panel = open_panel(folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
     what = f"{number_of(len(panel.time), 'row')} of {number_of(len(panel), 'series')}"

@@ -1,10 +1,6 @@
-"""Data from files and frames to batches.
+"""Data from files and frames to batches; `docs/concepts/data-flow.md` lists the files in the order of the way.
 
-`docs/concepts/data-flow.md` lists the files in the order of the way.
-
-To add a public CSV file, write its card in `public/cards.toml`; for anything else, one file with a subclass of
-`ForecastDataModule` that names a source and a rule, as `CO2DataModule`, and its line in `DATA_MODULES`. The names are
-imported when they are first asked for, so that the cards can be read without pandas or torch.
+Names are imported when they are first asked for, so that the cards can be read without pandas or torch.
 """
 
 from __future__ import annotations

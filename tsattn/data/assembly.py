@@ -1,9 +1,8 @@
 """From the rows of a table, in memory or part by part, to a panel: each row at its place on the grid of its series.
 
-Rows are read twice, in any order; nothing is sorted, and memory holds one part. `Survey` counts what each series has:
-frequency, grids and sizes of all arrays follow. `_Places` writes each row to its place. Its array `source` holds, for
-each place, the number of the row that came there, from 1: it shows rows that come twice, and gaps. Regular rows in
-memory stay where they are.
+Rows are read twice, in any order; memory holds one part. `Survey` counts what each series has: frequency, grids and
+sizes of all arrays follow. `_Places` writes each row to its place. Its array `source` holds, for each place, the number
+of the row that came there, from 1: it shows rows that come twice, and gaps. Regular rows in memory stay in place.
 
 Shape letters: R rows, S series, C targets, P past and F future covariates, K static columns.
 """
@@ -256,10 +255,10 @@ class _Places:
             past_names=roles.past,
             future_covariates=arrays["future_covariates"] if roles.future else None,
             future_names=roles.future,
+            static_names=roles.static,
             ahead=arrays.get("ahead", np.empty((0, len(roles.future)))) if roles.future else None,
             ahead_starts=self.whole_starts - self.starts,
             static=static if roles.static else None,
-            static_names=roles.static,
             static_categories=categories,
             covariate_categories=self.survey.categories,
             is_wide=roles.is_wide,
@@ -270,10 +269,9 @@ class _Places:
 
     def write(self, arrays: dict[str, Array], rows: Rows) -> Array:
         """Write rows to their places; which past covariates `(P,)` have values after the last target."""
-        number = self.number[self.survey.codes(rows)]
-        coordinates, phases = self.grid.split(rows.time)
-        own = np.flatnonzero(number >= 0)
-        number = number[own]
+        of_rows, (coordinates, phases) = self.number[self.survey.codes(rows)], self.grid.split(rows.time)
+        own = np.flatnonzero(of_rows >= 0)
+        number = of_rows[own]
         steps = coordinates[own] - self.origin[number]
         off = (phases[own] != self.phase[number]) | (steps < 0) | (steps >= self.whole[number])
         if off.any():
@@ -431,8 +429,8 @@ class _Places:
         filled, roles = arrays.get("filled", 0), self.roles
         if self.table.is_strict:
             return
-        blocks = [slice(first, first + _BLOCK) for first in range(0, int(self.starts[-1]), _BLOCK)]
         given = int(self.starts[-1]) - filled
+        blocks = [slice(first, first + _BLOCK) for first in range(0, given + filled, _BLOCK)]
         for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
             lacking: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0) - filled
             if part == "values":
@@ -472,10 +470,9 @@ class _Places:
             logger.info(says, self.source, number_of(ahead, "row"))
 
     def _check_rhythms(self, source: Array) -> None:
-        """Refuse series with gaps of another frequency, or of two; a given one must hold for some series."""
+        """Refuse series with gaps of a coarser frequency; a given one must hold for some series."""
         has_gaps, starts, is_given = self.rows < self.whole, self.whole_starts, self.table.frequency is not None
-        coarser, two_rhythms = np.zeros(len(self.ids), dtype=bool), None
-        next_one = 0
+        coarser, next_one = np.zeros(len(self.ids), dtype=bool), 0
         while has_gaps[next_one:].any():  # as many series as may be looked at together
             block = next_one + int(has_gaps[next_one:].argmax())
             next_one = max(block + 1, int(np.searchsorted(starts, starts[block] + _HEAD, side="right")) - 1)
@@ -484,45 +481,30 @@ class _Places:
             series = np.searchsorted(starts, places, side="right") - 1
             begin = np.flatnonzero(np.diff(series, prepend=-1))
             coarser[series[begin]] = rhythms.coarser_series(places, begin)
-            if is_given:
-                continue
-            if self.frequency == "D":
+            if self.frequency == "D" and not is_given:
                 coarser[series[begin]] |= rhythms.business_series(self._times(places), begin)
-            runs = rhythms.runs_of_longer_steps(places, begin)
-            if two_rhythms is None and len(runs):
-                two_rhythms = places[[runs[0, 0] - 1, runs[0, 0], runs[0, 1]]]
         if coarser.any() and (not is_given or coarser[self.rows > 2].all()):
             number = int(coarser.argmax())
             time, rows, _ = self._stamps(number)
             raise self._mixed(number, rhythms.usual_frequency(time), int(rows[0]))
-        if two_rhythms is not None:
-            stamps: Any = self._times(two_rhythms)
-            of = self._of(int(np.searchsorted(starts, two_rhythms[1], side="right")) - 1)
-            says = f"from {stamps[0]} to {stamps[2]} the time stamps{of} come {stamps[1] - stamps[0]} apart, but others"
-            needs = "a series needs one frequency (give the right one to fill what is between)"
-            where = self.table.where(int(source[two_rhythms[1]]) - 1)
-            raise UserError(f"{where}: {says} at frequency {self.frequency!r}; {needs}")
 
     def _refuse_gaps(self, share: float, most: float = np.inf) -> None:
         """Refuse to fill more than a share of the rows of a series, or more than so many in all."""
         lacking = self.whole - self.rows
         if lacking.sum() <= most and (lacking <= share * self.whole).all():
             return
-        worst = int((lacking / self.whole).argmax())
-        advice = "check its dates"
+        worst, advice = int((lacking / self.whole).argmax()), "check its dates"
         if not share:
             advice = "none of them may be filled; check its dates and frequency"
         elif most == np.inf:
-            advice = (
+            filled = (
                 f"filling {lacking[worst] / self.whole[worst]:.0%} of them is more than max_filled {share:g} allows"
             )
-            advice += "; check its dates and frequency, or give a larger max_filled"
+            advice = f"{filled}; check its dates and frequency, or give a larger max_filled"
         first, last = self._times(self.whole_starts[worst] + np.array([0, self.whole[worst] - 1]))
-        raise UserError(
-            f"{self.table.where(int(self._stamps(worst)[1][0]))}: from {first} to {last} there are "
-            f"{self.whole[worst]} time stamps{self._of(worst)} at frequency {self.frequency!r}, but only "
-            f"{self.rows[worst]} rows; {advice}"
-        )
+        are = f"there are {self.whole[worst]} time stamps{self._of(worst)} at frequency {self.frequency!r}"
+        where = self.table.where(int(self._stamps(worst)[1][0]))
+        raise UserError(f"{where}: from {first} to {last} {are}, but only {self.rows[worst]} rows; {advice}")
 
     def _missing(self, what: str) -> str:
         return f"{self.source}: every value of {what} is missing; at least one is needed"
@@ -537,10 +519,9 @@ class _Places:
 
     def _twice(self, series: int, time: Any, first: int, second: int) -> UserError:
         mend = "several series, name" if self.table.roles.is_wide else "more series, list all columns of ids in"
-        return UserError(
-            f"{self.table.where(second)}: time stamp {time}{self._of(series)} is there twice, first in "
-            f"{self.table.where(first)}; each may come once (if the rows are of {mend} id_column)"
-        )
+        says = f"time stamp {time}{self._of(series)} is there twice, first in {self.table.where(first)}"
+        where = self.table.where(second)
+        return UserError(f"{where}: {says}; each may come once (if the rows are of {mend} id_column)")
 
     def _irregular(self, series: int) -> UserError:
         time, rows, is_own = self._stamps(series)

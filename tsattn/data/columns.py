@@ -1,9 +1,7 @@
 """Columns of a table as arrays: numbers, categories and ids, checked cell by cell (time stamps: `stamps.py`).
 
-Functions that read cells take `where`, which names a row (from 0) in messages, such as ``the frame, row 12``.
-
-A category of a covariate is a number from 1 on, by its place among the sorted texts; 0 is one that training has not
-seen. So categories travel in the arrays of the other covariates, where NaN is missing.
+`where` names a row (from 0) in messages, such as ``the frame, row 12``. A category of a covariate is a number from 1,
+by its place among the sorted texts; 0 is one that training has not seen, NaN is missing.
 """
 
 from __future__ import annotations

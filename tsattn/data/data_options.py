@@ -12,8 +12,8 @@ from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
 from tsattn.data.splits import Split, SplitRule, asked_rule
-from tsattn.data.table_options import TableOptions, TextFormat, check_choices
-from tsattn.errors import UserError
+from tsattn.data.table_options import TableOptions
+from tsattn.errors import UserError, is_whole_number, shown
 from tsattn.scaler import Scaler, check_transform
 from tsattn.task import Task
 
@@ -61,15 +61,19 @@ class WindowOptions:
         whole_number("num_workers", self.num_workers, least=0)
         if not self.resident_gb >= 0:
             raise UserError(f"resident_gb must be at least 0, not {self.resident_gb}")
-        check_choices(self.scaling, self.val_windows)
+        if self.scaling not in ("global", "series"):
+            raise UserError(f"scaling must be one of global, series, not {self.scaling!r}")
+        most: Any = self.val_windows
+        if most not in ("auto", "all") and not (is_whole_number(most) and most >= 1):
+            raise UserError(f"val_windows must be auto, all or a number of at least 1, not {shown(repr(most))}")
         object.__setattr__(self, "transform", check_transform(self.transform))
 
 
-@dataclass(frozen=True)
-class DataOptions(WindowOptions, TextFormat, TableOptions):
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(WindowOptions, TableOptions):
     """Everything that you may say about a table of your own: columns, text, gaps, weights, split, windows.
 
-    What is not described here is described in `Columns`, `TableOptions`, `TextFormat` and `WindowOptions`.
+    What is not described here is described in `TableOptions` and `WindowOptions`.
 
     Attributes:
         strict: mend nothing: time stamps must rise from row to row of a series, without a gap, and no cell be empty.
@@ -96,7 +100,6 @@ class DataOptions(WindowOptions, TextFormat, TableOptions):
     id_column: str | list[str] | None = None  # type: ignore[assignment]  # names are joined by the reader
     target: str | list[str] | None = None
     frequency: Any = None
-    text: TextFormat = field(default=TextFormat(), init=False, repr=False)  # its fields are options
     strict: bool = False
     train_fraction: float | None = None
     val_fraction: float | None = None

@@ -19,18 +19,26 @@ from torch.utils.data import DataLoader
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data import batch_order
-from tsattn.data.batch_order import HOST, OrderedBatches, ShuffledBatches, TrainingLoader, spread, whole_batch
+from tsattn.data import windows as batches
 from tsattn.data.data_options import SPLIT, DataOptions, WindowOptions
 from tsattn.data.mapped import is_panel_folder
-from tsattn.data.matching import match_task, new_task, warn_of_unknown_zone, with_future, with_training_categories
+from tsattn.data.matching import match_task, new_task, with_future, with_training_categories
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
 from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins
-from tsattn.data.windows import FutureWindows, Series, WindowDataset
-from tsattn.errors import UserError
+from tsattn.data.windows import (
+    HOST,
+    FutureWindows,
+    OrderedBatches,
+    Series,
+    ShuffledBatches,
+    TrainingLoader,
+    WindowDataset,
+    spread,
+    whole_batch,
+)
+from tsattn.errors import UserError, quiet
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
@@ -167,8 +175,7 @@ class ForecastDataModule(LightningDataModule):
                 if mine != trained:
                     raise UserError(f"the model was trained with {size} {trained}, not {mine}")
             name = str(self._input or self.name)
-            warn_of_unknown_zone(panel, self.task, name)
-            panel = match_task(panel, self.task, name)
+            panel = match_task(panel, self.task, name, tells_zone=True)
         self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler
         if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
@@ -323,7 +330,7 @@ class ForecastDataModule(LightningDataModule):
     def _placed(self, series: Series, device: torch.device) -> Series:
         """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
         is_large = series.nbytes > self.resident_gb * 1e9
-        if device.type not in batch_order.RESIDENT_ON or self.num_workers or is_large:
+        if device.type not in batches.RESIDENT_ON or self.num_workers or is_large:
             return series
         if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
             self._held = series, series.to(device)
@@ -446,7 +453,7 @@ class _Converted(FrameSource):
     def load(self) -> Panel:
         folder = None if is_panel_folder(self.table) else self.folder
         panel = self.reader.converted(self.table, folder, verify=self.verify)
-        return panel if self.future is None else with_future(panel, self.future, self.reader.text)
+        return panel if self.future is None else with_future(panel, self.future, self.reader)
 
     @override
     def for_task(self, task: Task) -> _Converted:

@@ -1,10 +1,8 @@
-"""Frequencies of time stamps, or of steps: their names, the stamps that come next, their seasons and their grids.
+"""Frequencies of time stamps, or of steps such as ``1``: names, the stamps that come next, seasons and grids.
 
-The frequency of steps, whole numbers in the place of time stamps, is a number too, such as ``1``. On a grid a stamp has
-a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: series on the hour and on the
-half hour are both hourly, the 1st and the 15th of each month both monthly. The stamps of a regular series share one
-phase, and their coordinates rise by 1. Series end to end are `(rows,)` stamps or coordinates that rise within each, and
-`begin (S,)`, their first rows.
+On a grid a stamp has a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: the 1st
+and the 15th of each month are both monthly. The stamps of a regular series share one phase, and their coordinates rise
+by 1. Series end to end are `(rows,)` stamps or coordinates that rise within each, and `begin (S,)`, their first rows.
 """
 
 from __future__ import annotations
@@ -249,8 +247,8 @@ class Grid:
 def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
     """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
 
-    The first moment after a change of clocks stands for the time of day of the other stamps, where the change skips it
-    (in Sao Paulo midnight was one o'clock on 2017-10-15); without others for the first one skipped.
+    Where a change of clocks skips the time of day of the other stamps, the first moment after it stands for that (in
+    Sao Paulo midnight was one o'clock on 2017-10-15).
     """
     wall = stamps.tz_localize(None).as_unit("ns").asi8
     if stamps.tz is None:
@@ -287,8 +285,6 @@ def usual_frequency(index: Times) -> str:
         return step_name(_mode(np.diff(counts(index))))
     days: NDArray[np.int64] = wall[at_usual_time] // _DAY
     usual, weekdays = _mode(np.diff(days)), _weeks(days)[1]
-    if 5 <= usual <= 25 and (half_months := _half_months(days)) is not None:
-        return half_months
     if usual >= 28 and (months := _months(days)) is not None:
         return months
     if usual == 1 and are_business_days(_index(days), np.array([0])):
@@ -320,20 +316,6 @@ def _months(days: NDArray[np.int64]) -> str | None:
     first = (days - in_month + 1 if best == "MS" else days)[chosen][:1]
     # pandas knows the names of quarters and years
     return try_infer_frequency(pd.date_range(_index(first)[0], periods=8, freq=f"{step}{best}"))
-
-
-def _half_months(days: NDArray[np.int64]) -> str | None:
-    """The frequency of days of which all but a few are two days of each month."""
-    in_month, is_last = _days_of_month(days), _days_of_month(days + 1) == 1
-    middles, how_often = np.unique(in_month[~is_last], return_counts=True)
-    if is_last.any() and how_often.size and 3 * (is_last.sum() + how_often.max()) > 2 * len(days):
-        middle = int(middles[how_often.argmax()])
-        if 13 <= middle <= 17 and 4 * is_last.sum() > len(days):
-            return f"SME-{middle}"
-    pair = np.sort(middles[np.argsort(-how_often, kind="stable")[:2]])
-    if len(pair) < 2 or pair[1] > 28 or 3 * np.isin(in_month, pair).sum() <= 2 * len(days):
-        return None
-    return f"SMS-{pair[1] - pair[0] + 1}"
 
 
 def coarser_series(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -41,7 +41,7 @@ __all__ = ["TableSource", "convert", "converted_folder", "is_panel_folder", "ope
 logger = logging.getLogger("tsattn")
 
 INDEX = "panel.json"
-FORMAT = 3  # of the folder; raised when it changes
+FORMAT = 4  # of the folder; raised when it changes
 _ROWS = ("values", "past_covariates", "future_covariates", "ahead")
 _OF_SERIES = ("starts", "ahead_starts", "static")
 _NOT_PLAIN = {*_ROWS, *_OF_SERIES, "time", "weights", "fills_ahead"}
@@ -311,17 +311,17 @@ class TableSource:
         if not path.exists():
             raise UserError(f"{path} is not there: no such file or folder")
         kinds = one_of(SUFFIXES)
-        if not path.is_dir() and options.text.kind_of(path) is None:
+        if not path.is_dir() and options.kind_of(path) is None:
             raise UserError(f"{path} cannot be converted; valid are {kinds} files and folders of them")
         self.files = sorted(path.iterdir()) if path.is_dir() else [path]
-        self.files = [file for file in self.files if options.text.kind_of(file) is not None and file.is_file()]
+        self.files = [file for file in self.files if options.kind_of(file) is not None and file.is_file()]
         if not self.files:
             raise UserError(f"the folder {path} has no {kinds} file")
         self._starts = [0]  # the first row of each file that was begun, counted over all
         head = next(table_parts(self.files[0], None, 1000, options), pd.DataFrame())
         if not len(head):
             raise UserError(f"{path} has no rows")
-        _, self.roles = assigned(head, str(path), options.columns, options.weight_column)
+        _, self.roles = assigned(head, str(path), options)
         self._form: tuple[str | None] | None = None
 
     def states(self) -> list[tuple[str, int, int]]:
@@ -337,7 +337,7 @@ class TableSource:
 
     def is_single(self, columns: Sequence[str]) -> bool:
         """Whether all of some columns are of types that single precision holds without a loss."""
-        for schema in (schema_of(file, self.options.text) for file in self.files):
+        for schema in (schema_of(file, self.options) for file in self.files):
             known = {} if schema is None else {field.name: field.type for field in schema}
             if not all(known.get(name) in _SMALL for name in columns):
                 return False
@@ -346,7 +346,7 @@ class TableSource:
     def parts(self) -> Iterator[Rows]:
         """All rows."""
         for frame, where, start in self._frames([name for _, name in self.roles.named]):
-            table = Table(frame, self.roles, str(self.path), self.options.text, self.options.frequency, where)
+            table = Table(frame, self.roles, str(self.path), self.options, self.options.frequency, where)
             yield read_rows(table, time=self._read_times(frame, where), start=start)
 
     def times(self) -> Iterator[Rows]:
@@ -360,24 +360,24 @@ class TableSource:
     def row_name(self, row: int) -> str:
         """What a row, counted over all files, is called in messages."""
         file = bisect_right(self._starts, row) - 1
-        return rows_of(self.files[file], self.options.text)(row - self._starts[file])
+        return rows_of(self.files[file], self.options)(row - self._starts[file])
 
     def final_ids(self, ids: list[Any]) -> list[Any]:
         """The ids, which are text in CSV files, as they are read in memory: whole numbers if all are plain ones."""
-        is_csv = any(self.options.text.kind_of(file) == "csv" for file in self.files)
+        is_csv = any(self.options.kind_of(file) == "csv" for file in self.files)
         return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
 
     def _read_times(self, frame: pd.DataFrame, where: Callable[[int], str]) -> Any:
         if self._form is None:
             columns = ((part[self.roles.time], name_row) for part, name_row, _ in self._frames([self.roles.time]))
-            self._form = (time_form(columns, self.options.text.date_format, self.options.frequency),)
+            self._form = (time_form(columns, self.options.date_format, self.options.frequency),)
         return read_times(frame[self.roles.time], where, self._form[0])
 
     def _frames(self, names: list[str]) -> Iterator[tuple[pd.DataFrame, Callable[[int], str], int]]:
         """Parts of all files that have rows, what names their rows, and the number of their first one."""
         start, size = 0, max(1, _CELLS // len(names))
         for number, path in enumerate(self.files):
-            in_file, name_row = 0, rows_of(path, self.options.text)
+            in_file, name_row = 0, rows_of(path, self.options)
             self._starts[number:] = [start]
             for cells in table_parts(path, names, size, self.options):
                 frame, _ = plain_frame(cells, str(path), self.options.id_column, self.roles.time)

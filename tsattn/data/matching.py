@@ -18,16 +18,15 @@ from tsattn.data.assembly import Assembly
 from tsattn.data.columns import MOST, UNSEEN, Categories, id_order, in_categories, listed, recoded
 from tsattn.data.frequency import Grid, counts, season_length
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
 from tsattn.data.row_ranges import are_first, blocks_of
 from tsattn.data.splits import Split
 from tsattn.data.stamps import in_zone_of, kept_zone, no_times_of, time_zone
-from tsattn.data.table_options import TextFormat
+from tsattn.data.table_options import TableOptions
 from tsattn.data.table_rows import Roles, Rows, future_rows
-from tsattn.errors import UserError, one_of, shown
-from tsattn.task import UNKNOWN_ZONE, Task
+from tsattn.errors import UserError, one_of, quiet, shown
+from tsattn.task import Task
 
-__all__ = ["appended", "in_static_categories", "match_task", "new_task", "warn_of_unknown_zone"]
+__all__ = ["appended", "in_static_categories", "match_task", "new_task"]
 __all__ += ["with_categories", "with_future", "with_training_categories"]
 
 logger = logging.getLogger("tsattn")
@@ -52,13 +51,16 @@ def new_task(panel: Panel, name: str, context_length: int, prediction_length: in
     )
 
 
-def match_task(panel: Panel, task: Task, source: str) -> Panel:
+def match_task(panel: Panel, task: Task, source: str, *, tells_zone: bool = False) -> Panel:
     """Give a panel, from `source`, the columns, categories and zone of a trained model; log channels left out."""
     if panel.frequency != task.frequency:
         raise UserError(f"{source} has frequency {panel.frequency!r}; the model was trained on {task.frequency!r}")
-    times = no_times_of(task)
+    times, zone = no_times_of(task), time_zone(panel.time)
     if times is not None:
         panel = replace(panel, time=in_zone_of(times, panel.time, source, "what the model was fitted on"))
+    elif zone is not None and tells_zone:
+        says = "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s"
+        logger.warning(f"{says}, as if that were the same", source, zone)
     if missing := [name for name in task.channels if name not in panel.channels]:
         raise UserError(f"{source} lacks channel {missing[0]!r}; the model was trained on {one_of(task.channels)}")
     if unused := [shown(name) for name in panel.channels if name not in task.channels]:
@@ -128,19 +130,11 @@ def in_static_categories(panel: Panel, wanted: Sequence[Sequence[str]], source: 
     return replace(panel, static=static, static_categories=tuple(map(tuple, wanted)))
 
 
-def warn_of_unknown_zone(panel: Panel, task: Task, source: str) -> None:
-    """Log that time stamps have a zone, but the one of the model was not saved with it."""
-    zone = time_zone(panel.time)
-    if task.time_zone == UNKNOWN_ZONE and zone is not None:
-        says = "%s: the time zone of the model was not kept when it was saved; time stamps are taken in theirs, %s"
-        logger.warning(f"{says}, as if that were the same", source, zone)
-
-
-_PLAIN = TextFormat()
+_PLAIN = TableOptions()
 _SERIES, _LATER = "the series", "the table of later rows"
 
 
-def with_future(panel: Panel, future: Any, text: TextFormat = _PLAIN) -> Panel:
+def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel:
     """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
 
     The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of

@@ -16,7 +16,7 @@ from tsattn.data.mapped import converted_folder, opened_panel
 from tsattn.data.matching import with_future
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import in_zone_of, no_times_of, time_numbers
-from tsattn.data.table_options import RowWeights, TableOptions, given_options
+from tsattn.data.table_options import RowWeights, TableOptions
 from tsattn.data.table_rows import Roles, Rows, Table, assigned, computed, future_rows, read_rows
 from tsattn.data.tables import opened
 from tsattn.errors import UserError, shown
@@ -25,16 +25,15 @@ from tsattn.task import Task
 __all__ = ["TableReader", "panel_from_frame"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableReader(TableOptions):
     """Reads a table to a panel: a long table (a row a series and time stamp) or a wide one (a row a time stamp).
 
     A table is long if `id_column` is named or it has the columns ``unique_id`` or ``item_id``. Rows may come in any
-    order: series are sorted by their ids, rows by time. What is done to a table is logged to the logger ``tsattn``:
-    rows sorted, gaps filled, values missing, columns not used, series without any value left out.
+    order: series are sorted by their ids, rows by time. Whatever is mended or left out is logged to ``tsattn``.
 
     Time may be whole numbers that count steps. With future covariates, the rows of a series after the last one with a
-    target are its future. Other fields are those of `Columns` and `TableOptions`.
+    target are its future. Other fields are those of `TableOptions`.
 
     Attributes:
         strict: mend nothing: time stamps must rise, without a gap, and every cell must hold a value.
@@ -56,8 +55,10 @@ class TableReader(TableOptions):
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, strict: bool = False) -> Self:
-        """The reader that arguments of users describe, see `given_options`."""
-        return cls(**given_options(given), strict=strict)
+        """The reader that arguments of users describe by name; what is not there is as by default."""
+        options = {field.name: given[field.name] for field in fields(TableOptions) if field.name in given}
+        weights = RowWeights.of(given.get("series_weights"), given.get("row_weights"))
+        return cls(**options, weights=weights, strict=strict)
 
     @property
     def options(self) -> TableOptions:
@@ -97,9 +98,8 @@ class TableReader(TableOptions):
         """Read the series in a table; UserError names the series and the row (from 1) that cannot be used.
 
         Args:
-            table: a pandas, polars or pyarrow frame, lazy or not, or any other with ``__arrow_c_stream__``; a pandas
-                Series, which is a wide table of one column; a path for `read_table`, or of a folder that a table was
-                converted to.
+            table: a frame of pandas, polars (lazy or not), pyarrow or with ``__arrow_c_stream__``; a pandas Series; the
+                path of a file, or of a folder that a table was converted to.
             source: what a frame is, for messages.
             future: a frame, or file, of the ids, time stamps and future covariates after the last row of each series.
             row_of: names a row (from 0) of a frame in messages; by default ``the frame, row 1`` and so on.
@@ -108,17 +108,15 @@ class TableReader(TableOptions):
             panel, zone = self.converted(folder), self.zone_of
             if zone is not None:
                 panel = replace(panel, time=in_zone_of(zone, panel.time, str(folder), "what the model was fitted on"))
-            return panel if future is None else with_future(panel, future, self.text)
+            return panel if future is None else with_future(panel, future, self)
         given = self.table(table, source, row_of=row_of)
         roles, source, frequency = given.roles, given.source, self.frequency
         if self.strict and (frequency is None or not is_steps(frequency)):
             given = replace(given, frequency="D")  # whole numbers are no dates here
         rows = read_rows(given, self.zone_of, self.categorical)
         if self.strict:
-            _refuse_falling(rows)
-        if self.strict and not self.allow_missing:
-            _refuse_missing(rows, roles)
-        parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self.text, source)]
+            _refuse_mending(rows, roles, allow_missing=self.allow_missing)
+        parts = [rows] if future is None else [rows, future_rows(future, rows, roles, self, source)]
 
         def where(row: int) -> str:
             part = next(part for part in reversed(parts) if row >= part.start)
@@ -147,13 +145,14 @@ class TableReader(TableOptions):
             named |= {"target": panel.channels, "static": panel.static_names}
             named |= {"past_covariates": panel.past_names, "future_covariates": panel.future_names}
             return replace(self.unweighted(), **named).table(panel.to_frame(), str(folder))
-        table = computed(table, source, self.columns, self.weight_column)
-        frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self.text)
-        frame = frame.drop(columns=[name for name in frame.columns if str(name) in self.unread])
-        row_of, columns = own_row_of or row_of, replace(self.columns, target=self._targets(frame))
+        table = computed(table, source, self)
+        frame, source, own_row_of = opened(table, source, self.id_column, self.time_column, self)
+        if unread := [name for name in frame.columns if str(name) in self.unread]:  # to drop nothing would copy all
+            frame = frame.drop(columns=unread)
+        row_of, options = own_row_of or row_of, replace(self.options, target=self._targets(frame))
         allow_steps = row_of is None and not self.strict
-        frame, roles = assigned(frame, source, columns, self.weight_column, allow_steps=allow_steps)
-        return Table(frame, roles, source, self.text, self.frequency, row_of)
+        frame, roles = assigned(frame, source, options, allow_steps=allow_steps)
+        return Table(frame, roles, source, self, self.frequency, row_of)
 
     def _targets(self, frame: Any) -> Any:
         if self.trained_on is not None and {*self.trained_on} <= {*map(str, frame.columns)}:
@@ -166,27 +165,22 @@ def panel_from_frame(table: Any, *, source: str = "the frame", future: Any = Non
     return TableReader(**options).read(table, source, future=future)
 
 
-def _refuse_falling(rows: Rows) -> None:
-    """Refuse rows of a series whose time stamps do not rise in the order given."""
+def _refuse_mending(rows: Rows, roles: Roles, *, allow_missing: bool) -> None:
+    """Refuse rows of a series that are not in order of time, and a missing value up to its last target."""
     order = np.argsort(rows.series, kind="stable")
     steps, is_same = np.diff(time_numbers(rows.time)[order]), np.diff(rows.series[order]) == 0
     if (falls := np.flatnonzero((steps <= 0) & is_same)).size:
         at = int(falls[order[falls + 1].argmin()])
         row, what = int(order[at + 1]), "goes back behind" if steps[at] else "repeats"
         of = "" if len(rows.names) == 1 else f" of series {shown(rows.names[rows.series[row]])}"
-        stamp = f"time stamp {rows.time[row]}{of}"
-        raise UserError(f"{rows.where(row)}: {stamp} {what} the row before; time stamps must rise")
-
-
-def _refuse_missing(rows: Rows, roles: Roles) -> None:
-    """Refuse a missing value in the rows of a series up to its last target."""
+        says = f"time stamp {rows.time[row]}{of} {what} the row before; time stamps must rise"
+        raise UserError(f"{rows.where(row)}: {says}")
     missing: NDArray[np.bool_] = np.isnan(np.concatenate([rows.values, rows.past, rows.known], axis=1))
     if roles.future:
-        is_known = ~np.isnan(rows.values).all(axis=1)
-        last = np.full(len(rows.names), -1)
-        np.maximum.at(last, rows.series[is_known], np.flatnonzero(is_known))
+        last, given = np.full(len(rows.names), -1), np.flatnonzero(~np.isnan(rows.values).all(axis=1))
+        np.maximum.at(last, rows.series[given], given)
         missing &= (np.arange(len(missing)) <= last[rows.series])[:, None]
-    if missing.any():
+    if missing.any() and not allow_missing:
         row, column = np.argwhere(missing)[0].tolist()
         name = shown((*roles.target, *roles.past, *roles.future)[column])
         raise UserError(f"{rows.where(row)}: the value of {name} is missing; a finite number is needed")

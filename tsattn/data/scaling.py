@@ -1,8 +1,6 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
 Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
-What single precision, in which models compute, does not tell apart is logged.
-
 Shape letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
 
@@ -20,15 +18,14 @@ from numpy.typing import NDArray
 from tsattn.data.columns import listed, match_ids
 from tsattn.data.frequency import seconds
 from tsattn.data.panel import Panel
-from tsattn.data.quiet import quiet
-from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, room_like
+from tsattn.data.row_ranges import LastKnown, are_first, blocks_of, each_row, made_rows, owners, room_like
 from tsattn.data.splits import Split
 from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
-from tsattn.errors import UserError, shown
+from tsattn.errors import UserError, quiet, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = ["LARGEST", "blurred_columns", "check_counts", "fit_scaler", "moments", "panel_moments"]
-__all__ += ["scaled_series", "series_units", "with_new_series"]
+__all__ = ["LARGEST", "check_counts", "fit_scaler", "moments", "panel_moments"]
+__all__ += ["scaled_series", "series_units", "step_counts", "with_new_series"]
 
 logger = logging.getLogger("tsattn")
 
@@ -38,12 +35,8 @@ _READ = 1_000_000  # rows that lambdas are estimated from, of an array in a file
 _MOST = 100_000  # values that tell one lambda from another as well as more would
 LARGEST = 1e17  # standard deviations from the mean: a thousand squares of it are a number of single precision
 _ROUNDING = 2.0**-24  # of a float32, relative to its size
-_DOUBLE = 2.0**-53  # of a float64
 _NOISE = 2.0**-45  # relative to a float64: smaller changes are what its own rounding leaves
 _TOLD = 0.05  # of a change, which rounding may take
-_FAR = 2.0**-30  # smaller than this part of the value beside it, a value is next to an outlier
-_RARE = 0.01  # of the values of a series: fewer that are not zero may be fill values
-_PIECE = 1 << 20  # numbers that are looked at together
 
 Table: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
@@ -279,12 +272,8 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
 
     A missing value is imputed by the last observed one of its series (so nothing is seen ahead of its time), at the
     very start by the mean. UserError for a value too large to compute with, or one that the transform does not take.
-
-    Args:
-        panel: the series.
-        scaler: of the training part, and of the transformed values where it transforms targets.
-        history: `(S,)` the first rows of each series, by which one that was not trained on is scaled; all by default.
-            With it, targets are weighted as in a training.
+    `history (S,)` are the first rows of each series, by which one that was not trained on is scaled; all by default.
+    With it, targets are weighted as in a training.
     """
     transform, given = _transform_of(panel, scaler, history), panel
     if transform is not None:
@@ -296,12 +285,10 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         for name, part in (("past_covariates", slice(None, past)), ("future_covariates", slice(past, None)))
         if getattr(panel, name) is not None
     }
-    if not panel.is_mapped or history is not None:  # a fit looks at all rows of a file anyway
-        warn_of_rounding(panel, mean, {name: center for name, (center, _) in units.items()}, scaler.scaling)
     parts: dict[str, Any] = {}
-    parts["values"], parts["observed"] = _scaled(panel, "values", (mean, scale), given)
+    parts["values"], parts["observed"] = _scaled(panel, "values", (mean, scale), given, scaler.scaling)
     for name, of_part in units.items():
-        parts[name], parts[f"{name}_observed"] = _scaled(panel, name, of_part, given)
+        parts[name], parts[f"{name}_observed"] = _scaled(panel, name, of_part, given, scaler.scaling)
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
@@ -327,7 +314,7 @@ def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np
 
 
 def _scaled(
-    panel: Panel, name: str, units: tuple[Table, Table], given: Panel
+    panel: Panel, name: str, units: tuple[Table, Table], given: Panel, scaling: str
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
     """The array `name` of a panel, scaled and imputed, and which of its numbers are observed (None: all).
 
@@ -335,7 +322,7 @@ def _scaled(
     """
     part = getattr(panel, name)
     scaled, observed = room_like(part, part.shape, np.float32), None
-    last_known, is_far = LastKnown(panel.starts), False
+    last_known, is_far, tallies = LastKnown(panel.starts), False, np.zeros((2, len(panel), part.shape[1]), np.int64)
 
     def words(place: tuple[int, ...]) -> str:
         return cell_words(given, name, (rows.start + place[0], place[1]))
@@ -355,6 +342,7 @@ def _scaled(
                     row, channel = divmod(int(worst), is_bad.shape[1])
                     raise UserError(f"{words((row, channel))}, too far from the rest to compute with; {EMPTY_IT}")
             is_far = is_far or warn_of_far(block, scale, words)
+            tallies += step_counts(part[rows], block, owners(panel.starts, rows), len(panel))
             scaled[rows] = block
         if observed is None and not missing.any():
             last_known.carried = rows.stop - 1
@@ -367,6 +355,7 @@ def _scaled(
         if missing.any():
             imputed = scaled[sources, np.arange(part.shape[1])]
             scaled[rows] = np.where(np.isnan(imputed), np.float32(0), imputed)
+    _warn_of_rounding(panel, name, scaled, tallies, scaling)
     return scaled, observed
 
 
@@ -412,85 +401,42 @@ def _plain(table: Table) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, table.tolist()))
 
 
-def warn_of_rounding(
-    panel: Panel, mean: NDArray[np.float64], centers: Mapping[str, NDArray[np.float64]], scaling: str
-) -> None:
-    """Log the series and covariates that are lost beside a value that makes their scale, and that value."""
-    blurred = np.argwhere(blurred_columns(panel.values, mean, panel.starts))
-    if blurred.size:
-        series, channel = blurred[0].tolist()
-        is_shared = scaling != "series" and len(panel) > 1
-        rows = (0, len(panel.values)) if is_shared else panel.starts[series : series + 2].tolist()
-        row = _farthest_row(panel.values[:, channel], mean[series, channel], *rows)
+def step_counts(
+    values: NDArray[np.float64], scaled: NDArray[np.float64], owner: NDArray[np.int64], S: int
+) -> NDArray[np.int64]:
+    """`(2, S, n)` how many steps of rows `(rows, n)` change, and of how many float32 takes a part once scaled."""
+    n = values.shape[1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        change, step = (np.abs(np.diff(part, axis=0)) for part in (values, scaled))
+        larger, size = (np.maximum(np.abs(part[1:]), np.abs(part[:-1])) for part in (values, scaled))
+        is_change = (change > _NOISE * larger) & (owner[1:] == owner[:-1])[:, None]
+        is_blurred = is_change & (_ROUNDING * size > _TOLD * step)
+    places = owner[1:, None] * n + np.arange(n)
+    counts = [np.bincount(places[which], minlength=S * n) for which in (is_change, is_blurred)]
+    return np.stack(counts).reshape(2, S, n)
+
+
+def _warn_of_rounding(panel: Panel, name: str, scaled: Any, tallies: NDArray[np.int64], scaling: str) -> None:
+    """Log the series, or covariates, that are lost beside a value that makes their scale, and that value."""
+    is_target = name == "values"
+    changes, blurred = tallies if is_target else tallies.sum(axis=1, keepdims=True)
+    lost = np.argwhere(4 * blurred > changes)  # a fill value may come so often that it is in most steps
+    is_shared = not is_target or (scaling != "series" and len(panel) > 1)
+    for series, column in lost[: 1 if is_target else None].tolist():
+        first, end = (0, len(scaled)) if is_shared else panel.starts[series : series + 2].tolist()
+        pieces = [slice(begin, min(begin + _BLOCK, end)) for begin in range(first, end, _BLOCK)]
+        best = max(pieces, key=lambda rows: float(np.nanmax(np.abs(scaled[rows, column]))))
+        words = cell_words(panel, name, (best.start + int(np.nanargmax(np.abs(scaled[best, column]))), column))
+        if not is_target:
+            what = words.partition(" is ")[0]
+            says = "%s changes by less than single precision tells apart: it%s; %s"
+            logger.warning(says, what, words.removeprefix(what), EMPTY_IT)
+            continue
         names = panel.channels if panel.is_wide else panel.ids
-        lost = [names[number] for number in np.unique(blurred[:, 1 if panel.is_wide else 0]).tolist()]
+        told = [names[number] for number in np.unique(lost[:, 1 if panel.is_wide else 0]).tolist()]
         mend = EMPTY_IT + (", or give each series its own scale (scaling: series)" if is_shared else "")
         says = "%d of %d series (%s) change by less than single precision tells apart: %s; %s"
-        logger.warning(says, len(lost), len(names), listed(lost), cell_words(panel, "values", (row, channel)), mend)
-    for name, center in centers.items():
-        part = getattr(panel, name)
-        names = panel.past_names if name == "past_covariates" else panel.future_names
-        blurred = blurred_columns(part, np.tile(center, (len(panel), 1)), panel.starts, together=True)[0]
-        for place in np.flatnonzero(blurred).tolist():
-            row = _farthest_row(part[:, place], center[place], 0, len(part))
-            what = f"covariate {shown(names[place])}"
-            says = "%s changes by less than single precision tells apart: it%s; %s"
-            logger.warning(says, what, cell_words(panel, name, (row, place)).removeprefix(what), EMPTY_IT)
-
-
-def blurred_columns(
-    part: NDArray[np.float64], mean: NDArray[np.float64], starts: NDArray[np.int64], *, together: bool = False
-) -> NDArray[np.bool_]:
-    """Find the series and columns `(S, n)` of which rounding takes a part of most changes from a row to the next.
-
-    `mean (S, n)` is subtracted from `(rows, n)` before rounding; the result is `(1, n)` if all series count `together`.
-    Steps from or to an outlier do not count. Where no other step changes, rounding may take a part of the values
-    themselves: of zeros a part of the smallest other value, or of one where the others seem to be fill values.
-    """
-    S, n = mean.shape
-    tallies = np.zeros((5, S * n), np.int64)  # changes, blurred ones, values, zeros, values that are blurred themselves
-    smallest, largest = np.full((S, n), np.inf), np.zeros((S, n))  # of the sizes that are not zero
-    piece = max(1, _PIECE // n)
-    for begin in range(0, len(part), piece):
-        values = np.asarray(part[begin : begin + 1 + piece], dtype=np.float64)
-        owner = starts.searchsorted(np.arange(begin, begin + len(values)), side="right") - 1
-        center, size = mean[owner], np.abs(values)
-        with np.errstate(invalid="ignore"):
-            lost = _ROUNDING * np.abs(values - center) + _DOUBLE * np.abs(center)
-            step = np.abs(np.diff(values, axis=0))
-            larger = np.maximum(size[1:], size[:-1])
-            is_near = np.minimum(size[1:], size[:-1]) >= _FAR * larger
-            is_change = (step > _NOISE * larger) & is_near & (owner[1:] == owner[:-1])[:, None]
-            is_blurred = is_change & (np.maximum(lost[1:], lost[:-1]) > _TOLD * step)
-        size, lost, owner = size[:piece], lost[:piece], owner[:piece]  # one row more made the last step
-        place = owner[:, None] * n + np.arange(n)
-        counted = is_change, is_blurred, ~np.isnan(size), size == 0, (size > 0) & (lost > _TOLD * size)
-        for tally, which in zip(tallies, counted, strict=True):
-            tally += np.bincount(place[: len(which)][which], minlength=S * n)
-        numbers, first = np.unique(owner, return_index=True)
-        least = np.minimum.reduceat(np.where(size > 0, size, np.inf), first, axis=0)
-        smallest[numbers] = np.minimum(smallest[numbers], least)
-        largest[numbers] = np.maximum(largest[numbers], np.maximum.reduceat(np.nan_to_num(size), first, axis=0))
-    shaped, center = tallies.reshape(5, S, n), np.abs(mean)
-    if together:
-        shaped, center = shaped.sum(axis=1, keepdims=True), center.max(axis=0, keepdims=True)
-        smallest, largest = smallest.min(axis=0, keepdims=True), largest.max(axis=0, keepdims=True)
-    changes, blurred, present, zeros, lost_values = shaped
-    is_fill = (present - zeros < _RARE * present) | ((smallest == largest) & (smallest * _FAR >= 1))
-    is_zero_lost = (_ROUNDING + _DOUBLE) * center > _TOLD * np.where(is_fill, 1.0, smallest)
-    lost_values = lost_values + np.where(is_zero_lost, zeros, 0)
-    # a quarter, as half of the values may be fill values
-    most: NDArray[np.bool_] = np.where(changes > 0, 2 * blurred > changes, 4 * lost_values > present)
-    return most
-
-
-def _farthest_row(column: NDArray[np.float64], center: float, first: int, end: int) -> int:
-    best, at = -1.0, first
-    for begin in range(first, end, _PIECE):
-        away = np.nan_to_num(np.abs(column[begin : min(begin + _PIECE, end)] - center), nan=-1.0)
-        if away.max() > best:
-            best, at = float(away.max()), begin + int(away.argmax())
-    return at
+        logger.warning(says, len(told), len(names), listed(told), words, mend)
 
 
 def cell_words(panel: Panel, name: str, place: tuple[int, int]) -> str:

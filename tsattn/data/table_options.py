@@ -1,8 +1,4 @@
-"""How a table is read: which column is what, how its text is written, and what you may say of the rest.
-
-Names and defaults stand here alone: `FrameDataModule`, `Forecaster` and `diagnose` take them as arguments of the same
-names, which `given_options` gathers.
-"""
+"""How a table is read; `FrameDataModule`, `Forecaster` and `diagnose` take these options as arguments."""
 
 from __future__ import annotations
 
@@ -27,8 +23,7 @@ from tsattn.data.row_ranges import made_rows, owners
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
 
-__all__ = ["COLUMNS", "READING", "SUFFIXES", "Columns", "RowWeights", "TableOptions", "TextFormat", "check_choices"]
-__all__ += ["given_options"]
+__all__ = ["COLUMNS", "READING", "SUFFIXES", "RowWeights", "TableOptions"]
 
 SUFFIXES = {
     **{".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"},
@@ -36,14 +31,25 @@ SUFFIXES = {
 }
 """The kind of a file, by its suffix."""
 
-_SCALINGS = ("global", "series")
 
-
-@dataclass(frozen=True)
-class TextFormat:
-    """How the text of a table is written; all but `date_format` and `format` concern CSV files alone.
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """How a table is read: which column is what, as users name them, how its text is written, and its gaps.
 
     Attributes:
+        id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
+            columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
+        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index.
+        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
+            wide one it is every column without another role by default, unless one is called ``y`` or ``target``.
+        past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
+            Categoricals and text of which no cell is a number.
+        future_covariates: columns known for the future too, of the same kinds.
+        static: columns of categories that are constant within a series.
+        frequency: pandas frequency of the stamps, as text, offset or length of time, or a whole number for steps; None
+            infers it, even where there are gaps.
+        max_filled: the share of the rows of a series that may be filled.
+        weight_column: column of weights, each how much the targets of its row count in a training; None without.
         separator: the character between the cells of a CSV file; ``\\t``, written out, is a tab too.
         decimal: the character before the decimals of a number in a CSV file.
         encoding: of a CSV file, by Python's name.
@@ -54,6 +60,15 @@ class TextFormat:
         skip_rows: lines before the header of a CSV file.
     """
 
+    id_column: str | None = None
+    time_column: str | None = None
+    target: str | Sequence[str] | None = None
+    past_covariates: Sequence[str] = ()
+    future_covariates: Sequence[str] = ()
+    static: Sequence[str] = ()
+    frequency: str | None = None
+    max_filled: float = 0.5
+    weight_column: str | None = None
     separator: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
@@ -63,16 +78,34 @@ class TextFormat:
     skip_rows: int = 0
 
     def __post_init__(self) -> None:
-        if self.separator == "\\t":
-            object.__setattr__(self, "separator", "\t")
+        ids = _names(self.id_column, "id_column")
+        if self.id_column is not None and not ids:
+            raise UserError(f"id_column must name a column, not {shown(repr(self.id_column))}")
+        if len(ids) > 1 and any(JOINS in name for name in ids):
+            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(list(ids)))}")
+        changed: dict[str, Any] = {"id_column": JOINS.join(ids) or None}
+        for name in ("time_column", "weight_column"):
+            changed[name] = next(iter(_names(getattr(self, name), name, one=True)), None)
+        for name in ("target", "past_covariates", "future_covariates", "static"):
+            given = getattr(self, name)
+            changed[name] = None if given is None and name == "target" else _names(given, name)
+        changed["frequency"] = None if self.frequency is None else normalise_frequency(self.frequency)
+        share = self.max_filled
+        if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
+            need = "max_filled must be from 0 to 1, a share of the rows of a series"
+            raise UserError(f"{need}, not {shown(repr(share))}")
+        changed["separator"] = "\t" if self.separator == "\\t" else self.separator
+        changed["skip_rows"] = whole_number("skip_rows", self.skip_rows, least=0)
+        vars(self).update(changed)
+        self._check_text()
+
+    def _check_text(self) -> None:
         for name in ("separator", "decimal", *(["comment"] if self.comment else [])):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0' or value.isalnum():
                 raise UserError(f"{name} must be one character, such as ',' or '.' or ';', not {shown(repr(value))}")
-        for name in ("decimal", "comment"):
-            if getattr(self, name) == self.separator:
-                raise UserError(f"separator and {name} are both {self.separator!r}; give two characters")
-        object.__setattr__(self, "skip_rows", whole_number("skip_rows", self.skip_rows, least=0))
+            if name != "separator" and value == self.separator:
+                raise UserError(f"separator and {name} are both {value!r}; give two characters")
         try:
             codecs.lookup(self.encoding)
             "".encode(self.encoding)  # a codec of bytes, such as base64, is no encoding
@@ -92,6 +125,10 @@ class TextFormat:
         except ValueError as error:
             raise UserError(f"{what} is not understood; {example}") from error
 
+    def plain(self) -> dict[str, Any]:
+        """The names of columns, by argument."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
     def kind_of(self, path: Path) -> str | None:
         """``csv``, ``parquet`` or ``arrow``, whichever a file is; None for a name that says none of them."""
         suffix = "".join(path.suffixes[-2:] if path.suffix.lower() == ".gz" else path.suffixes[-1:]).lower()
@@ -103,81 +140,7 @@ class TextFormat:
         return "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Which column of a table is what, as users name them.
-
-    Attributes:
-        id_column: column of series ids of a long table; found by itself if named ``unique_id`` or ``item_id``. Several
-            columns make up one: of ``[store, item]`` it is called ``store/item``, its ids are such as ``A/7``.
-        time_column: column of time stamps; found by itself if named ``ds``, ``timestamp`` or ``date``, or an index.
-        target: the column or columns to forecast; found by itself if named ``y`` or ``target`` in a long table. In a
-            wide one it is every column without another role by default, unless one is called ``y`` or ``target``.
-        past_covariates: columns known for the past only: of numbers, bools, or categories, which are pandas
-            Categoricals and text of which no cell is a number.
-        future_covariates: columns known for the future too, of the same kinds.
-        static: columns of categories that are constant within a series.
-    """
-
-    id_column: str | None = None
-    time_column: str | None = None
-    target: str | Sequence[str] | None = None
-    past_covariates: Sequence[str] = ()
-    future_covariates: Sequence[str] = ()
-    static: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        ids = _names(self.id_column, "id_column")
-        if self.id_column is not None and not ids:
-            raise UserError(f"id_column must name a column, not {shown(repr(self.id_column))}")
-        if len(ids) > 1 and any(JOINS in name for name in ids):
-            raise UserError(f"id_column must name columns without {JOINS!r} to join them, not {shown(repr(list(ids)))}")
-        object.__setattr__(self, "id_column", JOINS.join(ids) or None)
-        object.__setattr__(self, "time_column", next(iter(_names(self.time_column, "time_column", one=True)), None))
-        for name in ("target", "past_covariates", "future_covariates", "static"):
-            given = getattr(self, name)
-            object.__setattr__(self, name, None if given is None and name == "target" else _names(given, name))
-
-    @property
-    def columns(self) -> Columns:
-        """These names alone."""
-        return Columns(**self.plain())
-
-    def plain(self) -> dict[str, Any]:
-        """The names alone, by argument."""
-        return {name: getattr(self, name) for name in COLUMNS}
-
-
-COLUMNS = tuple(field.name for field in fields(Columns))
-
-
-@dataclass(frozen=True)
-class TableOptions(Columns):
-    """What decides the panel of a table, beside the table.
-
-    Attributes:
-        frequency: pandas frequency of the stamps, as text, offset or length of time, or a whole number for steps; None
-            infers it, even where there are gaps.
-        max_filled: the share of the rows of a series that may be filled.
-        weight_column: column of weights, each how much the targets of its row count in a training; None without.
-        text: how text is written, the dates of a frame too.
-    """
-
-    frequency: str | None = None
-    max_filled: float = 0.5
-    weight_column: str | None = None
-    text: TextFormat = TextFormat()  # it is frozen
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.frequency is not None:
-            object.__setattr__(self, "frequency", normalise_frequency(self.frequency))
-        weight = next(iter(_names(self.weight_column, "weight_column", one=True)), None)
-        object.__setattr__(self, "weight_column", weight)
-        share = self.max_filled
-        if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= share <= 1:
-            need = "max_filled must be from 0 to 1, a share of the rows of a series"
-            raise UserError(f"{need}, not {shown(repr(share))}")
+COLUMNS = ("id_column", "time_column", "target", "past_covariates", "future_covariates", "static")
 
 
 @dataclass(frozen=True)
@@ -244,30 +207,11 @@ class RowWeights:
         return replace(panel, weights=weights)
 
 
-_TEXT = tuple(field.name for field in fields(TextFormat))
-_WEIGHTS = ("series_weights", "row_weights")
 READING: dict[str, Any] = {
-    **{field.name: field.default for field in fields(TableOptions) if field.name != "text"},
-    **{field.name: field.default for field in fields(TextFormat)},
-    **dict.fromkeys(_WEIGHTS),
+    **{field.name: field.default for field in fields(TableOptions)},
+    **{"series_weights": None, "row_weights": None},
 }
 """The arguments by which users say how a table is read, and what they are by default."""
-
-
-def given_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Gather the fields of a `TableReader` from arguments of users by name; what is not there is as by default."""
-    plain = {name: given[name] for name in READING if name in given and name not in (*_TEXT, *_WEIGHTS)}
-    text = TextFormat(**{name: given[name] for name in _TEXT if name in given})
-    return {**plain, "text": text, "weights": RowWeights.of(**{name: given.get(name) for name in _WEIGHTS})}
-
-
-def check_choices(scaling: str, val_windows: object) -> None:
-    """Refuse a scaling or a number of validation windows that is none."""
-    if scaling not in _SCALINGS:
-        raise UserError(f"scaling must be one of {one_of(_SCALINGS)}, not {scaling!r}")
-    is_number = isinstance(val_windows, int) and not isinstance(val_windows, bool) and val_windows >= 1
-    if val_windows not in ("auto", "all") and not is_number:
-        raise UserError(f"val_windows must be auto, all or a number of at least 1, not {shown(repr(val_windows))}")
 
 
 def _names(given: Any, what: str, *, one: bool = False) -> tuple[str, ...]:

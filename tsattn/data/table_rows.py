@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from tsattn.data import columns as cells
 from tsattn.data.columns import ID_COLUMNS, LONG_TABLES, TARGETS, TIME_COLUMNS, id_columns, is_lazy, listed, match_ids
-from tsattn.data.files import first_line
 from tsattn.data.frequency import Times
-from tsattn.data.quiet import quiet
 from tsattn.data.stamps import in_zone_of, read_times, time_form
-from tsattn.data.table_options import Columns, TextFormat
+from tsattn.data.table_options import TableOptions
 from tsattn.data.tables import opened
-from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.errors import UserError, did_you_mean, first_line, one_of, quiet, shown
 
 __all__ = ["ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "Rows", "Table", "assigned", "check_roles", "computed"]
 __all__ += ["find_roles", "future_rows", "is_lazy", "is_nameless", "listed", "plain_frame", "read_rows"]
@@ -63,12 +61,11 @@ class Roles:
 
 
 def assigned(
-    frame: pd.DataFrame, source: str, columns: Columns, weight: str | None, *, allow_steps: bool = False
+    frame: pd.DataFrame, source: str, options: TableOptions, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, Roles]:
     """Give each column of a table its role; no cell is looked at."""
-    frame, time_column = plain_frame(frame, source, columns.id_column, columns.time_column, allow_steps=allow_steps)
-    roles = replace(find_roles(frame, source, replace(columns, time_column=time_column)), weight=weight)
-    every_target = columns.target is None
+    frame, time_column = plain_frame(frame, source, options.id_column, options.time_column, allow_steps=allow_steps)
+    roles, every_target = find_roles(frame, source, replace(options, time_column=time_column)), options.target is None
     if roles.is_wide and every_target:
         # what is left of the index of a frame that was saved
         named, rows = {name for _, name in roles.named}, np.arange(len(frame))
@@ -134,7 +131,7 @@ def is_nameless(column: str) -> bool:
     return re.fullmatch(r"(Unnamed: \d+(_level_\d+)?(\.\d+)*)?", column) is not None
 
 
-def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
+def find_roles(frame: pd.DataFrame, source: str, named: TableOptions) -> Roles:
     """The roles that were named; id, time and target columns are found by their usual names where none are."""
     columns, target = set(frame.columns), named.target
     usual = next((names for names in LONG_TABLES if names[0] in columns), (None, "date"))
@@ -152,7 +149,7 @@ def find_roles(frame: pd.DataFrame, source: str, named: Columns) -> Roles:
             says = "is a long table without a column y or target; name the target; its columns are"
             raise UserError(f"{source} {says} {listed(frame.columns, str)}")
     covariates = tuple(named.past_covariates), tuple(named.future_covariates), tuple(named.static)
-    return Roles(id_column, time, tuple(target or ()), *covariates)
+    return Roles(id_column, time, tuple(target or ()), *covariates, named.weight_column)
 
 
 def check_roles(
@@ -191,16 +188,16 @@ def check_roles(
     return roles
 
 
-def computed(table: Any, source: str, columns: Columns, weight: str | None = None) -> Any:
+def computed(table: Any, source: str, columns: TableOptions) -> Any:
     """Compute a lazy frame, where targets are named of the columns with a role alone; other tables stay as they are."""
     if not is_lazy(table):
         return table
     try:
         lazy = nw.from_native(table)
         if columns.target is not None:
-            names = {*id_columns(columns.id_column, lazy.collect_schema().names()), columns.time_column, weight}
+            names = {*id_columns(columns.id_column, lazy.collect_schema().names()), columns.time_column}
             names |= {*columns.target, *columns.past_covariates, *columns.future_covariates, *columns.static}
-            names |= {*ID_COLUMNS, *TIME_COLUMNS, columns.id_column}
+            names |= {*ID_COLUMNS, *TIME_COLUMNS, columns.id_column, columns.weight_column}
             lazy = lazy.select([name for name in lazy.collect_schema().names() if name in names])
         return lazy.collect().to_native()
     except Exception as error:  # whatever the foreign library raises
@@ -217,7 +214,7 @@ class Table:
     frame: pd.DataFrame  # its cells, not yet looked at
     roles: Roles
     source: str  # what it is, for messages
-    text: TextFormat
+    text: TableOptions
     frequency: str | None = None  # if it is known
     row_of: Callable[[int], str] | None = None  # names a row (from 0); None for ``the frame, row 1`` and so on
 
@@ -281,14 +278,15 @@ def read_rows(
     return Rows(names, series, time, values, past, known, weights, static, where, categories, start=start)
 
 
-def future_rows(frame: Any, own: Rows, roles: Roles, text: TextFormat, source: str) -> Rows:
+def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source: str) -> Rows:
     """Read ids, time stamps and future covariates of a frame or file; log the series that `own` rows have not got."""
     if not roles.future:
         says = "would not be used: no `future_covariates` were named before the fit"
         raise UserError(f"{_FUTURE} {says}; leave out `--future` (Python: `future=`)")
     steps = None if isinstance(own.time, pd.DatetimeIndex) else "1"
     with quiet(False):  # the future is new, even where the table is not
-        columns = Columns(roles.id, roles.time, (), future_covariates=roles.future)
+        named: Any = {"id_column": roles.id, "time_column": roles.time, "target": ()}
+        columns = TableOptions(**named, future_covariates=roles.future)
         table, _, row_of = opened(computed(frame, _FUTURE, columns), _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time

@@ -22,14 +22,13 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from tsattn.data.columns import DECIMAL, ID_COLUMNS, TIME_COLUMNS, id_columns, is_lazy
-from tsattn.data.files import check_file, first_line
-from tsattn.data.table_options import SUFFIXES, TableOptions, TextFormat
-from tsattn.errors import UserError, one_of, shown
+from tsattn.data.table_options import SUFFIXES, TableOptions
+from tsattn.errors import UserError, check_file, first_line, one_of, shown
 
 __all__ = ["as_frame", "lines_of", "opened", "read_cells", "read_table", "rows_of", "schema_of", "table_parts"]
 __all__ += ["whole_ids"]
 
-_PLAIN = TextFormat()
+_PLAIN = TableOptions()
 _MAX_COLUMNS = 100_000
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time
 _SEPARATORS = ",;\t|"
@@ -47,19 +46,13 @@ _NO_TEXT = re.compile(
 
 
 def read_table(
-    path: str | Path, *, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
+    path: str | Path, *, id_column: str | None = None, time_column: str | None = None, text: TableOptions = _PLAIN
 ) -> pd.DataFrame:
     """Read the table in a file; UserError names the file and what is wrong with it, with the line where one is known.
 
     Cells of a CSV file that are empty or read ``NA``, ``nan``, ``null`` and the like are missing. Its series ids are
     kept as they are written (``NA`` and ``007`` are ids), unless all of them are plain whole numbers; so are its dates,
-    where their format is given.
-
-    Args:
-        path: a ``.csv`` or ``.csv.gz`` file with a header, or a Parquet or Arrow file.
-        id_column: the column of series ids, if it is neither ``unique_id`` nor ``item_id``.
-        time_column: the column of time stamps, if it is not ``date``, ``ds`` or ``timestamp``.
-        text: how a CSV file is written: by default with commas, decimal points, in UTF-8.
+    where their format is given. Id and time columns with usual names need no naming.
     """
     path = Path(path)
     kind = text.kind_of(path)
@@ -81,7 +74,7 @@ def read_table(
 
 def table_parts(path: Path, columns: list[str] | None, rows: int, options: TableOptions) -> Iterator[pd.DataFrame]:
     """Read a file some rows at a time, as `read_table` does, but ids of CSV files stay text, all columns of them."""
-    names, text = (options.id_column, *ID_COLUMNS), options.text
+    names, text = (options.id_column, *ID_COLUMNS), options
     schema = schema_of(path, text)
     if schema is None:
         with _readable(path, "csv", text):
@@ -105,7 +98,7 @@ def table_parts(path: Path, columns: list[str] | None, rows: int, options: Table
             yield table.to_pandas()
 
 
-def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
+def schema_of(file: Path, text: TableOptions) -> pa.Schema | None:
     """The columns of a file; None of a CSV file, which has no types."""
     kind = text.kind_of(file)
     with _readable(file, str(kind), text):
@@ -118,7 +111,7 @@ def schema_of(file: Path, text: TextFormat) -> pa.Schema | None:
 
 
 def opened(
-    table: Any, source: str, id_column: str | None = None, time_column: str | None = None, text: TextFormat = _PLAIN
+    table: Any, source: str, id_column: str | None = None, time_column: str | None = None, text: TableOptions = _PLAIN
 ) -> tuple[pd.DataFrame, str, Callable[[int], str] | None]:
     """Open a frame or the path of a file: the frame, what messages call it, and what names its rows (of a file)."""
     if not isinstance(table, str | Path):
@@ -152,7 +145,7 @@ def read_cells(
     ids: Sequence[str | None] = (),
     dates: Sequence[str] = (),
     has_header: bool = True,
-    text: TextFormat = _PLAIN,
+    text: TableOptions = _PLAIN,
 ) -> pd.DataFrame:
     """Read a CSV file, which may be packed by gzip, as pandas does; blank lines are no rows.
 
@@ -182,13 +175,13 @@ def whole_ids(texts: Collection[str]) -> bool:
     return len(texts) > 0 and all(map(_WHOLE.fullmatch, texts))
 
 
-def rows_of(path: str | Path, text: TextFormat = _PLAIN) -> Callable[[int], str]:
+def rows_of(path: str | Path, text: TableOptions = _PLAIN) -> Callable[[int], str]:
     """What names a row (from 0) of the table in a file: by the line of a CSV file, else by its number."""
     path = Path(path)
     return lines_of(path, text=text) if text.kind_of(path) == "csv" else lambda row: f"{path}, row {row + 1}"
 
 
-def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) -> Callable[[int], str]:
+def lines_of(path: Path, *, has_header: bool = True, text: TableOptions = _PLAIN) -> Callable[[int], str]:
     """What names a row (from 0) of a CSV file: the line that it starts on; a quoted cell may go over several lines."""
 
     def where(row: int) -> str:
@@ -210,7 +203,7 @@ def lines_of(path: Path, *, has_header: bool = True, text: TextFormat = _PLAIN) 
     return where
 
 
-def _lines(path: Path, text: TextFormat) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, text: TableOptions) -> Iterator[tuple[int, str]]:
     """The lines of a CSV file that are read, and their numbers, from 1; one within a quoted cell is no comment."""
     number, is_quoted, begins = 0, False, True
     with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
@@ -224,7 +217,7 @@ def _lines(path: Path, text: TextFormat) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def _source(path: Path, text: TextFormat) -> Iterator[Any]:
+def _source(path: Path, text: TableOptions) -> Iterator[Any]:
     if not text.comment and not text.skip_rows:
         yield path
         return
@@ -238,7 +231,7 @@ def _options(
     path: Path,
     ids: Sequence[str | None],
     dates: Sequence[str],
-    text: TextFormat,
+    text: TableOptions,
     *,
     has_header: bool = True,
     in_parts: bool = False,
@@ -293,7 +286,7 @@ def _batches(
 
 
 @contextmanager
-def _readable(path: Path, kind: str, text: TextFormat) -> Iterator[None]:
+def _readable(path: Path, kind: str, text: TableOptions) -> Iterator[None]:
     """Turn what reading a damaged file raises into one sentence."""
     check_file(path)
     try:
@@ -329,11 +322,11 @@ def _check_names(path: Path, names: Sequence[Any]) -> None:
         raise UserError(f"{path} has two columns {shown(repr(repeated[0]))}")
 
 
-def _dates(time_column: str | None, text: TextFormat) -> tuple[str, ...]:
+def _dates(time_column: str | None, text: TableOptions) -> tuple[str, ...]:
     return () if text.date_format is None else TIME_COLUMNS if time_column is None else (time_column,)
 
 
-def _marked(table: pd.DataFrame, text: TextFormat) -> pd.DataFrame:
+def _marked(table: pd.DataFrame, text: TableOptions) -> pd.DataFrame:
     if text.decimal != ".":
         table.attrs[DECIMAL] = text.decimal
     return table

@@ -26,10 +26,9 @@ from tsattn.data.frequency import (
     season_length,
     usual_frequency,
 )
-from tsattn.data.quiet import quiet
 from tsattn.data.reader import TableReader
 from tsattn.data.table_rows import Table, read_rows
-from tsattn.errors import number_of, shown, whole_number
+from tsattn.errors import number_of, quiet, shown, whole_number
 
 __all__ = ["KINDS", "diagnose", "outliers"]
 

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tsattn.data import Panel
-from tsattn.data.files import check_file, first_line
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, check_file, first_line, one_of, shown
 from tsattn.evaluation.reductions import group_scores, is_count, is_score, scores_of
 from tsattn.evaluation.window_errors import completed, sum_names, total_names
 

@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from tsattn.data import Panel
-from tsattn.data.matching import match_task, warn_of_unknown_zone, with_future
-from tsattn.data.quiet import quiet
-from tsattn.errors import UserError
+from tsattn.data.matching import match_task, with_future
+from tsattn.errors import UserError, quiet
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frames import FrameKind, future_frame, in_scenario, scenarios_of
 from tsattn.forecaster.options import ForecasterOptions
@@ -62,15 +61,13 @@ class FrameModel:
                 reader = replace(reader, zone_of=self.series.panel.time)
             panel = reader.read(frame, source, future=future)
             source = str(frame) if isinstance(frame, str | Path) else source
-            if self.series is None:
-                warn_of_unknown_zone(panel, task, source)
-            return match_task(panel, task, source), fitted
+            return match_task(panel, task, source, tells_zone=self.series is None), fitted
         if self.series is None:
             raise UserError("this model came without the series that it was fitted on: give a frame")
         if future is None:
             return self.series.panel, fitted
         last = self.series.panel.last_rows(fitted.predictor.context_length, fitted.predictor.seasons)
-        return with_future(last, future, reader.text), fitted
+        return with_future(last, future, reader), fitted
 
     def kind_of(self, frame: Any, panel: Panel) -> FrameKind:
         """Return the kind of frame that forecasts of a frame are given in."""

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from tsattn.checks import whole_number
 from tsattn.data.columns import id_columns
-from tsattn.data.quiet import quiet
 from tsattn.data.table_rows import find_roles
-from tsattn.errors import UserError
+from tsattn.errors import UserError, quiet
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.ray_cluster import import_ray
 from tsattn.training.execution import quiet_lightning

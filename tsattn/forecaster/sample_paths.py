@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tsattn.batch import Batch
 from tsattn.data import Panel, WindowDataset, scaled_series
-from tsattn.data.batch_order import spread
+from tsattn.data.windows import spread
 from tsattn.errors import UserError, number_of
 from tsattn.forecaster.frames import future_frame
 from tsattn.layers import distribution

@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tsattn.data.files import first_line
-from tsattn.errors import UserError
+from tsattn.errors import UserError, first_line
 from tsattn.saved_folders import write_whole
 
 __all__ = [

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tsattn.data.files import first_line
+from tsattn.errors import first_line
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.ray_cluster import connect
 from tsattn.training.execution import quiet_lightning

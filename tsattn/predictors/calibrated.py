@@ -23,8 +23,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from tsattn.batch import Batch
-from tsattn.data.batch_order import spread
 from tsattn.data.splits import all_origins
+from tsattn.data.windows import spread
 from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast

@@ -14,7 +14,7 @@ from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule, MappedDataModule, Panel
 from tsattn.data.mapped import convert, opened_panel
-from tsattn.data.table_options import TableOptions, TextFormat
+from tsattn.data.table_options import TableOptions
 
 SIZES: dict[str, Any] = {"context_length": 24, "prediction_length": 6, "eval_batch_size": 50}
 LONG: dict[str, Any] = {"target": ["y", "z"], **SIZES}
@@ -71,9 +71,9 @@ def saved(frame: pd.DataFrame, path: Path, rows: int = 70) -> Path:
     return path
 
 
-def converted(path: Path, folder: Path, *, text: TextFormat | None = None, **columns: Any) -> Panel:
+def converted(path: Path, folder: Path, **columns: Any) -> Panel:
     """The panel of a table, converted."""
-    convert(path, folder, TableOptions(**columns, text=text or TextFormat()))
+    convert(path, folder, TableOptions(**columns))
     return opened_panel(folder, TableOptions(), verify=True)
 
 

@@ -16,7 +16,6 @@ from tsattn.data.public.cards import CARDS, Card, card_of, data_root, fetch, rep
 from tsattn.data.reader import TableReader
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.data.stamps import time_stamps
-from tsattn.data.table_options import TextFormat
 from tsattn.data.tables import lines_of, read_cells
 from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import sha256
@@ -171,7 +170,7 @@ def read_card(card: Card, path: Path) -> Panel:
 
 def _reader(card: Card, *, allow_missing: bool = False) -> TableReader:
     columns: dict[str, Any] = {"time_column": card.date_column, "target": card.channels or None}
-    return TableReader(**columns, text=TextFormat(format="csv"), strict=True, allow_missing=allow_missing)
+    return TableReader(**columns, format="csv", strict=True, allow_missing=allow_missing)
 
 
 def _named_as(card: Card, panel: Panel) -> Panel:
