@@ -76,7 +76,7 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def forecast(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Forecast the file ``windows``, arrays `(B, C, L)`, into the file ``forecasts``, `(B, C, T, Q)`, Q = 1 of points."""
+    """Forecast the file ``windows``, arrays `(B, C, L)`, into ``forecasts``, `(B, C, T, Q)`, Q = 1 of points."""
     with np.load(request["windows"]) as arrays:
         past, observed = arrays["past"], arrays["observed"]
     made = _of_network if request["library"] == "neuralforecast" else _of_local_model
