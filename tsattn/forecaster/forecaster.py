@@ -285,8 +285,8 @@ class Forecaster:
                 other quantiles: columns ``0.1`` and ``0.9`` for 80.
 
         Returns:
-            Frame of the kind given (pandas, polars, pyarrow) with a row for each series and step, sorted by id: id and
-            time as in the frame, ``predictions`` in original units, each quantile by its level, and ``scenario``.
+            Frame of the kind given (pandas, polars, pyarrow), a row for each series and step, sorted by id. Columns are
+            id and time, ``predictions`` in original units, each quantile by its level, and ``scenario``.
 
         Raises:
             UserError: if the frame, future covariates or levels cannot be used.

@@ -120,7 +120,7 @@ def local_model(request: Mapping[str, Any]) -> Any:
 
 
 def _class_of(request: Mapping[str, Any], others: Collection[str] = (), said: str = "") -> tuple[Any, list[str]]:
-    """Return the class of a model and its arguments; those of the request must be among them or `others`."""
+    """Return the class of a model and its arguments; refuse what is neither among them nor in `others`."""
     library, model = request["library"], request["model"]
     models = importlib.import_module(f"{library}.models")
     names = sorted({*models.__all__} - {"HINT", "TimeLLM"})  # which are made of other models
@@ -145,7 +145,7 @@ def _made(kind: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def _of_network(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
-    """Forecast all windows, laid end to end, so that one call takes those of several channels."""
+    """Forecast all windows, laid end to end, so that one call takes several channels."""
     import torch
     from neuralforecast.tsdataset import TimeSeriesDataset
     from safetensors.torch import load_file

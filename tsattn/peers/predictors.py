@@ -182,7 +182,7 @@ class StatsForecast(PeerPredictor):
     Args:
         model: the name of a class of ``statsforecast.models``.
         arguments: of that class; ``season_length`` is the task's by default.
-        context_length: L, the steps that it is fitted to; those of the task by default.
+        context_length: L, the steps that it is fitted to; by default the task's.
     """
 
     library = "statsforecast"
@@ -223,9 +223,8 @@ class StatsForecast(PeerPredictor):
 class NeuralForecast(PeerPredictor):
     """A network of neuralforecast: PatchTST, iTransformer, DLinear, NHITS and so on.
 
-    It is trained on the scaled training rows, and keeps the weights of the lowest validation loss. tsattn sets length,
-    validation, `learning_rate`, `loss`, `selection`, seed, precision, accelerator and batch as for its own networks,
-    unless `arguments` do. Everything else is neuralforecast's default: Adam without weight decay, a constant rate, no
+    It is trained on the scaled training rows, and keeps the weights of the lowest validation loss. Unless `arguments`
+    do, tsattn sets length, `learning_rate`, `loss`, `selection`, seed, precision, accelerator and batch. Everything else is neuralforecast's default: Adam without weight decay, a constant rate, no
     clipping. Missing values are imputed, and masked in its loss. Models of several series at once (iTransformer,
     TSMixer) take all channels of one series together; models that forecast step by step are refused.
 
