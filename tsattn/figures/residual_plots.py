@@ -110,7 +110,7 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
 
     Args:
         residuals: of one forecaster.
-        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, first the one of `residuals`.
+        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, first of `residuals`.
         title: of the figure.
 
     Raises:

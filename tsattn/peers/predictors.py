@@ -224,9 +224,10 @@ class NeuralForecast(PeerPredictor):
     """A network of neuralforecast: PatchTST, iTransformer, DLinear, NHITS and so on.
 
     It is trained on the scaled training rows, and keeps the weights of the lowest validation loss. Unless `arguments`
-    do, tsattn sets length, `learning_rate`, `loss`, `selection`, seed, precision, accelerator and batch. Everything else is neuralforecast's default: Adam without weight decay, a constant rate, no
-    clipping. Missing values are imputed, and masked in its loss. Models of several series at once (iTransformer,
-    TSMixer) take all channels of one series together; models that forecast step by step are refused.
+    do, tsattn sets length, `learning_rate`, `loss`, `selection`, seed, precision, accelerator and batch. Everything
+    else is neuralforecast's default: Adam without weight decay, a constant rate, no clipping. Missing values are
+    imputed, and masked in its loss. Models of several series at once (iTransformer, TSMixer) take all channels of one
+    series together. Models that forecast step by step are refused.
 
     Args:
         model: the name of a class of ``neuralforecast.models``.
