@@ -124,7 +124,8 @@ class PathSampler:
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         share = (places - known[number - 1]) / (known[number] - known[number - 1])
-        return low + share * (high - low)
+        values: Tensor = low + share * (high - low)
+        return values
 
     def _scores(self, batch: Batch, goal: Tensor, uniform: Tensor) -> Tensor:
         """Return normal scores `(B, T, C)` of targets in their forecasts; `uniform` chooses among equal levels."""
@@ -134,7 +135,8 @@ class PathSampler:
             )
             below, upto = bounds.to(uniform.device).unbind(-1)
             least = torch.finfo(torch.float64).eps
-            return torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
+            exact: Tensor = torch.special.ndtri((below + uniform * (upto - below)).clamp(least, 1 - least))
+            return exact
         known, goal, uniform = self._known, goal[..., None].contiguous(), uniform[..., None]
         quantiles = self._predictor.on(self._execution)(batch).double().contiguous()
         number = torch.searchsorted(quantiles, goal).clamp(1, len(known) - 1)
