@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from tests.leaderboard.cases import bench
-from tests.peers.toys import L, T, toy_data, toy_frame, training
+from tests.peers.toys import T, toy_data, toy_frame, training
 from tests.processes import wait_for
-from tests.toy_windows import toy_task, toy_windows
+from tests.toy_windows import toy_task
 from tsattn.errors import UserError
 from tsattn.peers import predictors as module
-from tsattn.peers.predictors import VARIABLE, PeerProcess, peer_process, read_forecasts, write_series, write_windows
+from tsattn.peers.predictors import VARIABLE, PeerProcess, peer_process, read_forecasts, write_series
 from tsattn.predictors import build_predictor
 
 ASKED: dict[str, Any] = {
@@ -190,52 +190,17 @@ def test_no_validation_row_is_among_the_training_rows_of_series_of_any_length(tm
     assert (table["unique_id"] == 0).sum() - held == data.splits[0].train_end, "of a long one all training rows stay"
 
 
-@pytest.mark.parametrize("cut_fronts", [False, True])
-def test_windows_are_written_by_window_channel_and_step(cut_fronts: bool, tmp_path: Path) -> None:
-    """Fronts without a value can be left out."""
-    windows = toy_windows(toy_task(L, T, 3), 4, gaps=True)
-    assert windows.past_observed is not None
-    write_windows(tmp_path / "table", windows, cut_fronts=cut_fronts)
-    table = pd.read_parquet(tmp_path / "table")
-    for (window, channel), part in table.groupby(["window", "unique_id"]):
-        seen = windows.past_observed[window, :, channel].numpy()
-        first = int(seen.argmax()) if cut_fronts and seen.any() else 0
-        assert part["ds"].tolist() == [*range(first, L)]
-        np.testing.assert_array_equal(part["y"], windows.past[window, first:, channel].float().numpy())
-        np.testing.assert_array_equal(part["observed"], seen[first:])
-    assert table["window"].is_monotonic_increasing
-    assert table["window"].max() == 3
-
-
-def forecasts(path: Path, levels: tuple[float, ...] = (), rows: int = 2 * 3 * 4) -> torch.Tensor:
-    keys = np.indices((2, 3, 4)).reshape(3, -1)
-    values = np.random.default_rng(0).standard_normal((24, max(1, len(levels))))
-    names = [f"{level:g}" for level in levels] or ["predictions"]
-    table = pd.DataFrame(
-        {"window": keys[0], "unique_id": keys[1], "ds": keys[2], **dict(zip(names, values.T, strict=True))}
-    )
-    table[:rows].to_parquet(path)
-    return torch.from_numpy(values).reshape(2, 3, 4, -1).transpose(1, 2)
-
-
-def test_forecasts_come_back_by_window_step_and_channel(tmp_path: Path) -> None:
-    expected = forecasts(tmp_path / "made")
-    torch.testing.assert_close(read_forecasts(tmp_path / "made", 2, 3, 4, ()), expected[..., 0])
-    expected = forecasts(tmp_path / "made", (0.1, 0.5, 0.9))
-    found = read_forecasts(tmp_path / "made", 2, 3, 4, (0.1, 0.5, 0.9))
-    torch.testing.assert_close(found, expected.sort(-1).values)
-
-
-def test_forecasts_that_are_lacking_or_no_numbers_are_refused(tmp_path: Path) -> None:
-    forecasts(tmp_path / "made", rows=23)
+def test_forecasts_come_back_rising_whole_and_finite(tmp_path: Path) -> None:
+    path, made = tmp_path / "made.npy", np.random.default_rng(0).standard_normal((2, 3, 4, 5))
+    np.save(path, made)
+    found = read_forecasts(path, (2, 3, 4, 5))
+    torch.testing.assert_close(found, torch.from_numpy(made).transpose(1, 2).sort(-1).values)
     with pytest.raises(UserError, match=r"^the peer has not forecast each of 2 windows of 3 channels$"):
-        read_forecasts(tmp_path / "made", 2, 3, 4, ())
-    forecasts(tmp_path / "made")
-    table = pd.read_parquet(tmp_path / "made")
-    table.loc[5, "predictions"] = np.inf
-    table.to_parquet(tmp_path / "made")
+        read_forecasts(path, (2, 3, 5, 5))
+    made[1, 2, 3] = np.inf
+    np.save(path, made)
     with pytest.raises(UserError, match=r"^the peer has forecast what is no number$"):
-        read_forecasts(tmp_path / "made", 2, 3, 4, ())
+        read_forecasts(path, (2, 3, 4, 5))
 
 
 PREDICTORS = {

@@ -27,6 +27,7 @@ from tsattn.data.frequency import (
     usual_frequency,
 )
 from tsattn.data.reader import TableReader
+from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Table, read_rows
 from tsattn.errors import number_of, quiet, shown, whole_number
 
@@ -71,17 +72,12 @@ def diagnose(
     future_covariates: Sequence[str] = (),
     static: Sequence[str] = (),
     frequency: str | int | timedelta | pd.offsets.BaseOffset | None = None,
-    date_format: str | None = None,
-    separator: str = ",",
-    decimal: str = ".",
-    encoding: str = "utf-8",
-    comment: str = "",
-    skip_rows: int = 0,
+    **text: Any,
 ) -> pd.DataFrame:
     """Report problems of a table before you train on it: errors, and findings that would pass silently.
 
-    Nothing is changed, and nothing is refused but what cannot be read: a cell that is no number or date, a column that
-    is not there. A finding is a reason to look: limits are thresholds, see `tsattn.diagnosis.table_diagnosis.outliers`.
+    It changes nothing, and refuses only cells that are no number or date, and columns that are not there. A finding is
+    a reason to look: limits are thresholds, see `tsattn.diagnosis.table_diagnosis.outliers`.
 
     Args:
         frame: a frame or the path of a file, as `tsattn.Forecaster` takes them.
@@ -94,35 +90,28 @@ def diagnose(
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
         frequency: pandas frequency as text, offset or length of time, or 1, 2, ... for steps; None infers it.
-        date_format: of dates in text, such as ``%d/%m/%y``.
-        separator: the character between the cells of CSV files.
-        decimal: the character before the decimals in CSV files.
-        encoding: of CSV files.
-        comment: the character that begins lines of CSV files that are not read, such as ``#``; empty for none.
-        skip_rows: lines before the header of CSV files.
+        text: fields of `TextFormat`: ``date_format``, and of CSV files ``separator``, ``decimal`` and so on.
 
     Returns:
-        a row for each series, column and kind of finding: ``series`` (of a wide frame the column that is forecast;
-        empty where it is of none alone), ``column``, ``kind`` (one of `KINDS`, in this order), ``count``, ``where`` and
-        ``sentence``. No rows where nothing was found.
+        A row for each series, column and kind of finding: ``series`` (of a wide frame the target column; empty for a
+        finding in several), ``column``, ``kind`` (one of `KINDS`, in this order), ``count``, ``where``, ``sentence``.
 
     Raises:
         UserError: for a frame that cannot be read, naming the row.
     """
-    reader = TableReader.of(locals())
+    reader = replace(TableReader.of(locals()), text=TextFormat(**text))
     context_length = whole_number("context_length", context_length)
     prediction_length = whole_number("prediction_length", prediction_length)
     with quiet():
         diagnosis = _Diagnosis(reader.table(frame), reader)
         diagnosis.look_at_time()
         diagnosis.look_at_values(context_length + prediction_length, prediction_length)
-    order = [*KINDS]
-    found = sorted(diagnosis.findings, key=lambda finding: order.index(finding[2]))
+    found = sorted(diagnosis.findings, key=lambda finding: [*KINDS].index(finding[2]))
     return pd.DataFrame(found, columns=[*_COLUMNS])
 
 
 def _empty_columns(table: Table, reader: TableReader) -> dict[str, str]:
-    """What comes of each target and covariate of which every value is missing."""
+    """Say what the reader does with each target and covariate of which every value is missing."""
     roles, frame = table.roles, table.frame
     empty = {name for name in (*roles.target, *roles.past, *roles.future) if len(frame) and frame[name].isna().all()}
     has_targets, refused = bool({*roles.target} - empty), "every value is missing; the reader refuses that"
@@ -135,15 +124,10 @@ def _empty_columns(table: Table, reader: TableReader) -> dict[str, str]:
 
 
 class _Diagnosis:
-    """The findings of a table, and its rows by series and time, each time stamp of a series once.
+    """Findings of a table, and its rows by series and time, each time stamp of a series once.
 
-    Attributes:
-        names: the S ids, sorted.
-        time: `(R,)`, rising within each series; `begin` `(S + 1,)` has the first row of each, and R.
-        values, past, known: `(R, C)`, `(R, P)` and `(R, F)`, NaN where missing.
-        frequency: of most stamps of the longest series, or as given; None where there are too few.
-        coordinates: `(R,)` the number of each stamp on the grid of that frequency.
-        on_grid: `(R,)` whether a stamp is on the grid of most of its series.
+    `begin (S + 1,)` has the first row of each series. `coordinates (R,)` number the stamps on the grid of `frequency`;
+    `on_grid (R,)` says whether a stamp is on the grid of most of its series.
     """
 
     def __init__(self, table: Table, reader: TableReader) -> None:
@@ -187,14 +171,13 @@ class _Diagnosis:
                 self.add("", column, "category", len(rare), listed, sentence)
 
     def add(self, *finding: Any) -> None:
-        """Take a row of `_COLUMNS`."""
-        self.findings.append(finding)
+        self.findings.append(finding)  # a row of `_COLUMNS`
 
     def rows(self, series: int) -> slice:
         return slice(int(self.begin[series]), int(self.begin[series + 1]))
 
     def before_future(self, series: int) -> slice:
-        """The rows of a series up to its last target, if there are covariates of the future; else all of them."""
+        """Return the rows of a series up to its last target, if there are covariates of the future; else all."""
         part = self.rows(series)
         if not self.roles.future:
             return part
@@ -202,7 +185,7 @@ class _Diagnosis:
         return slice(part.start, part.start + (int(known[-1]) + 1 if len(known) else 0))
 
     def label(self, series: int, channel: int | None = None) -> Any:
-        """The name of a series: of a wide table that of its column, or none."""
+        """Return the name of a series, or of its column in a wide table."""
         if not self.roles.is_wide:
             return self.names[series]
         return "" if channel is None else self.roles.target[channel]
@@ -305,7 +288,7 @@ class _Diagnosis:
             self._look_for_missing(label, column, values[part], part.start, masked, needed if ahead else "")
 
     def _look_for_missing(self, label: Any, column: str, values: Array, start: int, every: str, more: str = "") -> None:
-        """Find missing values of a column; `every` says what comes of it where all are."""
+        """Find missing values of a column; `every` ends the sentence if all are."""
         lacking = np.isnan(values)
         count, sentence = int(lacking.sum()), f"every value is missing; {every}"
         if not count:
@@ -326,9 +309,8 @@ class _Diagnosis:
     def _look_at_scales(self) -> None:
         is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names
         for channel, column in enumerate(self.roles.target[:1] if is_wide else self.roles.target):
-            columns: Iterable[Array] = self.values.T
-            if not is_wide:
-                columns = [self.values[self.rows(one), channel] for one in range(len(names))]
+            series = [self.values[self.rows(one), channel] for one in range(len(self.names))]
+            columns: Iterable[Array] = self.values.T if is_wide else series
             spreads = np.array([np.nanstd(values) if (~np.isnan(values)).any() else 0.0 for values in columns])
             known = np.flatnonzero(spreads > 0)
             if len(known) < 2:
@@ -363,7 +345,7 @@ def _on_grid(time: Times, begin: NDArray[np.int64], given: str | None) -> tuple[
 
 
 def _regular_run(time: Times, off: Bools) -> tuple[int, int] | None:
-    """The first and last of the first stamps off the grid, or between such, that follow each other at one step."""
+    """Return the first and last of the first stamps off the grid that follow each other at one step."""
     steps = np.diff(counts(time))
     ends = (np.flatnonzero(np.diff(steps)) + 1).tolist() if off.any() else []
     runs = zip([0, *ends], [*ends, len(steps)], strict=True)
@@ -371,12 +353,11 @@ def _regular_run(time: Times, off: Bools) -> tuple[int, int] | None:
 
 
 def outliers(values: Array, season: int) -> NDArray[np.int64]:
-    """Find the places of values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
+    """Find values `(n,)` on a grid, NaN where missing, that lie far from those a season before and after.
 
-    Differences over a season are compared with the larger of their median and mean absolute deviations: the median
-    alone is blind to a rate that mostly stands still. A value is an outlier if it lies far from both, to the same side;
-    a shifted level is none. In the first and the last season, where there is but one, its neighbours must agree. Where
-    more than 1 % of the values would be outliers (and more than three), that is how the series is, and none is.
+    The scale is the larger of median and mean absolute deviation of the differences over a season: the median alone is
+    blind to a rate that mostly stands still. An outlier lies far from both, to the same side; a shifted level is none.
+    In the first and last season its neighbours decide. No value is an outlier if more than 1 % (and three) would be.
 
     Source: Iglewicz & Hoaglin, *How to Detect and Handle Outliers* (1993), for the scale.
     """
@@ -392,7 +373,7 @@ def outliers(values: Array, season: int) -> NDArray[np.int64]:
 
 
 def _far(values: Array, lag: int) -> Array:
-    """How many robust standard deviations values lie from those `lag` places before, NaN where that is not known."""
+    """Return the robust standard deviations between values and those `lag` places before, NaN if unknown."""
     far = np.full(len(values), np.nan)
     differences = values[lag:] - values[:-lag]
     known = differences[~np.isnan(differences)]

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
-_CHANNELS = 3  # of a test window, the last ones of the data, at most: the target of ETT comes last
-_HISTORY = 60  # steps of a season that are drawn even before the shortest forecast
+_CHANNELS, _HISTORY = 3, 60  # the last channels of a test window; steps of a season before the shortest forecast
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second
 _DATES = {"zero_formats": ["", "%Y", "%b", *["%b-%d"] * 3], "offset_formats": ["", *["%Y"] * 5]}
 _WIDTH, _HEIGHT = 6.4, 2.0  # inches, of a figure and of a panel: its words are legible on a phone
@@ -51,12 +50,7 @@ def plot_test_forecasts(
 ) -> Figure:
     """Draw forecasts of test windows, the last and others evenly before it, a panel for each window and channel.
 
-    Args:
-        predictor: built and fitted; `forecast`, if given, takes a batch in its place.
-        data: its data, set up.
-        title: of the figure.
-        forecast: from a batch, if not on this device.
-        num_windows: at most.
+    The data are set up; `forecast`, if given, takes a batch in place of the fitted predictor.
     """
     task, output, L = predictor.task, predictor.output, predictor.context_length
     windows = data.windows("test", L, predictor.seasons)
@@ -108,8 +102,8 @@ def plot_forecast(
     """
     levels, id_name = [str(level) for level in output.quantiles], history.id_name
     # of another frame than the history, time may be called otherwise
-    times = (name for name in (history.time_name, *TIME_COLUMNS) if name in forecast.columns)
-    time_name = next(times, history.time_name)
+    times = (name for name in TIME_COLUMNS if name in forecast.columns)
+    time_name = history.time_name if history.time_name in forecast.columns else next(times, history.time_name)
     if lacking := [name for name in (id_name, time_name, "predictions", *levels) if name not in forecast.columns]:
         raise UserError(f"the frame is no forecast of this model: it has no column {lacking[0]}")
     if not len(forecast):

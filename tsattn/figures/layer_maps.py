@@ -12,7 +12,6 @@ from typing import Any
 import matplotlib.dates
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
@@ -112,13 +111,12 @@ def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> F
     sizes = np.abs(every[every != 0])
     top = float(np.quantile(sizes, _BRIGHTEST)) if len(sizes) else 1.0
     colours = {"cmap": BOTH_SIDES if signed else HEAT, "vmin": -top if signed else 0.0, "vmax": top}
-    for number, row in enumerate(rows):
-        under = rows[number + 1] if number + 1 < len(rows) else ()
-        for column, (ax, one) in enumerate(zip(axes[number], row, strict=False)):
+    for row, under, line in zip(rows, [*rows[1:], ()], axes, strict=True):
+        for column, (ax, one) in enumerate(zip(line, row, strict=False)):
             image = _draw_map(ax, one, colours)
             before, below = row[column - 1] if column else None, under[column] if column < len(under) else None
             _label(ax, one, before, below, 4 if columns > 1 else 7)
-        for ax in axes[number, len(row) :]:
+        for ax in line[len(row) :]:
             ax.set_visible(False)
     extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
         (bool(signed and every.min() < -top), bool(every.max() > top)), "neither"
@@ -128,7 +126,7 @@ def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> F
     bar.set_label("added to the score" if signed else "probability", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
-    handles: list[Artist] = [  # a zone that holds all pairs has no borders
+    handles: list[Any] = [  # a zone that holds all pairs has no borders
         Line2D([], [], ls="none", label=f"{name}, all pairs") if zone.all() else Line2D([], [], label=name, **line)
         for name, zone, line in _borders(zones)
     ]
@@ -160,17 +158,15 @@ def _draw_map(ax: Axes, one: _Map, colours: Mapping[str, Any]) -> Any:
 
 
 def _borders(zones: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[str, NDArray[np.bool_], dict[str, Any]]]:
-    steps = np.linspace(0, 1, max(2, len(zones)))
-    for (name, zone), step in zip(zones.items(), steps, strict=False):
-        width, opacity = (coarse + step * (fine - coarse) for coarse, fine in zip(*_BORDERS, strict=True))
+    steps = np.linspace(*_BORDERS, max(2, len(zones)))
+    for (name, zone), (width, opacity) in zip(zones.items(), steps, strict=False):
         yield name, zone, {"color": INK, "linewidth": width, "alpha": opacity}
 
 
 def _label(ax: Axes, one: _Map, before: _Map | None, below: _Map | None, ticks: int) -> None:
     """Put ticks and names on both axes, where the map before or below it does not say the same."""
     ax.tick_params(labelsize=8, length=2.5)
-    layer = one.layer
-    keys, queries = _mark(ax.xaxis, layer.keys, ticks), _mark(ax.yaxis, layer.queries, ticks)
+    layer, keys, queries = one.layer, _mark(ax.xaxis, one.layer.keys, ticks), _mark(ax.yaxis, one.layer.queries, ticks)
     if below is not None and below.layer.keys.equals(layer.keys):
         ax.tick_params(labelbottom=False)
     else:
@@ -210,13 +206,14 @@ def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple
 
 
 def _written(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:
-    """Labels that are as short as they can be, and the year where it is the same in all."""
+    """Return the shortest labels, and the year where it is the same in all."""
     same_year = ticks[0].year == ticks[-1].year
-    year = f", {ticks[0]:%Y}" if same_year else ""
     if (ticks != ticks.normalize()).any():
-        return [f"{tick:%H:%M}\n{tick:%b} {tick.day}" for tick in ticks], year
-    if (ticks.day != 1).any():
-        return [f"{tick:%b} {tick.day}" if same_year else f"{tick:%Y-%m-%d}" for tick in ticks], year
-    if (ticks.month != 1).any():
-        return [f"{tick:%b}" if same_year else f"{tick:%b %Y}" for tick in ticks], year
-    return [f"{tick:%Y}" for tick in ticks], ""
+        texts = [f"{tick:%H:%M}\n{tick:%b} {tick.day}" for tick in ticks]
+    elif (ticks.day != 1).any():
+        texts = [f"{tick:%b} {tick.day}" if same_year else f"{tick:%Y-%m-%d}" for tick in ticks]
+    elif (ticks.month != 1).any():
+        texts = [f"{tick:%b}" if same_year else f"{tick:%b %Y}" for tick in ticks]
+    else:
+        return [f"{tick:%Y}" for tick in ticks], ""
+    return texts, f", {ticks[0]:%Y}" if same_year else ""

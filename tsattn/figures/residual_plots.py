@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,13 +25,10 @@ from tsattn.figures.style import ACCENT, INK, OTHERS
 __all__ = ["ResidualRecorder", "Residuals", "autocorrelation", "plot_residuals"]
 
 _COLORS = (ACCENT, *OTHERS)
-_LINES = 6  # series that are followed in time
+_LINES, _POINTS, _MOST_LAGS = 6, 400, 200  # series that are followed in time, points of a quantile plot
 _POOLED = 200_000  # residuals, at most, whose distribution is drawn
-_POINTS = 400  # of a quantile plot
-_MOST_LAGS = 200
 _TAIL = 0.002  # the share of residuals on each side that the histogram may leave out
 _CERTAIN = 1.96  # standard deviations on each side that hold 95 % of a normal distribution
-
 _LOOKS: dict[Any, Any] = {
     **{"axes.titlesize": 10, "axes.labelsize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9},
     **{"axes.spines.right": False, "axes.spines.top": False, "legend.frameon": False, "date.converter": "concise"},
@@ -71,7 +69,7 @@ class ResidualRecorder:
         self.channels = numbers if panel.is_wide else [*range(len(panel.channels))]
         self._panel, self._ahead = panel, ahead
         self._is_scaled = len(self.series) * len(self.channels) > 1
-        self._parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Array]] = []  # series, time, residuals
+        self._parts: list[pd.DataFrame] = []
 
     def __call__(self, batch: ScoredBatch) -> None:
         """Take the residuals of a batch."""
@@ -83,23 +81,22 @@ class ResidualRecorder:
             residuals = residuals * batch.units[1][:, 0]
         if batch.observed is not None:
             residuals = residuals.masked_fill(~batch.observed[:, step], torch.nan)
-        series = batch.series.cpu().numpy()
-        rows = np.isin(series, self.series)
         time = batch.time[:, batch.time.shape[1] - T + step].cpu().numpy()
-        self._parts.append((series[rows], time[rows], residuals.cpu().numpy()[rows][:, self.channels]))
+        part = pd.DataFrame(residuals.cpu().numpy()[:, self.channels], index=pd.Index(time, name="time"))
+        part.insert(0, "series", batch.series.cpu().numpy())
+        self._parts.append(part[part["series"].isin(self.series)])
 
     def finish(self) -> Residuals:
         """Return the residuals of all batches."""
-        panel, lines = self._panel, {}
-        series, time, values = map(np.concatenate, zip(*self._parts, strict=True))
-        stamps = time if is_steps(panel.frequency) else time.astype("M8[s]")
+        panel, lines, frame = self._panel, {}, pd.concat(self._parts)
+        values = frame.drop(columns="series").to_numpy()
         places = [(number, place) for number in self.series[:_LINES] for place in range(len(self.channels))]
         for number, place in places[:_LINES]:
             names = [shown(panel.ids[number])] * (len(panel.channels) == 1 or len(self.series) > 1)
             names += [panel.channels[self.channels[place]]] * (len(panel.channels) > 1)
-            rows = np.flatnonzero(series == number)
-            rows = rows[np.argsort(time[rows], kind="stable")]
-            lines[", ".join(names)] = stamps[rows], values[rows, place]
+            line = frame.loc[frame["series"] == number, place].sort_index(kind="stable")
+            stamps = line.index.to_numpy().astype("int64" if is_steps(panel.frequency) else "M8[s]")
+            lines[", ".join(names)] = stamps, line.to_numpy()
         pooled = values[~np.isnan(values)]
         thinned = pooled[:: 1 + len(pooled) // _POOLED]
         return Residuals(self._ahead, lines, thinned, self._is_scaled, season_length(panel.frequency))
@@ -108,12 +105,12 @@ class ResidualRecorder:
 def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title: str) -> Figure:
     """Draw residuals over time, their histogram and quantiles next to a normal distribution, autocorrelation, errors.
 
-    Of residuals without autocorrelation, 95 in 100 autocorrelations lie within the grey band. Residuals further ahead
-    than a step overlap, and so are correlated even of the best forecast.
+    The grey band holds 95 % of the autocorrelations of uncorrelated residuals. Residuals more than a step ahead
+    overlap, so even the best forecast correlates them.
 
     Args:
         residuals: of one forecaster.
-        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, that of `residuals` first.
+        errors: the mean absolute error at each step of the horizon, `(T,)`, by forecaster, first of `residuals`.
         title: of the figure.
 
     Raises:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["FittedSeries"]
 
 _ARRAYS = ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static")
-# attributes of the panel that are plain data, and what else is saved
 _PLAIN: dict[str, Any] = {
     **{"ids": tuple[SeriesId, ...], "channels": tuple[str, ...], "frequency": str},
     **dict.fromkeys(("past_names", "future_names", "static_names"), tuple[str, ...]),
@@ -93,10 +92,7 @@ class FittedSeries:
         return replace(self, trained_until=until, is_complete=earlier.is_complete)
 
     def last_rows(self, rows: int, seasons: Sequence[int] = ()) -> FittedSeries:
-        """Return the ends of the series, from `rows` before what was not trained on, so that it can be scored.
-
-        A panel in files, whose test rows may be larger than memory, keeps `rows` before the very end.
-        """
+        """Return the ends of the series, from `rows` before the rows to score; of a panel in files, before its end."""
         panel, more = self.panel, np.zeros(len(self.panel), np.int64)
         for number, name in enumerate(() if panel.is_mapped else panel.ids):
             if name in self.trained_until:
@@ -105,8 +101,7 @@ class FittedSeries:
         return replace(self, panel=panel.last_rows(rows + more, seasons))
 
     @property
-    def _earlier(self) -> list[Any]:
-        """Ids of series of an earlier fit that are not in the panel."""
+    def _earlier(self) -> list[Any]:  # ids of an earlier fit that are not in the panel
         return [name for name in self.trained_until if name not in {*self.panel.ids}]
 
     def plain(self) -> dict[str, Any]:
@@ -153,14 +148,11 @@ class FittedSeries:
 
 def _check_categories(panel: Panel) -> None:
     """Refuse numbers beyond the categories of a column, or columns without categories."""
-    columns: list[tuple[Any, Sequence[str]]] = []
-    if panel.static is not None:
-        columns = [*zip(panel.static.T, panel.static_categories, strict=True)]
+    columns: list[Any] = [] if panel.static is None else [*zip(panel.static.T, panel.static_categories, strict=True)]
     parts = ((panel.past_covariates, panel.past_names), (panel.future_covariates, panel.future_names))
+    known = panel.covariate_categories
     for part, names in (*parts, (panel.ahead, panel.future_names)):
         covariates = () if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
-        columns += [
-            (one, some) for one, name in covariates if (some := panel.covariate_categories.get(name)) is not None
-        ]
+        columns += [(one, known[name]) for one, name in covariates if name in known]
     if any(np.fmax.reduce(column, initial=-1) >= len(categories) for column, categories in columns):
         raise ValueError("a category is not among those of its column")

@@ -114,19 +114,16 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
 
 def _check_channels(panel: Panel, task: Task) -> None:
     known, given = task.channels, panel.channels
-    both = (
-        ("lacks", [name for name in known if name not in given]),
-        ("adds", [name for name in given if name not in known]),
-    )
-    if differs := " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both if names):
+    both = {"lacks": [name for name in known if name not in given], "adds": [one for one in given if one not in known]}
+    if differs := " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names):
         raise UserError(f"the frame {differs}: what is trained further keeps its channels, {one_of(map(shown, known))}")
 
 
 def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     """Return the experiment with the context whose ridge has the lowest squared error on the validation windows.
 
-    The penalty of each ridge is chosen with it. Contexts above a quarter of the median of training rows are not tried,
-    nor those that leave no whole window to train on. Series without validation rows have the shortest.
+    It tries contexts up to a quarter of the median of training rows that leave a whole window to train on. Series
+    without validation rows have the shortest.
     """
     shortest = experiment.with_values({"data.context_length": CONTEXTS[0]})
     data = _data(shortest, panel)
@@ -160,6 +157,6 @@ def _hooks(
         if folder is None:
             folders = "training={'checkpoints': ...}, or fit(..., folder=)"
             raise UserError(f"save_top_k needs a folder for the checkpoints: give {folders}")
-        kept = BestCheckpoint(folder / "checkpoints", metric, training.save_top_k, keeps_last=False)
-        callbacks = [*callbacks, kept]
+        path = folder / "checkpoints"
+        callbacks = [*callbacks, BestCheckpoint(path, metric, training.save_top_k, keeps_last=False)]
     return Hooks(callbacks=callbacks, loggers=loggers, bar=bar, checkpoint=start.checkpoint, start=start.warm)

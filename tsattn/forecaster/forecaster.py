@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # what a first forecast does without
     from matplotlib.figure import Figure
 
     from tsattn.experiments import Experiment, Result
-    from tsattn.forecaster.fitting import Start
     from tsattn.forecaster.sample_paths import PathSampler, StepCopula
     from tsattn.predictors.attention_layers import AttentionLayer
 
@@ -60,12 +59,11 @@ class Forecaster:
     ```
 
     Give a frame of pandas, polars or pyarrow, a pandas Series, or the path of a CSV or Parquet file. A long frame has a
-    row for each series and time stamp. A wide frame has a row for each time stamp and a column for each series. Time
-    is time stamps, dates, periods, text, or whole numbers that count steps; it may be the index.
+    row for each series and time stamp; a wide frame has a column for each series. Time is time stamps, dates, periods,
+    text, or whole numbers that count steps; it may be the index.
 
-    Missing values and gaps are masked: neither trained on nor scored. After `fit`, frames may use another time zone, or
-    text for ids that were numbers. The logger ``tsattn`` names unused columns and rows that were sorted. Models without
-    training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
+    Missing values and gaps are masked: neither trained on nor scored. The logger ``tsattn`` names unused columns.
+    Models without training (``chronos-tiny``, ``seasonal_naive``, ``persistence``) predict without `fit`.
 
     Args: Model
         backbone: kind of predictor (``patchtst``), or a description: ``{kind: patchtst, d_model: 128}``. The default is
@@ -78,9 +76,9 @@ class Forecaster:
     Args: Output
         quantiles: rising levels to forecast, with 0.5; None for points. ``auto``: ``[0.1, 0.5, 0.9]`` if a model can.
         distribution: ``normal``, ``student_t``, or ``negative_binomial`` for counts, learnt by its likelihood.
-        calibrate: calibrate intervals on validation windows (split-conformal), so that they cover the stated share. It
-            allows ``predict(level=[80, 95])`` for every model. Validation also chooses the weights, so intervals are
-            a little too narrow; a share (0.5) keeps the last part of the validation rows for calibration alone.
+        calibrate: calibrate intervals on validation windows (split-conformal), and allow ``predict(level=[80, 95])``
+            for every model. A share (0.5) keeps the last part of the validation rows for calibration alone: rows that
+            also choose the weights make intervals a little too narrow.
         scaling: ``series`` standardises each series by its own mean and deviation, ``global`` all by one.
         transform: of the target: ``log``, ``log1p``, ``box_cox``, or ``{kind: box_cox, lambda: 0.5}``. Forecasts stay
             positive and quantiles stay exact; a point forecast by ``mse`` becomes about the median.
@@ -229,10 +227,8 @@ class Forecaster:
         Raises:
             UserError: if the frame cannot be used (the message names series and row), or all series are too short.
         """
-        from tsattn.forecaster.fitting import Start
-
-        start = Start.of(self.fitted, checkpoint, warm_start=warm_start, rescale=rescale, refit=refit)
-        return self._fit(self._options, frame, folder, start, refit)
+        how = {"warm_start": warm_start, "rescale": rescale, "refit": refit}
+        return self._fit(self._options, frame, folder, checkpoint, **how)
 
     def fine_tune(
         self,
@@ -252,16 +248,15 @@ class Forecaster:
             folder: as in `fit`.
             rescale: as in `fit`.
         """
-        from tsattn.forecaster.fitting import Start, fine_tuning
+        from tsattn.forecaster.fitting import fine_tuning
 
-        start = Start.of(self.fitted, None, warm_start=True, rescale=rescale, refit=False)
-        return self._fit(fine_tuning(self._options, max_steps, learning_rate), frame, folder, start)
+        options = fine_tuning(self._options, max_steps, learning_rate)
+        return self._fit(options, frame, folder, None, warm_start=True, rescale=rescale, refit=False)
 
-    def _fit(
-        self, options: ForecasterOptions, frame: Any, folder: str | Path | None, start: Start, refit: bool = False
-    ) -> Forecaster:
-        from tsattn.forecaster.fitting import run_on
+    def _fit(self, options: ForecasterOptions, frame: Any, folder: Any, checkpoint: Any, **how: bool) -> Forecaster:
+        from tsattn.forecaster.fitting import Start, run_on
 
+        start = Start.of(self.fitted, checkpoint, **how)
         where = None if folder is None else folder_path(folder)
         earlier = None if start.warm is None else self.series
         reader = options.data.reader
@@ -269,7 +264,7 @@ class Forecaster:
             zone_of = no_times_of(start.task) if earlier is None else earlier.panel.time
             reader = replace(reader, categorical=(*start.task.categories_by_covariate,), zone_of=zone_of)
         panel = reader.read(frame)
-        self.result = run_on(options, panel, where, start, refit=refit)
+        self.result = run_on(options, panel, where, start, refit=how["refit"])
         self.fitted, self.copula = self.result.refitted or self.result.fitted, None
         series = replace(FittedSeries.of(self.result), kind=FrameKind.of(frame, panel))
         self.series = series if start.warm is None else series.with_earlier(earlier)
@@ -289,9 +284,8 @@ class Forecaster:
                 other quantiles: columns ``0.1`` and ``0.9`` for 80.
 
         Returns:
-            Frame of the kind given (pandas, polars, pyarrow) with a row for each series and step, sorted by id. Columns
-            are id and time as in the frame, ``predictions`` in original units, each quantile by its level, and
-            ``scenario``. A wide frame gives ``unique_id``, in the order of its columns; time without a name is ``ds``.
+            Frame of the kind given (pandas, polars, pyarrow), a row for each series and step, sorted by id. Columns are
+            id and time, ``predictions`` in original units, each quantile by its level, and ``scenario``.
 
         Raises:
             UserError: if the frame, future covariates or levels cannot be used.
@@ -321,15 +315,12 @@ class Forecaster:
         in the validation windows (see `tsattn.forecaster.sample_paths`); series and channels are independent.
 
         Args:
-            frame: as in `predict`, like `horizon` and `future`.
+            frame: as in `predict`, like `horizon`, `future` and errors; points have no paths.
             num_samples: paths for each series.
             seed: random seed of the paths.
 
         Returns:
             A row for each series, path and step: id, time, ``sample`` from 0, and ``y`` in original units.
-
-        Raises:
-            UserError: as in `predict`; also for a point forecast, or rows without a single window.
         """
         paths, seed = whole_number("num_samples", num_samples), whole_number("seed", seed, least=0)
         steps = self._horizon(horizon)
@@ -367,8 +358,8 @@ class Forecaster:
     ) -> pd.DataFrame:
         """Score forecasts of a frame, in original units, next to seasonal naive and persistence on the same windows.
 
-        Only rows after the last fitted row of a series are scored; earlier ones are context. A frame that continues the
-        fitted one needs no history. The first `context_length` rows of a new series are context.
+        Only rows after the last fitted row of a series are scored; earlier ones, and the first `context_length` rows of
+        a new series, are context. A frame that continues the fitted one needs no history.
 
         Args:
             frame: the series.
@@ -380,8 +371,7 @@ class Forecaster:
 
         Returns:
             A row a forecaster (with `by`: and group) of means over series or channels: ``windows``, ``MSE``, ``MAE``,
-            ``MASE``, and for quantiles ``CRPS`` and ``cover 80``. The last is the share of actual values inside the
-            80 % interval. ``MASE left out`` counts targets without MASE, if there are any.
+            ``MASE``, and for quantiles ``CRPS`` and ``cover 80``, the share of actual values inside the 80 % interval.
 
         Raises:
             UserError: if there is nothing to score.
@@ -484,9 +474,8 @@ class Forecaster:
     def export(self, path: str | Path, *, format: str | None = None, overwrite: bool = False) -> dict[str, Any]:
         """Write network and scaler into one file that forecasts without tsattn; return what it takes and gives.
 
-        Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Its inputs are ``context (B, L,
-        C)`` in original units, with NaN for missing values, and others that ``tsattn.json`` in the file lists. Our
-        kernels are in neither format, so attention with windows or blocks is written out.
+        Run it by ``torch.export.load(path).module()(context=...)`` or an ONNX runtime. Inputs are ``context (B, L, C)``
+        in original units, NaN where missing, and others that ``tsattn.json`` in the file lists.
 
         Args:
             path: file, ``.pt2`` for PyTorch, ``.onnx`` for ONNX (extra `onnx`).
@@ -563,9 +552,8 @@ class Forecaster:
 def load(folder: str | Path) -> Forecaster:
     """Load a forecaster that `Forecaster.save` has written, on any machine, or the model of a run folder.
 
-    The model of a run knows no series: `predict` and `evaluate` need a frame, and `evaluate` cannot tell which rows
-    were trained on. After a refit, the refitted model is loaded. An accelerator that is not on this machine becomes
-    ``auto``, which is logged.
+    The model of a run, the refitted one after a refit, knows no series: `predict` and `evaluate` need a frame. An
+    accelerator that is not on this machine becomes ``auto``, which is logged.
 
     Raises:
         UserError: for a folder that is not there, is no saved model, is damaged, or is of a newer version.

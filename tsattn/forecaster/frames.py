@@ -20,11 +20,9 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import MEDIAN, Output, Task
 
-__all__ = ["FrameKind", "future_frame", "in_scenario", "last_window", "plain_forecast"]
-__all__ += ["scenarios_of"]
+__all__ = ["FrameKind", "future_frame", "in_scenario", "last_window", "plain_forecast", "scenarios_of"]
 
-_CUTOFF = "cutoff"
-_SCENARIO = "scenario"
+_CUTOFF, _SCENARIO = "cutoff", "scenario"
 
 
 def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel: Panel, first: int = 0) -> pd.DataFrame:
@@ -55,14 +53,11 @@ def future_frame(forecasts: Iterable[Tensor], task: Task, output: Output, panel:
             "outside of those that were trained on, or the model is damaged"
         )
     rows = np.tile(np.arange(S * T).reshape(S, 1, T), (1, C, 1)).ravel()
-    time = panel.future_times(np.arange(first, first + S), T).take(rows)
-    if panel.is_wide:
-        frame = pd.DataFrame({panel.id_name: np.repeat(list(task.channels), T), panel.time_name: time})
-    else:
-        ids = pd.Index([*panel.ids[first : first + S]], tupleize_cols=False).repeat(C * T)
-        frame = pd.DataFrame({panel.id_name: ids, panel.time_name: time})
-        if C > 1:
-            frame["target_name"] = np.tile(np.repeat(list(task.channels), T), S)
+    time, channels = panel.future_times(np.arange(first, first + S), T).take(rows), np.repeat(list(task.channels), T)
+    ids = pd.Index([*panel.ids[first : first + S]], tupleize_cols=False).repeat(C * T)
+    frame = pd.DataFrame({panel.id_name: channels if panel.is_wide else ids, panel.time_name: time})
+    if C > 1 and not panel.is_wide:
+        frame["target_name"] = np.tile(channels, S)
     quantiles = {str(level): values[..., number] for number, level in enumerate(output.quantiles)}
     point = quantiles[str(MEDIAN)] if quantiles else values
     return frame.assign(**{name: part.numpy().ravel() for name, part in {"predictions": point, **quantiles}.items()})
@@ -86,9 +81,8 @@ def scenarios_of(future: Any) -> dict[Any, Any] | None:
     named = dict(future) if isinstance(future, Mapping) else dict(enumerate(future))
     if not named:
         raise UserError("future has no scenario: give a frame, a list of frames, or frames by their names")
-    for name in named:
-        if not isinstance(name, str | int | float):
-            raise UserError(f"a scenario is named by a text or a number, not by {shown(repr(name))}")
+    if wrong := [name for name in named if not isinstance(name, str | int | float)]:
+        raise UserError(f"a scenario is named by a text or a number, not by {shown(repr(wrong[0]))}")
     return named
 
 

@@ -214,8 +214,8 @@ def run_arguments(fitted: FittedPredictor, config: Mapping[str, Any], names: Col
 
 def _description(predictor: Predictor) -> dict[str, Any]:
     """Return the description of a predictor, with the context that it looks at if that is not the run's."""
-    description, task = predictor.description, predictor.task
-    if task is None or predictor.needs_fit or "context_length" not in description:
+    description = predictor.description
+    if predictor.needs_fit or "context_length" not in description:
         return description
     own = description["context_length"] or predictor.context_length
-    return description if own == task.context_length else {**description, "context_length": own}
+    return description if own == predictor.task.context_length else {**description, "context_length": own}

@@ -117,9 +117,8 @@ class TrainingOptions:
                 if not isinstance(one, str | Mapping) and not isinstance(one, imported(path)):
                     raise UserError(f"{name} must be Lightning's, or described by class_path, not {shown(repr(one))}")
                 if name == "logger" and isinstance(one, str) and one not in LOGGERS:
-                    raise UserError(
-                        f"logger must be one of {one_of(LOGGERS)}, or a Lightning logger, not {shown(repr(one))}"
-                    )
+                    valid = f"one of {one_of(LOGGERS)}, or a Lightning logger"
+                    raise UserError(f"logger must be {valid}, not {shown(repr(one))}")
             if checked[name] and name in trainer:
                 raise UserError(f"{name} is given twice: on its own and in trainer")
         for name, value in checked.items():
@@ -236,28 +235,22 @@ class ForecasterOptions:
         description, quantiles = self.predictor.description, self.output.quantiles
         kinds = "/".join(dict.fromkeys(layer["kind"] for layer in listed(description.get("attention"))))
         context = description.get("context_length") or (AUTO if self.chooses_context else self.data.context_length)
-        parts = (
-            description["kind"],
-            *([f"attention {kinds}"] if kinds else []),
-            f"{context} -> {self.data.prediction_length} steps",
-            f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast",
-            *([f"distribution {self.output.distribution}"] if self.output.distribution else []),
-        )
-        named = {name: (_named(cls, self.given[name]), _defaults(cls)) for name, cls in _GROUPS.items()}
-        groups = {
-            name: {key: value for key, value in part.items() if _plain(value) != _plain(usual[key])}
-            for name, (part, usual) in named.items()
-        }
-        plain = {name: _plain(value) for name, value in {**self.given, **groups}.items() if name not in _IN_SUMMARY}
-        differing = (f"{name}={value!r}" for name, value in plain.items() if value != _plain(defaults[name]))
-        return ", ".join([*parts, *differing])
+        parts = [description["kind"], *([f"attention {kinds}"] if kinds else [])]
+        parts += [f"{context} -> {self.data.prediction_length} steps"]
+        parts += [f"quantiles {' '.join(map(str, quantiles))}" if quantiles else "point forecast"]
+        parts += [f"distribution {self.output.distribution}"] if self.output.distribution else []
+        given = dict(self.given)
+        for name, cls in _GROUPS.items():
+            named, usual = _named(cls, given[name]), _defaults(cls)
+            given[name] = {key: value for key, value in named.items() if _plain(value) != _plain(usual[key])}
+        plain = {name: _plain(value) for name, value in given.items() if name not in _IN_SUMMARY}
+        return ", ".join(parts + [f"{name}={one!r}" for name, one in plain.items() if one != _plain(defaults[name])])
 
 
 def nested(data: Mapping[str, Any], training: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return options as arguments of `Forecaster`, which has these names; all others stand in their group."""
-    own = {*names}
+    own, groups = {*names}, {"data": data, "training": training}
     flat = {name: value for name, value in {**data, **training}.items() if name in own}
-    groups = {"data": data, "training": training}
     return {**flat, **{key: {name: group[name] for name in group if name not in own} for key, group in groups.items()}}
 
 

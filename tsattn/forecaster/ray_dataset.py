@@ -33,10 +33,9 @@ def predict_dataset(
 
     Args:
         forecaster: fitted, or one that needs no fit.
-        dataset: ``ray.data.Dataset`` of long rows, or of wide rows, which are one series. Ray gathers the rows of each
-            series in one block.
-        horizon: steps to forecast; `prediction_length` by default.
-        level: as in `Forecaster.predict`.
+        dataset: ``ray.data.Dataset`` of long rows, or of wide rows, which are one series.
+        horizon: as in `Forecaster.predict`, like `level`.
+        level: intervals.
         blocks: number of blocks of series, each in the memory of one worker; four per processor by default.
 
     Raises:
@@ -55,14 +54,13 @@ def predict_dataset(
     steps = None if horizon is None else whole_number("horizon", horizon)
     names = [] if dataset.schema() is None else dataset.schema().names
     id_column = find_roles(pd.DataFrame(columns=names), "the dataset", forecaster._options.data.reader.columns).id
-    there = ray.cluster_resources()
-    cpus, gpus = int(there.get("CPU", 1)), int(there.get("GPU", 0))
+    there, takes_gpus = ray.cluster_resources(), forecaster.arguments["accelerator"] in ("auto", "gpu", "cuda")
+    cpus, gpus = int(there.get("CPU", 1)), int(there.get("GPU", 0)) if takes_gpus else 0
     if id_column is None:
         gathered = dataset.repartition(1)  # a wide table is one series
     else:
         count = max(1, _BLOCKS * cpus) if blocks is None else whole_number("blocks", blocks)
         gathered = dataset.repartition(count, keys=[*id_columns(id_column, names)])
-    gpus = gpus if forecaster.arguments["accelerator"] in ("auto", "gpu", "cuda") else 0
     workers = max(1, min(gpus or cpus, gpus or cpus if blocks is None else blocks))
     # a worker that holds the only processor keeps rows from ever reaching it
     resources = {"num_cpus": int(cpus > 1), **({"num_gpus": 1} if gpus else {})}

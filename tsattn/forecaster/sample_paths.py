@@ -13,7 +13,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -95,36 +95,32 @@ class PathSampler:
 
     def _check_marginals(self) -> None:
         if not self.has_marginals:
-            what = f"{self._predictor.name} was built for a point forecast, of which no path can be drawn"
+            ask = "ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution"
             if not self._predictor.emits_quantiles:
-                raise UserError(f"{what}, calibrated or not: take a predictor of quantiles or of a distribution")
-            raise UserError(f"{what}: ask it for quantiles, such as [0.1, 0.5, 0.9], or for a distribution")
+                ask = "take a predictor of quantiles or of a distribution"
+            what = "was built for a point forecast, of which no path can be drawn, calibrated or not"
+            raise UserError(f"{self._predictor.name} {what}: {ask}")
 
     def _of_parameters(self, batch: Batch, compute: Callable[[Tensor, Batch], Tensor]) -> Tensor:
         """Compute from the parameters of the forecast distribution, float64."""
-        predictor, L = self._predictor, self._predictor.context_length
-        assert isinstance(predictor, NetworkPredictor)
+        predictor: Any = self._predictor  # a network
 
         def call(there: Batch) -> Tensor:
-            there = last_context(there, L)
+            there = last_context(there, predictor.context_length)
             return compute(predictor.network.backbone(there), there)
 
-        return predictor.on(self._execution, call)(batch).double()
+        made: Tensor = predictor.on(self._execution, call)(batch)
+        return made.double()
 
     def _values(self, batch: Batch, asked: Tensor, horizon: int | None = None) -> Tensor:
-        """Forecast values `(B, T, C, N)` at levels, linear in the normal score between and beyond quantiles.
-
-        Another horizon needs an `AnyHorizon`.
-        """
+        """Forecast values `(B, T, C, N)` at levels, linear in the normal score between and beyond quantiles."""
         if (family := self._family) is not None:
-            return self._of_parameters(
-                batch, lambda made, there: family.quantiles(made, asked.double().to(made.device), there)
-            )
+            return self._of_parameters(batch, lambda made, there: family.quantiles(made, asked.to(made.device), there))
         known, predictor = self._known, self._predictor
         call = predictor.on(self._execution)
         if horizon is not None and isinstance(predictor, AnyHorizon):
             call = predictor.on(self._execution, lambda there: predictor.forecast_to(there, horizon))
-        quantiles, places = call(batch).double(), torch.special.ndtri(asked.double()).contiguous()
+        quantiles, places = call(batch).double(), torch.special.ndtri(asked).contiguous()
         number = torch.searchsorted(known, places).clamp(1, len(known) - 1)
         low, high = quantiles.gather(-1, number - 1), quantiles.gather(-1, number)
         share = (places - known[number - 1]) / (known[number] - known[number - 1])
@@ -172,9 +168,9 @@ class PathSampler:
         if self._draws:
             return None
         self._check_marginals()
-        if "val" not in result.data.parts:
-            return None
-        return self._copula(result.data.windows("val", self._predictor.context_length, self._predictor.seasons))
+        data, predictor = result.data, self._predictor
+        is_held_out = "val" in data.parts
+        return self._copula(data.windows("val", predictor.context_length, predictor.seasons)) if is_held_out else None
 
     def _copula_in(self, panel: Panel) -> StepCopula:
         """Find the copula in all windows of a panel, which the predictor may have been trained on."""
@@ -192,8 +188,7 @@ class PathSampler:
     def frame(self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int) -> pd.DataFrame:
         """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
 
-        By default the copula is found in the windows of the panel. Draws depend on the seed and the id of a series
-        alone, unless the predictor draws paths itself.
+        Without a copula, the windows of the panel give it. Draws depend on the seed and the id of a series alone.
         """
         if _SAMPLE in (panel.id_name, panel.time_name):
             raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
@@ -220,12 +215,12 @@ class PathSampler:
     def _frames(
         self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int
     ) -> Iterator[pd.DataFrame]:
-        predictor, scaler, first = self._predictor, self._fitted.scaler, 0
+        predictor: Any = self._predictor
+        scaler, first = self._fitted.scaler, 0
         series = scaled_series(panel, scaler)
         at_once = self._batch_size if horizon <= predictor.task.prediction_length else max(1, self._batch_size // paths)
         for batch in future_batches(predictor, scaler, panel, horizon, at_once, series):
-            if copula is None:
-                assert isinstance(predictor, AnyHorizon)
+            if copula is None:  # the predictor draws them itself
                 draw = predictor.on(self._execution, lambda there: predictor.paths_to(there, horizon, paths, seed))
                 drawn = draw(batch)
             else:
@@ -247,12 +242,11 @@ class PathSampler:
         self, copula: StepCopula, batch: Batch, horizon: int, paths: int, generators: Sequence[np.random.Generator]
     ) -> Tensor:
         """Draw paths `(B, horizon, C, N)` on the scale of the batch; beyond T steps each continues itself."""
-        predictor = self._predictor
+        predictor, windows = self._predictor, batch
         L, T, C = predictor.context_length, predictor.task.prediction_length, batch.past.shape[-1]
         if isinstance(predictor.predictor if isinstance(predictor, Calibrated) else predictor, AnyHorizon):
             return self._values(batch, copula.levels(generators, horizon, C, paths), horizon)
         pieces = [self._values(window_from(batch, 0, L + T), copula.levels(generators, T, C, paths))]
-        windows = batch
         for start in range(T, horizon, T):
             # a window for each path of each series, in this order
             last = pieces[-1].permute(0, 3, 1, 2).flatten(0, 1).to(batch.past.dtype)

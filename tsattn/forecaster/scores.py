@@ -91,10 +91,8 @@ class UnseenWindows:
         if lacking:
             logger.warning("%d of %d series have no window to score", lacking, len(origins))
         windows = number_of(sum(map(len, origins)), "window")
-        says = (
-            "%s scored, one for each of %d series below %d rows: give more rows, or a smaller context_length (now %d) "
-        )
-        says += "or prediction_length (now %d)"
+        says = "%s scored, one for each of %d series below %d rows: give more rows, or a smaller context_length "
+        says += "(now %d) or prediction_length (now %d)"
         logger.warning(says, windows, short, L + T, L, T) if short else logger.info("%s scored", windows)
         scale = seasonal_errors(panel, np.array([rows.start for rows in origins]), task.season_length)
         if named is not None:
@@ -108,9 +106,8 @@ class UnseenWindows:
 def _after(panel: Panel, series: FittedSeries, task: Task) -> tuple[Panel, NDArray[np.int64]]:
     """Return a panel with the fitted rows before it, and how many rows of each series are not to be scored."""
     number = {name: number for number, name in enumerate(panel.ids)}
-    before, seen = series.panel, np.zeros(len(panel), np.int64)
+    before, seen, lost = series.panel, np.zeros(len(panel), np.int64), 0
     rows = np.zeros(len(before), np.int64)  # fitted, before the panel begins
-    lost = 0
     for fitted, name in enumerate(before.ids):
         if name in number:
             first = panel.time_of(number[name])[0]
@@ -169,9 +166,6 @@ def residual_figure(
     from tsattn.figures.plain_names import model_words
     from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 
-    task = fitted.predictor.task
-    if ahead > task.prediction_length:
-        raise UserError(f"ahead must be from 1 to {task.prediction_length}, a step of the horizon, not {ahead}")
     chosen = ids if ids is None else [ids] if np.isscalar(ids) else list(ids)
     recorder = ResidualRecorder(unseen.panel, chosen, ahead)
     looked_at = set(recorder.series)

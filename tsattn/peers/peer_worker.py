@@ -2,7 +2,7 @@
 
 The Python of the peers' environment runs it; it imports nothing of tsattn. A request is a line of JSON on the standard
 input, its answer a line of JSON on what was the standard output: ``{"facts": {...}}``, or ``{"error": "a sentence"}``.
-Tables are Parquet files that requests name, weights are safetensors: nothing is unpickled. The process ends with its
+Requests name files of Parquet, NumPy and safetensors: nothing is unpickled. The process ends with its
 standard input.
 """
 
@@ -45,16 +45,15 @@ class RequestError(Exception):
 
 def check(request: Mapping[str, Any]) -> dict[str, Any]:
     """Make the model of a request, and say how large it is."""
-    version = f"{request['library']} {importlib.metadata.version(request['library'])}"
+    facts = {"version": f"{request['library']} {importlib.metadata.version(request['library'])}"}
     if request["library"] == "statsforecast":
         local_model(request)
-        return {"version": version}
+        return facts
     model = neural_model(request)
-    return {"parameters": parameters(model), "version": version, "is_multivariate": bool(model.MULTIVARIATE)}
+    return {**facts, "parameters": _num_parameters(model), "is_multivariate": bool(model.MULTIVARIATE)}
 
 
-def parameters(model: Any) -> int:
-    """Return how many weights are trained."""
+def _num_parameters(model: Any) -> int:
     return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
 
@@ -66,25 +65,22 @@ def fit(request: Mapping[str, Any]) -> dict[str, Any]:
     table = pd.read_parquet(request["table"]).rename(columns={"observed": "available_mask"})
     table["available_mask"] = table["available_mask"].astype(np.float32)
     model, best = neural_model(request), _best_weights(request["stop_at"])
-    model.trainer_kwargs["callbacks"] = [*(model.trainer_kwargs.get("callbacks") or []), best]  # after its own
+    model.trainer_kwargs["callbacks"] = [*(model.trainer_kwargs.get("callbacks") or []), best]
     started = time.perf_counter()
     model.fit(TimeSeriesDataset.from_df(table)[0], val_size=request["val_rows"])
     seconds = time.perf_counter() - started
     state = best.weights or model.state_dict()
     weights = {name: weight.detach().cpu().contiguous() for name, weight in state.items()}
-    save_file(weights, request["state"], {"parameters": str(parameters(model))})
+    save_file(weights, request["state"], {"parameters": str(_num_parameters(model))})
     return {"best_step": best.step if best.weights else best.steps, "steps": best.steps, "seconds": round(seconds, 1)}
 
 
 def forecast(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Forecast the windows in the table of a request; by window, channel and step into the file ``forecasts``."""
+    """Forecast the file ``windows``, arrays `(B, C, L)`, into ``forecasts``, `(B, C, T, Q)`, Q = 1 of points."""
+    with np.load(request["windows"]) as arrays:
+        past, observed = arrays["past"], arrays["observed"]
     made = _of_network if request["library"] == "neuralforecast" else _of_local_model
-    table = pd.read_parquet(request["table"])
-    shape = int(table["window"].max()) + 1, request["channels"], request["h"]
-    columns = made(table, request, shape)  # (B * C * T, Q)
-    keys = dict(zip(("window", "unique_id", "ds"), np.indices(shape).reshape(3, -1).astype(np.int32), strict=True))
-    names = [f"{level:g}" for level in request["quantiles"]] or ["predictions"]
-    pd.DataFrame(keys | dict(zip(names, columns.T, strict=True))).to_parquet(request["forecasts"], index=False)
+    np.save(request["forecasts"], made(past, observed, request).reshape(*past.shape[:2], request["h"], -1))
     return {}
 
 
@@ -119,12 +115,12 @@ def neural_model(request: Mapping[str, Any]) -> Any:
 def local_model(request: Mapping[str, Any]) -> Any:
     """Make a model of statsforecast."""
     kind, valid = _class_of(request)
-    season = {"season_length": request["season_length"]} if "season_length" in valid else {}
+    season = {name: request[name] for name in ("season_length",) if name in valid}
     return _made(kind, {**season, **request["arguments"]})
 
 
 def _class_of(request: Mapping[str, Any], others: Collection[str] = (), said: str = "") -> tuple[Any, list[str]]:
-    """The class of a model, and the names of its arguments, of which those of a request must be, or of `others`."""
+    """Return the class of a model and its arguments; refuse what is neither among them nor in `others`."""
     library, model = request["library"], request["model"]
     models = importlib.import_module(f"{library}.models")
     names = sorted({*models.__all__} - {"HINT", "TimeLLM"})  # which are made of other models
@@ -148,16 +144,15 @@ def _made(kind: Any, arguments: Mapping[str, Any]) -> Any:
         raise RequestError(f"{kind.__name__} cannot be made of these arguments: {error}") from error
 
 
-def _of_network(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[int, int, int]) -> Any:
-    """Forecast all windows, laid end to end, so that one call takes those of several channels."""
+def _of_network(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
+    """Forecast all windows, laid end to end, so that one call takes several channels."""
     import torch
     from neuralforecast.tsdataset import TimeSeriesDataset
     from safetensors.torch import load_file
 
-    (B, C, T), L = shape, request["input_size"]
+    (B, C, L), T = past.shape, request["h"]
     rows = np.zeros((C, B, L + T, 2), np.float32)
-    for number, name in enumerate(("y", "observed")):
-        rows[:, :, :L, number] = table[name].to_numpy(np.float32).reshape(B, C, L).swapaxes(0, 1)
+    rows[:, :, :L] = np.stack([past, observed], -1).swapaxes(0, 1)
     length = B * (L + T)
     dataset = TimeSeriesDataset(
         rows.reshape(C * length, 2), pd.Index(["y", "available_mask"]), np.arange(C + 1) * length, y_idx=0
@@ -167,32 +162,36 @@ def _of_network(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[in
     model.eval()
     torch.manual_seed(request["seed"])
     model.set_test_size(length - L)  # `predict` takes no notice of its own argument
-    made = np.asarray(model.predict(dataset, step_size=L + T)).reshape(C, B, T, -1)
-    return made.swapaxes(0, 1).reshape(B * C * T, -1)
+    return np.asarray(model.predict(dataset, step_size=L + T)).reshape(C, B, T, -1).swapaxes(0, 1)
 
 
-def _of_local_model(table: pd.DataFrame, request: Mapping[str, Any], shape: tuple[int, int, int]) -> Any:
+def _of_local_model(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
     from statsforecast import StatsForecast
 
     model = local_model(request)
-    name = repr(model)
-    each = table.assign(unique_id=table["window"] * shape[1] + table["unique_id"])[["unique_id", "ds", "y"]]
+    name, (window, channel, step) = repr(model), np.indices(past.shape, np.int32)
+    # padding before the first observed value would be taken for values; a context without any is left whole
+    kept = (observed.cumsum(-1) > 0) | ~observed.any(-1, keepdims=True)
+    columns = {"unique_id": window * past.shape[1] + channel, "ds": step, "y": past}
+    each = pd.DataFrame({column: values[kept] for column, values in columns.items()})
     # of two levels at equal distances from the median one interval holds both
-    columns, levels = [] if request["quantiles"] else [name], set()
+    names, levels = [] if request["quantiles"] else [name], set()
     for level in request["quantiles"]:
         percent = round(abs(100 - 200 * level), 6)
-        columns.append(name if level == 0.5 else f"{name}-{'lo' if level < 0.5 else 'hi'}-{percent}")
+        names.append(name if level == 0.5 else f"{name}-{'lo' if level < 0.5 else 'hi'}-{percent}")
         levels |= {percent} - {0}
     asked = {"level": sorted(levels)} if levels else {}
     try:
-        made = StatsForecast(models=[model], freq=1, n_jobs=request["threads"]).forecast(df=each, h=shape[2], **asked)
+        made = StatsForecast(models=[model], freq=1, n_jobs=request["threads"]).forecast(
+            df=each, h=request["h"], **asked
+        )
     except Exception as error:
         raise RequestError(f"{request['model']} of statsforecast failed on a window: {error}") from error
-    return made.sort_values(["unique_id", "ds"], kind="stable")[columns].to_numpy()
+    return made.sort_values(["unique_id", "ds"], kind="stable")[names].to_numpy()
 
 
 def _best_weights(stop_at: int | None) -> Any:
-    """A callback that keeps the weights of the lowest validation loss, and ends the training after a step."""
+    """Return a callback that keeps the weights of the lowest validation loss, and ends training after a step."""
     from pytorch_lightning.callbacks import Callback
 
     class BestValidation(Callback):
@@ -214,8 +213,7 @@ def _best_weights(stop_at: int | None) -> Any:
     return BestValidation()
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what a request asks."""
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     library = request["library"]
     try:
         if importlib.util.find_spec(library) is None:
@@ -246,7 +244,7 @@ def main() -> None:
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        answers.write(json.dumps(answer(json.loads(requests.get()))) + "\n")
+        answers.write(json.dumps(_answer(json.loads(requests.get()))) + "\n")
         answers.flush()
 
 

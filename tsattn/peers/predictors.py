@@ -1,8 +1,7 @@
-"""Forecast with models of other libraries: predictors whose work another process does, on tables as Parquet.
+"""Forecast with models of other libraries: predictors whose work another process does, on files.
 
-Tables to it have ``window`` (the number of a window), ``unique_id`` (the number of a series or channel), ``ds`` (steps
-from 0), ``y`` (scaled values, missing ones imputed) and ``observed``. Forecasts come back by ``window``, ``unique_id``
-and ``ds``, in ``predictions``, or a column for each quantile, named after its level.
+The series of a fit are a Parquet table: ``unique_id`` (number of a series or channel), ``ds`` (steps from 0), ``y``
+(scaled values, missing ones imputed) and ``observed``. Windows and forecasts are arrays of NumPy.
 
 Shape letters: B windows, L context length, T prediction length, C channels, Q quantiles.
 """
@@ -15,7 +14,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["NeuralForecast", "StatsForecast", "peers_python", "read_forecasts", "write_series", "write_windows"]
+__all__ = ["NeuralForecast", "StatsForecast", "peers_python", "read_forecasts", "write_series"]
 
 logger = logging.getLogger("tsattn")
 
@@ -65,7 +64,7 @@ def peers_python(what: str) -> Path:
 
 
 class PeerProcess:
-    """A worker, see `tsattn.peers.peer_worker`, and a folder for files that go with it."""
+    """Worker process, see `tsattn.peers.peer_worker`, and a folder of its files."""
 
     def __init__(self, python: Path) -> None:
         self.python, self._lock = python, threading.Lock()
@@ -74,18 +73,18 @@ class PeerProcess:
         self._errors = self.folder / "stderr.txt"
         # -I: neither this environment's paths nor the folder of the script
         command = [str(python), "-I", "-W", "ignore", str(_SCRIPT)]
-        # in a session of its own, since Ctrl-C is for this process, which then ends that one
+        # in a session of its own: Ctrl-C is for this process, which then ends that one
         how: dict[str, Any] = {"stdin": PIPE, "stdout": PIPE, "text": True, "start_new_session": True}
         with self._errors.open("wb") as errors:
             self._process: Any = Popen(command, stderr=errors, **how)
 
     @property
     def is_alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the worker still runs."""
         return self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request, and return the worker's facts; a UserError has its refusal, or its last words."""
+        """Send a request and return the worker's facts; a UserError has its refusal, or its last words."""
         line, process = json.dumps({**request, "threads": torch.get_num_threads()}), self._process
         with self._lock:
             try:
@@ -107,7 +106,7 @@ class PeerProcess:
         return answer["facts"]
 
     def stop(self) -> None:
-        """End it, whatever it does, and remove its files."""
+        """Kill the worker and remove its files."""
         self._process.kill()
         self._process.wait()
         self._folder.cleanup()
@@ -132,7 +131,7 @@ def peer_process(what: str) -> PeerProcess:
 
 
 class PeerPredictor(Predictor):
-    """Forecasts by a model of another library, which sees scaled channels and steps: no covariates, no time stamps."""
+    """Model of another library, which sees scaled channels and steps: no covariates, no time stamps."""
 
     library: ClassVar[str]
     emits_quantiles = True
@@ -150,11 +149,9 @@ class PeerPredictor(Predictor):
 
     @property
     def process(self) -> PeerProcess:
-        """Asked for all work."""
         return peer_process(f"predictor {self.name}")
 
     def _ask(self, what: str, **more: Any) -> dict[str, Any]:
-        """The worker's facts; ``more`` are fields that take the place of others, and files."""
         request = {
             **{"do": what, "library": self.library, "model": self.model, "seed": 1, "options": {}},
             **{"arguments": self.arguments["arguments"] or {}, "quantiles": list(self.output.quantiles)},
@@ -163,28 +160,29 @@ class PeerPredictor(Predictor):
         }
         return self.process.ask({**request, **more})
 
-    def _forecast(self, batch: Batch, *, cut_fronts: bool = False, **more: Any) -> Tensor:
-        task, windows = self.task, last_context(batch, self.context_length)
+    def _forecast(self, batch: Batch, **more: Any) -> Tensor:
+        windows, levels = last_context(batch, self.context_length), self.output.quantiles
+        past = windows.past.detach().cpu().float().transpose(1, 2)  # (B, C, L)
+        seen = torch.ones_like(past) if windows.past_observed is None else windows.past_observed.cpu().transpose(1, 2)
         with TemporaryDirectory(dir=self.process.folder) as folder:
-            table, forecasts = Path(folder, "windows.parquet"), Path(folder, "forecasts.parquet")
-            write_windows(table, windows, cut_fronts=cut_fronts)
-            self._ask("forecast", table=str(table), forecasts=str(forecasts), **more)
-            sizes = len(windows), task.num_channels, task.prediction_length
-            return read_forecasts(forecasts, *sizes, self.output.quantiles).to(batch.past)
+            given, made = Path(folder, "windows.npz"), Path(folder, "forecasts.npy")
+            np.savez(given, past=past.numpy(), observed=seen.bool().numpy())
+            self._ask("forecast", windows=str(given), forecasts=str(made), **more)
+            forecast = read_forecasts(made, (*past.shape[:2], self.task.prediction_length, max(1, len(levels))))
+        return (forecast if levels else forecast[..., 0]).to(batch.past)
 
 
 class StatsForecast(PeerPredictor):
     """A local model of statsforecast: AutoETS, AutoARIMA, Theta and so on.
 
-    It is fitted to each channel of each window as that is forecast, and learns nothing from the training rows. An
-    AutoETS takes a quarter of a second for 512 hours with seasons of a day, a test of ETTh1 an hour; `context_length`
-    bounds that. Missing values are imputed, those before the first observed value left out. Values are scaled, so that
-    multiplicative models do not apply. Quantiles are the ends of prediction intervals.
+    It is fitted to each channel of each window that it forecasts; training rows do not matter. An AutoETS takes a
+    quarter of a second for 512 hours, a test of ETTh1 an hour; `context_length` bounds that. Missing values are
+    imputed. Values are scaled, so multiplicative models do not apply. Quantiles are ends of prediction intervals.
 
     Args:
         model: the name of a class of ``statsforecast.models``.
         arguments: of that class; ``season_length`` is the task's by default.
-        context_length: L, the steps that it is fitted to; those of the task by default.
+        context_length: L, the steps that it is fitted to; by default the task's.
     """
 
     library = "statsforecast"
@@ -219,18 +217,17 @@ class StatsForecast(PeerPredictor):
 
     @override
     def forward(self, batch: Batch) -> Tensor:
-        return self._forecast(batch, cut_fronts=True)
+        return self._forecast(batch)
 
 
 class NeuralForecast(PeerPredictor):
     """A network of neuralforecast: PatchTST, iTransformer, DLinear, NHITS and so on.
 
-    It is trained on the scaled training rows, and keeps the weights of the lowest validation loss. What `arguments`
-    leave out is as for networks of tsattn: length and validation (see `tsattn.training.length`), `learning_rate`,
-    `loss`, `selection`, seed, precision, accelerator, and the windows in a batch, of each channel where a model
-    forecasts channels one by one. All else is neuralforecast's default: Adam without weight decay, a constant rate, no
-    clipping. Missing values are imputed, and masked in its loss. Models of several series at once (iTransformer,
-    TSMixer) take all channels of one series together; models that forecast step by step are refused.
+    It is trained on the scaled training rows, and keeps the weights of the lowest validation loss. Unless `arguments`
+    do, tsattn sets length, `learning_rate`, `loss`, `selection`, seed, precision, accelerator and batch. Everything
+    else is neuralforecast's default: Adam without weight decay, a constant rate, no clipping. Missing values are
+    imputed, and masked in its loss. Models of several series at once (iTransformer, TSMixer) take all channels of one
+    series together. Models that forecast step by step are refused.
 
     Args:
         model: the name of a class of ``neuralforecast.models``.
@@ -253,7 +250,7 @@ class NeuralForecast(PeerPredictor):
     @property
     @override
     def num_parameters(self) -> int:
-        """The weights that were trained; 0 before a fit, as neuralforecast alone knows how many there will be."""
+        """Number of trained weights; 0 before a fit, as only neuralforecast knows it."""
         if not self.fitted.numel() or self.fitted.is_meta:
             return 0
         content = self.fitted.cpu().numpy().tobytes()
@@ -298,7 +295,7 @@ class NeuralForecast(PeerPredictor):
         return self._forecast(batch, state=str(file))
 
     def _planned(self, data: ForecastDataModule, training: Training) -> tuple[dict[str, Any], dict[str, Any], str]:
-        """Fields of the request of a fit, the worker's facts, and the plan in words; refused where one cannot be."""
+        """Return the fields of a fit's request, the worker's facts and the plan in words."""
         from tsattn.training.losses import choose_loss  # a loaded predictor needs no Lightning
         from tsattn.training.train import plan_training
         from tsattn.training.trainer_options import check_one_device
@@ -314,8 +311,9 @@ class NeuralForecast(PeerPredictor):
             training = replace(training, trainer=training.trainer.fresh().with_max_steps(steps))
         plan = plan_training(data.with_context(data.context_length), training)
         if plan.steps is None:
-            said = "is trained for so many steps: give max_steps or max_epochs, not max_time alone"
-            raise UserError(f"{self.name} {said}")
+            raise UserError(
+                f"{self.name} is trained for so many steps: give max_steps or max_epochs, not max_time alone"
+            )
         loss = choose_loss(given.get("loss"), levels)
         if loss not in _LOSSES:
             raise UserError(f"{self.name} is trained by one of {one_of(_LOSSES)}, not {loss}")
@@ -352,10 +350,10 @@ class NeuralForecast(PeerPredictor):
 
 
 def write_series(path: Path, data: ForecastDataModule) -> int:
-    """Write the training and validation rows of all series, each channel a series, and return how many to hold out.
+    """Write training and validation rows, each channel a series; return how many rows of each to hold out.
 
-    The worker holds out as many rows of each series: the fewest validation rows of one with a validation window. Of a
-    series with more, the later ones are left out; of one without, the last training rows are held out instead.
+    These are the fewest validation rows of a series with a validation window. Later ones of a series with more are left
+    out; of a series without, the last training rows are held out.
     """
     series, parts = data.series, []
     lengths = [split.val_end - split.train_end for split in data.splits]
@@ -375,31 +373,11 @@ def write_series(path: Path, data: ForecastDataModule) -> int:
     return held
 
 
-def write_windows(path: Path, windows: Batch, *, cut_fronts: bool = False) -> None:
-    """Write the contexts of windows, `past` `(B, L, C)`, by window, channel and step.
-
-    `cut_fronts` leaves out what is before the first observed value, for models that are fitted to each window: steps
-    that were padded there would be taken for values. A context without an observed value is left whole.
-    """
-    past = windows.past.detach().cpu().float().transpose(1, 2)  # (B, C, L)
-    observed = windows.past_observed
-    seen = torch.ones(past.shape, dtype=torch.bool) if observed is None else observed.cpu().transpose(1, 2)
-    kept = (seen.cumsum(-1) > 0) | ~seen.any(-1, keepdim=True) if cut_fronts else torch.ones_like(seen)
-    keys = torch.from_numpy(np.indices(past.shape, dtype=np.int32))
-    columns = dict(zip(("window", "unique_id", "ds", "y", "observed"), (*keys, past, seen), strict=True))
-    table = pa.table({name: part[kept].numpy() for name, part in columns.items()})
-    pq.write_table(table, path, compression="none")
-
-
-def read_forecasts(path: Path, windows: int, channels: int, steps: int, quantiles: Sequence[float]) -> Tensor:
-    """Read the worker's forecasts: `(B, T, C)`, with quantiles `(B, T, C, Q)`, rising, all there and finite."""
-    table, shape = pq.read_table(path), (windows, channels, steps)
-    for name, wanted in zip(("window", "unique_id", "ds"), np.indices(shape).reshape(3, -1), strict=True):
-        if not np.array_equal(table[name].to_numpy(), wanted):
-            raise UserError(f"the peer has not forecast each of {windows} windows of {channels} channels")
-    names = [f"{level:g}" for level in quantiles] or ["predictions"]
-    columns = [torch.from_numpy(np.array(table[name].to_numpy(), np.float64)).reshape(shape) for name in names]
-    forecast = torch.stack(columns, -1).transpose(1, 2)
+def read_forecasts(path: Path, shape: tuple[int, ...]) -> Tensor:
+    """Read the worker's forecasts `(B, C, T, Q)` as `(B, T, C, Q)`, rising, all there and finite."""
+    forecast = torch.from_numpy(np.load(path))
+    if forecast.shape != shape:
+        raise UserError(f"the peer has not forecast each of {shape[0]} windows of {shape[1]} channels")
     if not bool(forecast.isfinite().all()):
         raise UserError("the peer has forecast what is no number")
-    return forecast.sort(-1).values if quantiles else forecast[..., 0]  # a peer may forecast each level by itself
+    return forecast.transpose(1, 2).sort(-1).values  # a peer may forecast each level by itself
