@@ -9,10 +9,11 @@ first member alone, and a linear model, like `base` itself, with the ridge.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from measuring import RESULTS, new_parser
 
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import LINEAR, METRICS, STANDARD, Analysis
@@ -37,17 +38,14 @@ def base_of(analysis: Analysis, dataset: str, model: str) -> str:
 
 
 def section(analysis: Analysis, dataset: str) -> list[str]:
-    """Write a data set: what is better or worse than its base, and the table."""
     models, rows = analysis.models[dataset], []
     networks = [one for one in models if "ensemble" not in analysis.kinds[one]]
     decided = {f"{verdict} in {metric.upper()}": [] for metric in METRICS for verdict in ("better", "worse")}
     for model in models:
         if model == RIDGE:
             continue
-        base, alike = (
-            base_of(analysis, dataset, model),
-            [one for one in models if (one in networks) == (model in networks)],
-        )
+        base = base_of(analysis, dataset, model)
+        alike = [one for one in models if (one in networks) == (model in networks)]
         row = [f"`{model}`", f"`{base}`", f"{analysis.score(dataset, model):.3f}"]
         for metric in METRICS:
             found = analysis.difference(dataset, [model], base, metric, alike=alike)
@@ -61,7 +59,6 @@ def section(analysis: Analysis, dataset: str) -> list[str]:
 
 
 def page(analysis: Analysis) -> str:
-    """Write all data sets, in Markdown."""
     comparisons = sum(len(METRICS) * (len(models) - 1) for models in analysis.models.values())
     head = (
         f"Each change is compared with its base, at horizon {analysis.horizons[analysis.datasets[0]][0]}. "
@@ -75,9 +72,8 @@ def page(analysis: Analysis) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    folder = Path(__file__).parent / "results" / "accuracy"
-    parser.add_argument("--records", type=Path, default=folder, help="folder of the records")
+    parser = new_parser(__doc__)
+    parser.add_argument("--records", type=Path, default=RESULTS / "accuracy", help="folder of the records")
     options = parser.parse_args(words)
     try:
         text = page(Analysis(Records.read(options.records)))

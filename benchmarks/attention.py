@@ -13,18 +13,17 @@ measured. Parts that are not asked for are kept as they were measured before.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import torch
 from attention_speed.contenders import CONTENDERS, TOLERANCES, Problem, check
-from attention_speed.parts import AVX2_PARTS, Plan, cpu_plan, gpu_plan, parts_of
+from attention_speed.parts import AVX2_PARTS, parts_of
 from attention_speed.report import FOLDER, PAGE, Results, cpu_targets, gpu_targets, reached, with_section
-from measuring import describe, slug_of
+from measuring import describe, new_parser, parse, slug_of
 
 from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
 from tsattn.ops.native.library import why_no_kernels
@@ -32,8 +31,8 @@ from tsattn.ops.native.library import why_no_kernels
 GPU_FLOAT32 = 3e-3  # products of a GPU round to fewer bits
 
 
-def differing(names: list[str], plan: Plan, device: str, dtypes: list[torch.dtype]) -> dict[str, float]:
-    """The contenders that differ from their reference, and by how much."""
+def differing(names: list[str], checked: Problem, device: str, dtypes: list[torch.dtype]) -> dict[str, float]:
+    """Return the contenders that differ from their reference, and by how much."""
     wrong = {}
     for name in names:
         contender = CONTENDERS[name]
@@ -41,7 +40,7 @@ def differing(names: list[str], plan: Plan, device: str, dtypes: list[torch.dtyp
             tolerance = GPU_FLOAT32 if device == "cuda" and dtype == torch.float32 else TOLERANCES[dtype]
             for width in contender.widths:
                 for causal in (False, True):
-                    problem = Problem(plan.checked, 2, width, causal, plan.heads)
+                    problem = replace(checked, width=width, causal=causal)
                     error = check(contender, problem, dtype, device)
                     if not error <= tolerance:
                         wrong[f"{name}, heads of {width}{', causal' if causal else ''}, {dtype}"] = error
@@ -57,30 +56,20 @@ def show(targets: list[dict[str, Any]]) -> None:
         print(f"{one['target']:78} {one['measured']:7.3f}  at most {one['at_most']:<5} {hope:10} {met}")
 
 
-def parse() -> tuple[argparse.ArgumentParser, argparse.Namespace]:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main() -> int:
+    parser = new_parser(__doc__, FOLDER, toy="tiny sizes")
     parser.add_argument("--parts", nargs="+", help="of the table, to measure anew; all of them by default")
     parser.add_argument("--seconds", type=float, default=2, help="for the turns of one shape and pass, if 5 are done")
-    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to write into")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="on a GPU; bfloat16 by default")
-    parser.add_argument("--dry-run", action="store_true", help="tiny sizes, whose figures mean nothing; needs --output")
     parser.add_argument("--page", action="store_true", help="measure nothing: put this machine's figures into the docs")
-    arguments = parser.parse_args()
+    arguments = parse(parser)
     if arguments.device == "cpu" and arguments.dtype is not None:
         parser.error("--dtype is for --device cuda: on a CPU float32 is measured, and bfloat16 beside it")
-    if arguments.dry_run and arguments.output == FOLDER:
-        parser.error("--dry-run needs an --output of its own: its figures mean nothing")
     if arguments.device == "cuda" and not (torch.cuda.is_available() or arguments.dry_run):
         parser.error("there is no CUDA device; --dry-run tries the command out by Triton's interpreter")
     if arguments.device == "cpu" and (why_not := why_no_kernels()) is not None:
         parser.error(f"there is nothing to measure: {why_not}")
-    return parser, arguments
-
-
-def main() -> int:
-    parser, arguments = parse()
-    torch.set_num_threads(1)
     kind, tiny = arguments.device, arguments.dry_run
     device = kind if torch.cuda.is_available() else "cpu"
     # Triton's interpreter computes with numpy, which has no bfloat16
@@ -98,12 +87,11 @@ def main() -> int:
     if kind != device:
         names = [name for name in names if "flex" not in name]
         print("a dry run without a GPU: Triton is interpreted, and FlexAttention, which has no gradient here, left out")
-    plan = (cpu_plan if kind == "cpu" else gpu_plan)(arguments.seconds, tiny)
-    wrong = differing(names, plan, device, [dtype, torch.bfloat16] if kind == "cpu" else [dtype])
+    checked, parts = parts_of(kind, names, device, dtype, arguments.seconds, tiny)
+    wrong = differing(names, checked, device, [dtype, torch.bfloat16] if kind == "cpu" else [dtype])
     if wrong:
         print(f"not timed, for these differ from their reference: {wrong}", file=sys.stderr)
         return 1
-    parts = parts_of(plan, kind, names, device, dtype)
     if unknown := set(arguments.parts or ()) - set(parts):
         parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     ran = {"torch": torch.__version__, "kernels": about["kernels"], "seconds_a_shape": arguments.seconds}
@@ -118,14 +106,13 @@ def main() -> int:
         results.replace_part(part, measure())
         measured[part] = {**ran, "seconds": round(time.perf_counter() - began, 1)}
     targets = reached(cpu_targets(about) if kind == "cpu" else gpu_targets(), results.rows())
-    results.write_about({**about, "parts": measured, "targets": targets})
-    results.draw()
+    results.finish({**about, "parts": measured, "targets": targets})
     show(targets)
     return 0
 
 
 def cannot(part: str) -> str | None:
-    """Why this machine cannot measure a part."""
+    """Say why this machine cannot measure a part."""
     if part in AVX2_PARTS and "avx2" not in {one.name for one in sets_of_this_cpu()}:
         return "this CPU has no AVX2"
     if part == "threads" and (os.cpu_count() or 1) < 2:

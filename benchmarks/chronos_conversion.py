@@ -19,27 +19,27 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
+from measuring import RESULTS, about, new_parser, packages_of, parse, table, title_of, write_record
 from pretraining_data import synthetic_series
-from reporting import RESULTS, about, new_parser, parse, table, write_record
-from small_t5 import save_random
 from torch import Tensor
 
 from tsattn import PublicDataModule, run
 from tsattn.chronos import AdaptedChronos, adapt
 from tsattn.chronos.adapted import open_weights
-from tsattn.chronos.bolt.bolt_file import read_model
+from tsattn.chronos.bolt.bolt_file import BoltModel, read_model, save_bolt
 from tsattn.chronos.opening import NamedWeights
 from tsattn.chronos.swapped_attention import Surroundings
 from tsattn.errors import UserError
-from tsattn.evaluation import ErrorTable
 from tsattn.experiments import RESULTS_VERSION
 from tsattn.experiments.running import Hooks
 from tsattn.leaderboard.statistics import ModelErrors, difference
@@ -108,7 +108,6 @@ def series_of(data: PublicDataModule, part: str, length: int, most: int) -> list
 
 
 def trained_on(weights: str) -> tuple[str, ...]:
-    """Return the public data sets whose training parts a model has seen, as far as it says so."""
     file = NamedWeights.of(weights).file
     return () if file is None else read_model(file).trained_on
 
@@ -130,7 +129,10 @@ def converted(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> d
 
 
 def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
-    """Score an arm after calibration, where attention was swapped, and some steps of training; MASE by origin."""
+    """Score an arm after calibration, where attention was swapped, and some steps of training.
+
+    ``sums`` and ``counts`` are the numerators and denominators of MASE, summed over the windows that start at one time.
+    """
     plain = open_weights(weights)
     backbone: dict[str, Any] = {"kind": "chronos", "weights": str(Path(weights)), "trained": "all"}
     if arm != ORIGINAL:
@@ -146,31 +148,42 @@ def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> 
     }
     result = run(experiment, hooks=Hooks(beside=False, say=lambda line: None))
     assert result.errors is not None
-    scores = result.errors.scores()
-    scored = {"mase": scores["mase"], "wql": scores["wql_by_channel"], "windows": int(scores["windows"])}
-    return {"seen": name in trained_on(weights), **scored, **_by_origin(result.errors)}
-
-
-def _by_origin(errors: ErrorTable) -> dict[str, Any]:
-    """Return the numerators and denominators of MASE, summed over the windows that start at one time."""
-    frame = errors.frame()
+    scores, frame = result.errors.scores(), result.errors.frame()
     usable = frame["seasonal_error"].gt(0)
-    scaled = np.where(usable, frame["absolute_original"] / frame["seasonal_error"].where(usable, 1), 0)
-    counts = np.where(usable, frame["count"], 0)
-    rows = frame.assign(scaled=scaled, counts=counts).groupby("origin")[["scaled", "counts"]].sum()
-    return {"sums": [float(f"{value:.7g}") for value in rows["scaled"]], "counts": rows["counts"].astype(int).tolist()}
+    scaled = (frame["absolute_original"] / frame["seasonal_error"].where(usable, 1)).where(usable, 0)
+    by_origin = frame.assign(scaled=scaled, counts=frame["count"].where(usable, 0)).groupby("origin")
+    return {
+        **{"seen": name in trained_on(weights), "mase": scores["mase"], "wql": scores["wql_by_channel"]},
+        **{"windows": int(scores["windows"]), "counts": by_origin["counts"].sum().astype(int).tolist()},
+        "sums": [float(f"{value:.7g}") for value in by_origin["scaled"].sum()],
+    }
+
+
+def save_random(path: Path, seed: int) -> Path:
+    """Write random weights of a toy Chronos-Bolt; a file that is there stays."""
+    if not path.exists():
+        network = {"kind": "chronos_bolt", "attention": {"kind": "standard", "scaling": 1.0}, "dropout": 0.0}
+        network |= {"patch_len": 4, "d_model": 16, "num_heads": 2, "d_ff": 16}
+        model = BoltModel(network, 32, 8, tuple(number / 10 for number in range(1, 10)))
+        generator, state = torch.Generator().manual_seed(seed), {}
+        for name, part in model.build().state_dict().items():
+            inputs = max(1, part.shape[-1] if part.dim() > 1 else 1)
+            drawn = torch.randn(part.shape, generator=generator) / inputs**0.5
+            state[name] = 1 + 0.1 * drawn if name.endswith("norm.weight") else drawn
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_bolt(path, model, state)
+    return path
 
 
 def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[Key, Callable[[], dict[str, Any]]]:
     """Return the run of each record by its key; all seeds of an arm before the next."""
-    make = {"converted": converted, "fine_tuned": fine_tuned}
-    arms = {"converted": CONVERTED, "fine_tuned": FINE_TUNED}
+    made = {"converted": (converted, CONVERTED), "fine_tuned": (fine_tuned, FINE_TUNED)}
     return {
-        (part, number, name, arm): partial(make[part], one, number, name, arm, sizes)
-        for part in PARTS
+        (part, number, name, arm): partial(make, one, number, name, arm, sizes)
+        for part, (make, arms) in made.items()
         if part in parts
         for name in sizes.data
-        for arm in arms[part]
+        for arm in arms
         for number, one in enumerate(weights, 1)
     }
 
@@ -188,54 +201,51 @@ class Kept:
     """The records of runs in a folder: each knows its weights, sizes, and the version of results."""
 
     def __init__(self, folder: Path, hashes: Sequence[str], sizes: Sizes) -> None:
-        self.folder, self.hashes = folder, hashes
-        self.own = {name: value for name, value in asdict(sizes).items() if name != "data"}
+        own = {name: value for name, value in asdict(sizes).items() if name != "data"}
+        each = ({"weights": one, "version": RESULTS_VERSION, **own} for one in hashes)
+        self.folder, self.known = folder, [json.loads(json.dumps(one)) for one in each]
 
     def file(self, key: Key) -> Path:
         return self.folder / f"{'-'.join(map(str, key))}.json"
 
-    def known(self, key: Key) -> dict[str, Any]:
-        known = {"weights": self.hashes[key[1] - 1], "version": RESULTS_VERSION, **self.own}
-        return json.loads(json.dumps(known))  # type: ignore[no-any-return]
-
     def get(self, key: Key) -> dict[str, Any] | None:
-        """Return the record of a run; None where there is none, or of other weights or sizes."""
         record = json.loads(self.file(key).read_text()) if self.file(key).exists() else None
-        return record["found"] if record and record["known"] == self.known(key) else None
+        return record["found"] if record and record["known"] == self.known[key[1] - 1] else None
 
     def put(self, key: Key, found: dict[str, Any]) -> None:
-        write_text(self.file(key), json.dumps({"known": self.known(key), "found": found}) + "\n")
+        write_text(self.file(key), json.dumps({"known": self.known[key[1] - 1], "found": found}) + "\n")
 
 
-def output_errors(records: Records, data: Sequence[str], seeds: Sequence[int]) -> dict[str, Any]:
-    """Return by arm the mean over data sets and layers, ``by_seed`` and ``by_layer``, of data sets that all have."""
-    found = {}
+def output_errors(records: Records, data: Sequence[str]) -> dict[str, Any]:
+    """Return by arm the mean over data sets and layers, ``by_seed`` and ``by_layer``, of seeds with all data sets."""
+    errors = ((*key[1:], one["errors"]) for key, one in records.items() if key[0] == "converted")
+    rows = [(seed, name, arm, *item) for seed, name, arm, found in errors for item in found.items()]
+    frame, found = pd.DataFrame(rows, columns=["seed", "data", "arm", "layer", "error"]), {}
+    frame = frame[frame.groupby(["arm", "seed"])["data"].transform("nunique") == len(data)]
     for arm in CONVERTED:
-        each = {seed: [records.get(("converted", seed, name, arm)) for name in data] for seed in seeds}
-        runs = {seed: [one["errors"] for one in own if one] for seed, own in each.items() if all(own)}
-        if runs:
-            every = [one for own in runs.values() for one in own]
-            by_seed = {seed: statistics.fmean(e for one in own for e in one.values()) for seed, own in runs.items()}
-            by_layer = {layer: statistics.fmean(one[layer] for one in every) for layer in every[0]}
-            found[arm] = {"mean": statistics.fmean(by_seed.values()), "by_seed": by_seed, "by_layer": by_layer}
+        own = frame[frame["arm"] == arm]
+        if len(own):
+            by = {name: own.groupby(name, sort=False)["error"].mean() for name in ("seed", "layer")}
+            found[arm] = {"mean": float(by["seed"].mean()), **{f"by_{name}": one.to_dict() for name, one in by.items()}}
     return found
 
 
-def fine_tuned_rows(records: Records, data: Sequence[str], seeds: Sequence[int], horizon: int) -> dict[str, Any]:
+def fine_tuned_rows(records: Records, data: Sequence[str], horizon: int) -> dict[str, Any]:
     """Return rows of a data set and arm with MASE over the original's and its paired interval, and means by arm."""
     rows: list[dict[str, Any]] = []
-    for name in data:
-        plain = {s: one for s in seeds if (one := records.get(("fine_tuned", s, name, ORIGINAL)))}
-        for arm in FINE_TUNED:
-            known = {s: one for s in seeds if (one := records.get(("fine_tuned", s, name, arm)))}
-            if known:
-                row: dict[str, Any] = {"data": name, "arm": arm, "seeds": len(known)}
-                row |= {metric: statistics.fmean(one[metric] for one in known.values()) for metric in ("mase", "wql")}
-                pairs = {seed: (one, plain[seed]) for seed, one in known.items() if seed in plain}
-                if pairs and arm != ORIGINAL:
-                    row |= paired(*map(list, zip(*pairs.values(), strict=True)), horizon)
-                    row["by_seed"] = {seed: one["mase"] / other["mase"] for seed, (one, other) in pairs.items()}
-                rows.append(row)
+    for name, arm in product(data, FINE_TUNED):
+        plain, known = (
+            {key[1]: one for key, one in records.items() if key == ("fine_tuned", key[1], name, which)}
+            for which in (ORIGINAL, arm)
+        )
+        if known:
+            row: dict[str, Any] = {"data": name, "arm": arm, "seeds": len(known)}
+            row |= {metric: statistics.fmean(one[metric] for one in known.values()) for metric in ("mase", "wql")}
+            pairs = {seed: (one, plain[seed]) for seed, one in known.items() if seed in plain}
+            if pairs and arm != ORIGINAL:
+                row |= paired(*map(list, zip(*pairs.values(), strict=True)), horizon)
+                row["by_seed"] = {seed: one["mase"] / other["mase"] for seed, (one, other) in pairs.items()}
+            rows.append(row)
     ratios = {arm: [row["ratio"] for row in rows if row["arm"] == arm and "ratio" in row] for arm in FINE_TUNED}
     means = {arm: {"ratio": statistics.fmean(own), "data": len(own)} for arm, own in ratios.items() if own}
     return {"rows": rows, "means": means}
@@ -261,41 +271,35 @@ def paired(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]
     return {"ratio": math.exp(found.estimate), "pairs": len(runs), "blocks": found.blocks, "low": low, "high": high}
 
 
-def _each(values: Mapping[Any, float], form: str) -> str:
-    return " / ".join(f"{value:{form}}" for value in values.values()) or DASH
+def _each(values: Mapping[Any, float]) -> str:
+    return " / ".join(f"{value:.4f}" for value in values.values()) or DASH
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the record in Markdown."""
     sizes, seen = record["sizes"], {name: f"{name} (seen)" for name in record["seen"]}
-    lines = ["# Converting the attention of a pretrained Chronos model", ""]
-    if record["dry_run"]:
-        lines += ["**A dry run of toy sizes: its figures mean nothing.**", ""]
-    packages = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    lines += [f"By `{record['command']}`, on {record['machine']['cpu']}; {packages}.", ""]
+    lines = title_of(record, "Converting the attention of a pretrained Chronos model")
+    lines += [f"By `{record['command']}`, on {record['machine']['cpu']}; {packages_of(record)}.", ""]
     lines += [f"Horizon {sizes['horizon']}, all windows of the test parts.", ""]
-    head = ("seed", "weights", "sha256", "saw the training parts of")
-    rows: Iterable[Sequence[object]] = (
+    rows: list[Sequence[object]] = [
         (number, one["name"], f"`{one['sha256'][:12]}`", ", ".join(one["trained_on"]) or DASH)
         for number, one in record["weights"].items()
-    )
-    lines += table(head, rows)
+    ]
+    lines += table(("seed", "weights", "sha256", "saw the training parts of"), rows)
     if errors := record["output_errors"]:
-        layers = [*next(iter(errors.values()))["by_layer"]]
         lines += ["## Outputs of the attentions", "", "Relative error of what each converted attention makes of the"]
         lines[-1] += " original's own inputs, over contexts of the test parts, mean of data sets (and of layers)."
         rows = []
         for arm, one in errors.items():
             by_layer = [f"{error:.4f}" for error in one["by_layer"].values()]
-            rows.append((CONVERTED[arm], f"{one['mean']:.4f}", _each(one["by_seed"], ".4f"), *by_layer))
-        lines += ["", *table(("arm", "mean", "by seed", *layers), rows)]
+            rows.append((CONVERTED[arm], f"{one['mean']:.4f}", _each(one["by_seed"]), *by_layer))
+        lines += ["", *table(("arm", "mean", "by seed", *next(iter(errors.values()))["by_layer"]), rows)]
     if found := record["fine_tuned"]["rows"]:
         rows = []
         for row in found:
             interval = DASH if row.get("low") is None else f"{row['low']:.4f} to {row['high']:.4f}"
-            scores = (f"{row[name]:.4f}" for name in ("mase", "wql"))
-            ratio = (f"{row['ratio']:.4f}" if "ratio" in row else DASH, interval, _each(row.get("by_seed", {}), ".4f"))
-            rows.append((seen.get(row["data"], row["data"]), FINE_TUNED[row["arm"]], row["seeds"], *scores, *ratio))
+            scores = (f"{row[name]:.4f}" if name in row else DASH for name in ("mase", "wql", "ratio"))
+            names = seen.get(row["data"], row["data"]), FINE_TUNED[row["arm"]], row["seeds"]
+            rows.append((*names, *scores, interval, _each(row.get("by_seed", {}))))
         text = (
             f"Swapped attentions are calibrated in {sizes['calibrate']} steps; then all are trained in the same way, "
             f"in {sizes['fine_tuning']} steps. The ratio is that of MASE to the original's, with its interval of 95 % "
@@ -332,9 +336,8 @@ def main() -> int:
             if kept.get(key) is None:
                 began = time.perf_counter()
                 kept.put(key, make())
-                print(
-                    f"{number} of {len(plan)}: {kept.file(key).stem}, {time.perf_counter() - began:.0f} s", flush=True
-                )
+                spent = time.perf_counter() - began
+                print(f"{number} of {len(plan)}: {kept.file(key).stem}, {spent:.0f} s", flush=True)
     except UserError as error:
         parser.error(str(error))
     records = {key: found for key in planned(weights, sizes, PARTS) if (found := kept.get(key)) is not None}
@@ -348,8 +351,8 @@ def main() -> int:
         },
         "sizes": asdict(sizes),
         "seen": sorted({key[2] for key, one in records.items() if one.get("seen")}),
-        "output_errors": output_errors(records, data, seeds),
-        "fine_tuned": fine_tuned_rows(records, data, seeds, sizes.horizon),
+        "output_errors": output_errors(records, data),
+        "fine_tuned": fine_tuned_rows(records, data, sizes.horizon),
     }
     write_record(options.output / "conversion.json", record, page(record))
     print(page(record))

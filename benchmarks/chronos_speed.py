@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import measuring
 import torch
-from measuring import Timing, cpu_clock, describe, slug_of, take_turns
-from reporting import RESULTS, about, new_parser, parse, table, write_record
-from small_t5 import random_t5
+from measuring import RESULTS, Timing, cpu_clock, new_parser, packages_of, table, take_turns, title_of
 from transformers import DynamicCache, EncoderDecoderCache
 
 from tsattn.chronos import adapt
+from tsattn.chronos.families import FAMILIES
 from tsattn.ops.native.library import why_no_kernels
 
 ORIGINAL, STANDARD, NATIVE, MLR = "original", "standard, sdpa", "standard, native", "mlr, native"
@@ -41,8 +41,32 @@ def mlr_of(width: int, **more: Any) -> dict[str, Any]:
     return {"kind": "mlr", "ranks": [width // 2, width // 4, width // 4], **more}
 
 
+def random_t5(
+    sizes: dict[str, int], context_length: int, prediction_length: int, *, tokens: int = 4096, limit: float = 15.0
+) -> Any:
+    """Make the pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`.
+
+    Its tokens are bins of values from `-limit` to `limit` times the mean absolute value of a context.
+    """
+    ends = {"pad_token_id": 0, "eos_token_id": 1}
+    chronos = {
+        **{"tokenizer_class": "MeanScaleUniformBins", "tokenizer_kwargs": {"low_limit": -limit, "high_limit": limit}},
+        **{"context_length": context_length, "prediction_length": prediction_length, "n_tokens": tokens},
+        **{"n_special_tokens": 2, "use_eos_token": True, "model_type": "seq2seq", **ends},
+        **{"num_samples": 20, "temperature": 1.0, "top_k": 50, "top_p": 1.0},
+    }
+    config = {
+        **{**sizes, "num_decoder_layers": sizes["num_layers"], "vocab_size": tokens, "dropout_rate": 0.0},
+        **{"decoder_start_token_id": 0, "is_encoder_decoder": True, **ends, "chronos_config": chronos},
+        **{"chronos_pipeline_class": "ChronosPipeline", "architectures": ["T5ForConditionalGeneration"]},
+    }
+    torch.manual_seed(0)
+    pipeline = FAMILIES["t5"].unloaded(config, "sdpa")
+    pipeline.inner_model.eval()
+    return pipeline
+
+
 def encoder(timing: Timing, *, toy: bool) -> list[dict[str, Any]]:
-    """Return a row a model, with the relative bias and without."""
     tokens, rows = 32 if toy else ENCODER_TOKENS, []
     ids = torch.randint(2, 4096, (1, tokens), generator=torch.Generator().manual_seed(0))
     for name, sizes in (TOY_SHAPES if toy else SHAPES).items():
@@ -75,7 +99,6 @@ def forward(model: Any, ids: torch.Tensor) -> torch.Tensor:
 
 
 def check_same(runs: Mapping[str, Callable[[], torch.Tensor]]) -> None:
-    """Refuse to time standard attentions that do not give the same."""
     reference = runs[STANDARD]()
     for kind in runs.keys() - {MLR}:
         if not torch.allclose(found := runs[kind](), reference, atol=1e-3):
@@ -83,7 +106,6 @@ def check_same(runs: Mapping[str, Callable[[], torch.Tensor]]) -> None:
 
 
 def decoder(timing: Timing, *, toy: bool) -> list[dict[str, Any]]:
-    """Return a row a model and length."""
     rows = []
     for name, sizes in (TOY_SHAPES if toy else SHAPES).items():
         for tokens in (12,) if toy else DECODED:
@@ -113,13 +135,9 @@ def decode(model: Any, tokens: int) -> list[int]:
     return held
 
 
-def page(record: Mapping[str, Any]) -> str:
-    """Return the record in Markdown."""
-    lines = [f"# Chronos with multi-level attention, {record['machine']['cpu']}", ""]
-    if record["dry_run"]:
-        lines += ["**A dry run of toy sizes: its figures mean nothing.**", ""]
-    packages = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
-    lines += [f"`{record['command']}`; CPU seconds of one thread; {packages}.", ""]
+def page(record: dict[str, Any]) -> str:
+    lines = title_of(record, f"Chronos with multi-level attention, {record['machine']['cpu']}")
+    lines += [f"`{record['command']}`; CPU seconds of one thread; {packages_of(record)}.", ""]
     heads, rows = (ORIGINAL, STANDARD, NATIVE, MLR), []
     for row in record["encoder"]:
         spent, bias = row["seconds"], "with" if row["bias"].startswith("with ") else "without"
@@ -141,15 +159,18 @@ def page(record: Mapping[str, Any]) -> str:
 def main() -> int:
     parser = new_parser(__doc__, RESULTS / "chronos" / "speed", toy="toy sizes")
     parser.add_argument("--seconds", type=float, default=30, help="for the turns of one model, if 5 are done")
-    options = parse(parser)
+    options = measuring.parse(parser)
     toy = options.dry_run
     if (why_not := why_no_kernels()) is not None:
         parser.error(f"there is nothing to measure: {why_not}")
-    timing, machine = Timing(0 if toy else options.seconds, least=2 if toy else 5), describe("cpu", torch.float32)
-    facts = about("transformers", "chronos-forecasting")
+    timing, machine = (
+        Timing(0 if toy else options.seconds, least=2 if toy else 5),
+        measuring.describe("cpu", torch.float32),
+    )
+    facts = measuring.about("transformers", "chronos-forecasting")
     record = {"dry_run": toy, "machine": machine, "command": facts["command"], "versions": facts["versions"]}
     record |= {"encoder": encoder(timing, toy=toy), "decoder": decoder(timing, toy=toy)}
-    write_record(options.output / f"{slug_of(machine)}.json", record, page(record))
+    measuring.write_record(options.output / f"{measuring.slug_of(machine)}.json", record, page(record))
     print(page(record))
     return 0
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import yaml
-from reporting import RESULTS, about, made_by, table, write_record
+from measuring import RESULTS, about, made_by, table, write_record
 
 from tsattn.chronos.bolt.bolt_file import BoltModel, read_model, save_bolt, shipped_names
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
@@ -52,7 +52,6 @@ VERDICTS = {
 
 
 def export(runs: list[Path], output: Path, *, half: bool) -> None:
-    """Write the weights of the run of the least validation error."""
     errors = {run: json.loads((run / "metrics.json").read_text())["validation_error"] for run in runs}
     best = min(runs, key=lambda run: errors[run])
     for run in runs:
@@ -122,7 +121,6 @@ def score(weights: list[str], names: list[str], horizon: int, output: Path) -> b
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the record in Markdown."""
     shipped = [name for name, digest in record["weights"].items() if digest == record["shipped"]]
     rows = []
     for row in record["rows"]:

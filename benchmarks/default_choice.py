@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from defaults import CASES, FOLDER, SEASONAL, frame_of, known, measured
-from reporting import about, new_parser, parse, table, write_record
+from defaults import FOLDER, HORIZONS, SEASONAL, frame_of, known, measured
+from measuring import about, new_parser, parse, table, write_record
 
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, number_of
@@ -55,7 +55,7 @@ def validated(name: str, candidate: str, seed: int, most: int, context_length: i
         arguments |= {"max_steps": most, "training": {"patience": _PATIENCE}}
     arguments |= {} if context_length is None else {"context_length": context_length}
     try:
-        return {**measured(name, known(name, frame_of(name)), CANDIDATES[candidate], **arguments), "reason": ""}
+        return {**measured(name, known(frame_of(name)), CANDIDATES[candidate], **arguments), "reason": ""}
     except UserError as error:
         return {"reason": str(error)}
 
@@ -101,7 +101,6 @@ def verdict(summary: pd.DataFrame) -> tuple[str, bool, str]:
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the record in Markdown."""
     (ratios, summary), most = scores(record["fits"]), record["max_steps"]
     names = [*dict.fromkeys(one["data"] for one in record["fits"])]
     text = (
@@ -128,11 +127,11 @@ def _with_spread(middle: float, spread: float, digits: int) -> str:
 
 def main(words: list[str] | None = None) -> int:
     parser = new_parser(__doc__, FOLDER)
-    parser.add_argument("--data", nargs="+", choices=[*CASES], default=[*CASES])
+    parser.add_argument("--data", nargs="+", choices=[*HORIZONS], default=[*HORIZONS])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--max-steps", type=int, default=200, help="of a training; 0: as many as Forecaster chooses")
     options = parse(parser, words)
-    if options.output == FOLDER and set(options.data) != set(CASES):
+    if options.output == FOLDER and set(options.data) != set(HORIZONS):
         parser.error("a choice over some of the data sets needs an --output of its own")
     file = options.output / "choice.json"
     before = json.loads(file.read_text())["fits"] if file.exists() else []

@@ -25,8 +25,7 @@ from typing import Any
 import pandas as pd
 import psutil  # type: ignore[import-untyped,unused-ignore]
 import torch
-from measuring import describe, slug_of, this_command
-from reporting import RESULTS, new_parser, parse, table, write_record
+from measuring import RESULTS, describe, new_parser, parse, slug_of, table, this_command, write_record
 
 from tsattn import CO2DataModule, Forecaster, PublicDataModule
 from tsattn.errors import UserError
@@ -47,12 +46,21 @@ def cpu_seconds() -> float:
     return float(sum(one.user + one.system for one in spent))
 
 
+def frame_of(name: str) -> pd.DataFrame:
+    data = CO2DataModule() if name == "CO2" else PublicDataModule(name)
+    return data.load_frame().iloc[: ROWS.get(name)]
+
+
+def known(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.iloc[: round(KNOWN * len(frame))]
+
+
 def fitted(name: str, frame: pd.DataFrame, backbone: Any, **arguments: Any) -> tuple[Forecaster, float]:
     """Fit to the known rows; return the forecaster, and the CPU seconds."""
     given = {} if backbone is None else {"backbone": backbone}
     forecaster = Forecaster(**given, prediction_length=HORIZONS[name], accelerator="cpu", **arguments)
     before = cpu_seconds()
-    forecaster.fit(frame.iloc[: round(KNOWN * len(frame))])
+    forecaster.fit(known(frame))
     return forecaster, cpu_seconds() - before
 
 
@@ -86,14 +94,11 @@ def steps_in(seconds: float, name: str, frame: pd.DataFrame, backbone: Any, cont
 
 
 def is_equal(ratio: float) -> bool:
-    """Return whether a fit took as long as ours, but for a tenth more or less."""
     return 1 - NEAR <= ratio <= 1 + NEAR
 
 
 def compare(name: str, seeds: int, *, peers: bool, most: int | None) -> dict[str, Any]:
-    """Run all of them on one data set, with `most` steps if that is given."""
-    data, each = CO2DataModule() if name == "CO2" else PublicDataModule(name), range(1, seeds + 1)
-    frame, short = data.load_frame().iloc[: ROWS.get(name)], {} if most is None else {"max_steps": most}
+    frame, each, short = frame_of(name), range(1, seeds + 1), {} if most is None else {"max_steps": most}
     rows = {DEFAULT: [measured(name, frame, None, seed=seed, **short) for seed in each]}
     seconds = statistics.median(one["cpu_seconds"] for one in rows[DEFAULT])
     context_length = rows[DEFAULT][0]["context_length"]
@@ -108,7 +113,6 @@ def compare(name: str, seeds: int, *, peers: bool, most: int | None) -> dict[str
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the record in Markdown."""
     text = (
         "MASE on the test part (mean over seeds, and the spread between the least and the most), by "
         "`python benchmarks/defaults.py`. Networks of neuralforecast have the steps that were found to take the CPU "

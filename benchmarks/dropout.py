@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 from attention_speed.parts import step
-from measuring import Timing, cpu_clock, peak_memory, take_turns
-from reporting import about, new_parser, parse, write_record
+from measuring import Timing, about, cpu_clock, new_parser, parse, peak_memory, take_turns, write_record
 
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
@@ -42,7 +41,6 @@ def pass_and_back(shape: tuple[int, ...], *, residual: bool) -> Callable[[], obj
 
 
 def training_step(sizes: tuple[int, int, int, int], backbone: dict[str, Any]) -> Callable[[], object]:
-    """Make a step of a network on random windows: batch, channels, context and horizon."""
     B, C, L, T = sizes
     torch.manual_seed(0)
     past, target = (torch.randn(B, length, C) for length in (L, T))

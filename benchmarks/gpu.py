@@ -9,11 +9,6 @@ installed; `attention` compares each implementation with its reference in any ca
 lies in `STEP.txt`, its files beside that; `gpu.json` names the device, the versions, the commands and how they ended.
 A step that fails leaves the others to run, and makes the exit code 1.
 
-Where packages are missing and nothing can be downloaded, bring their wheels, made on another machine:
-
-    python benchmarks/gpu.py --collect wheels --python-version 3.12
-    python benchmarks/gpu.py --wheels wheels --output results
-
 `--dry-run` goes through all of it in a minute without a GPU, with tiny sizes and Triton's interpreter: its figures mean
 nothing, which `gpu.json` says too.
 """
@@ -29,7 +24,6 @@ import platform
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -39,11 +33,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 STEPS = ("tests", "attention", "training")
-# what a machine with PyTorch, Lightning and pandas may lack
-PACKAGES = (
-    *("jsonargparse", "docstring-parser", "typeshed-client", "importlib-resources", "pooch", "platformdirs"),
-    *("optuna", "alembic", "colorlog", "sqlalchemy", "mako", "greenlet"),
-)
+_SHOWN = ("torch", "triton", "lightning")  # packages
 CONTRACT_TESTS = (
     "tests/ops/test_multilevel_triton.py",
     "tests/ops/test_multilevel_triton_compiled.py",
@@ -54,7 +44,6 @@ FEW_TESTS = "(every_length and 7-False) or (test_equals_the_reference and plain-
 
 
 def commands(step: str, output: Path, dry_run: bool) -> list[list[str]]:
-    """What a step runs, as words after `python`."""
     if step == "tests":
         if importlib.util.find_spec("pytest") is None:
             return []
@@ -63,7 +52,10 @@ def commands(step: str, output: Path, dry_run: bool) -> list[list[str]]:
             return [[*pytest, *CONTRACT_TESTS, "-k", FEW_TESTS]]
         if importlib.util.find_spec("xdist") is not None:  # compiling is most of the time
             pytest += ["-n", str(min(8, os.cpu_count() or 1))]
-        others = sorted(str(file.relative_to(ROOT)) for file in ROOT.glob("tests/*/test_*.py") if marked(file))
+        # files without such tests may need packages that are not there
+        others = sorted(
+            str(file.relative_to(ROOT)) for file in ROOT.glob("tests/*/test_*.py") if "mark.gpu" in file.read_text()
+        )
         return [
             [*pytest, *CONTRACT_TESTS],
             [*pytest, "-m", "gpu", *(one for one in others if one not in CONTRACT_TESTS)],
@@ -78,13 +70,7 @@ def commands(step: str, output: Path, dry_run: bool) -> list[list[str]]:
     return [words]
 
 
-def marked(file: Path) -> bool:
-    """Whether a file has tests for a GPU: the others may need packages that are not there."""
-    return "mark.gpu" in file.read_text()
-
-
 def tiny_config(output: Path) -> Path:
-    """A training of seconds on data that needs no file."""
     config = yaml.safe_load((ROOT / "configs" / "co2_mlr.yaml").read_text())
     config["data"]["init_args"] |= {"context_length": 24, "prediction_length": 4}
     config["model"]["backbone"] |= {"d_model": 16, "num_heads": 2, "num_layers": 1}
@@ -94,44 +80,17 @@ def tiny_config(output: Path) -> Path:
     return path
 
 
-def collect(folder: Path, python_version: str) -> None:
-    """Make tsattn's own wheel, and download those of `PACKAGES` for Linux."""
-    pip = [sys.executable, "-m", "pip"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
-    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)]
-    words = ["download", "--no-deps", "--only-binary=:all:", f"--python-version={python_version}", *platforms]
-    subprocess.run([*pip, *words, "--platform=manylinux2014_x86_64", "--dest", str(folder), *PACKAGES], check=True)
-
-
-def install(wheels: Path, folder: str) -> None:
-    """Unpack wheels into a folder, which the steps import from."""
-    words = ["install", "--quiet", "--no-index", "--no-deps", "--target", folder, *map(str, wheels.glob("*.whl"))]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
 def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
-    """Run a step; its record. What it prints goes into a file, and on to the terminal."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    if dry_run:
-        environment["TRITON_INTERPRET"] = "1"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **({"TRITON_INTERPRET": "1"} if dry_run else {})}
+    how: dict[str, Any] = {"cwd": ROOT, "env": environment, "text": True, "stderr": subprocess.STDOUT}
     lines, code, began = commands(step, output, dry_run), 0, time.perf_counter()
     with (output / f"{step}.txt").open("w") as file:
         for words in lines:
             print(f"$ {shlex.join(['python', *words])}", flush=True)
-            with subprocess.Popen(
-                [sys.executable, *words],
-                cwd=ROOT,
-                env=environment,
-                text=True,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            ) as process:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    file.write(line)
-                    file.flush()
+            with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, **how) as process:
+                for line in process.stdout or ():
+                    print(line, end="", file=file, flush=True)
                     print(line, end="", flush=True)
             code = code or process.returncode
     record = {"commands": [shlex.join(["python", *words]) for words in lines], "exit_code": code}
@@ -141,26 +100,12 @@ def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
     return {**record, "seconds": round(time.perf_counter() - began, 1)}
 
 
-def version(package: str) -> str | None:
-    """Of what is installed."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=os.environ.get("OUT"), help="folder; $OUT by default")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="all by default")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, with tiny sizes: figures mean nothing")
-    parser.add_argument("--wheels", type=Path, help="folder of wheels that the steps need")
-    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="only make that folder, where PyPI is in reach")
-    parser.add_argument("--python-version", default="3.12", help="of the machine with the GPU, for --collect")
     options = parser.parse_args()
-    if options.collect is not None:
-        collect(options.collect, options.python_version)
-        return 0
     if options.output is None:
         parser.error("name a folder for the results: --output, or the environment variable OUT")
     if not options.dry_run and not torch.cuda.is_available():
@@ -173,18 +118,15 @@ def main() -> int:
         "cuda": torch.version.cuda,
         "platform": platform.platform(),
         "python": platform.python_version(),
-        **{package: version(package) for package in ("torch", "triton", "lightning")},
+        **{one.name: one.version for one in importlib.metadata.distributions() if one.name in _SHOWN},
     }
     if options.dry_run:
         print("a dry run: sizes are tiny, Triton may be interpreted, and no figure means anything", flush=True)
     done: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        if options.wheels is not None:
-            install(options.wheels, folder)
-        for step in options.steps:
-            done[step] = run_step(step, output, options.dry_run)
-            # at once, so that a machine that is taken away leaves what was measured
-            (output / "gpu.json").write_text(json.dumps({**about, "steps": done}, indent=2) + "\n")
+    for step in options.steps:
+        done[step] = run_step(step, output, options.dry_run)
+        # at once, so that a machine that is taken away leaves what was measured
+        (output / "gpu.json").write_text(json.dumps({**about, "steps": done}, indent=2) + "\n")
     for step, record in done.items():
         ended = "left out" if "left_out" in record else "well" if not record["exit_code"] else "FAILED"
         print(f"{step:10} {ended:9} {record['seconds']:8.1f} s   {output / step}.txt")

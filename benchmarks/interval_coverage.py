@@ -8,20 +8,18 @@ core.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from measuring import RESULTS, new_parser, table
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 from tsattn.leaderboard.statistics import Difference, Estimate, ModelErrors, difference, over_data_sets
 
-FOLDER = Path(__file__).parent / "results/statistics"
 MODELS = ("standard", "swa", "btt", "mlr")
 QUESTIONS = [{name: 1.0, "standard": -1.0} for name in ("mlr", "swa", "btt")]
 SEED_SD, TIME_SE = 0.01, 0.005  # relative to the error; the second of the difference of a pair
@@ -67,7 +65,6 @@ def windows(values: NDArray[np.float64], horizon: int, origins: int) -> NDArray[
 
 
 def tables(case: Case, rng: np.random.Generator) -> list[dict[str, ModelErrors]]:
-    """Draw a test in which all models are equally good."""
     of_mean = np.mean([np.sqrt((1 + case.memory) / (1 - case.memory) / count) for count in case.origins.values()])
     scale = float(TIME_SE / of_mean / np.sqrt(2))  # of a model's own variation over time
     length = max(horizon + count for horizon, count in case.origins.items())
@@ -99,7 +96,6 @@ def counted(results: Sequence[Estimate]) -> dict[str, float]:
 
 
 def measure(case: Case, draws: int) -> Iterator[dict[str, object]]:
-    """Make rows of the table, one for each length of blocks."""
     rng, horizons = np.random.default_rng(len(case.name) * 10 + case.seeds), [*case.origins]
     found: dict[str, list[Difference]] = {share: [] for share in case.shares}
     families = []
@@ -131,22 +127,19 @@ def measure_claims(draws: int) -> Iterator[dict[str, object]]:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """Write a table whose shares are percents."""
     numbers = {name: [f"{100 * v:.1f}" for v in frame[name]] for name in frame if frame[name].dtype == float}
     cells = frame.assign(**numbers).astype(str).replace("nan", "-")
-    lines = [list(cells), ["---"] * cells.shape[1], *cells.to_numpy().tolist()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "\n".join(table(list(cells), cells.to_numpy().tolist()))
 
 
-def page(table: pd.DataFrame) -> str:
-    """Describe the measurements in Markdown."""
+def page(rows: pd.DataFrame) -> str:
     words = {f"power_{by:.0%}": f"finds -{by:.0%}" for by in DIFFERENCES}
     found, both = [*words.values()], ["case", "seeds"]
-    words |= {name: name.replace("_", " ") for name in table if name not in words}
-    now = table.rename(columns=words).astype({"seeds": str})
+    words |= {name: name.replace("_", " ") for name in rows if name not in words}
+    now = rows.rename(columns=words).astype({"seeds": str})
     is_claim = now["seeds"] == "-"
     return TEXT.format(
-        draws=table["draws"].iloc[0],
+        draws=rows["draws"].iloc[0],
         pairs=markdown(now.loc[~is_claim, [*both, "blocks", "coverage", "family", *found]]),
         claims=markdown(now.loc[is_claim, ["case", "coverage", "equal within 1%", *found]]),
         outside=markdown(now.loc[(now["coverage"] - 0.95).abs() > 0.02, [*both, "blocks", "coverage"]]),
@@ -190,9 +183,8 @@ a block, or 20 steps beyond a window with five seeds, gives too many false posit
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = new_parser(__doc__, RESULTS / "statistics")
     parser.add_argument("--draws", type=int, default=3000)
-    parser.add_argument("--output", type=Path, default=FOLDER)
     options = parser.parse_args()
     rows: list[dict[str, object]] = []
     for row in chain(*(measure(case, options.draws) for case in CASES), measure_claims(options.draws)):

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from reporting import RESULTS, about, new_parser, parse, table, write_record
+from measuring import RESULTS, about, new_parser, parse, table, write_record
 
 from tsattn.data import panel_from_frame
 from tsattn.saved_folders import write_text
@@ -27,7 +27,6 @@ AT_MOST = 1.5  # times pandas
 
 
 def write_long(path: Path, series: int, length: int) -> None:
-    """Write hourly series end to end, as ``unique_id, ds, y``."""
     stamps = pd.date_range("2020-01-01", periods=length, freq="h").strftime("%Y-%m-%d %H:%M:%S").to_numpy()
     ids = np.repeat([f"series_{number:04d}" for number in range(series)], length)
     y = np.random.default_rng(0).normal(100, 20, series * length).round(4)
@@ -35,7 +34,6 @@ def write_long(path: Path, series: int, length: int) -> None:
 
 
 def measured(path: Path, rounds: int) -> dict[tuple[str, str], list[float]]:
-    """Return seconds of each round by reader and clock."""
     panel, cells = panel_from_frame(path), pd.read_csv(path)
     np.testing.assert_array_equal(panel.values[:, 0], cells["y"])
     assert panel.time.strftime("%Y-%m-%d %H:%M:%S").tolist() == cells["ds"].tolist()

@@ -1,8 +1,10 @@
-"""The machine that measures, and time and memory of calls that take turns."""
+"""What benchmarks share: the machine that measures, time and memory of calls by turns, parsers, records and tables."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
 import platform
 import re
@@ -10,20 +12,24 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from tsattn.ops.native.library import VARIABLE, find_library
+from tsattn.saved_folders import write_text
 
+RESULTS = Path(__file__).parent / "results"
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 
 
 def cpu() -> dict[str, Any]:
-    """Its name, its family and model where the name leaves them open, and the instructions that matter here."""
+    """Return its name, its family and model where the name leaves them open, and the instructions that matter here."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
@@ -35,12 +41,10 @@ def cpu() -> dict[str, Any]:
 
 
 def short_name(name: str) -> str:
-    """A name without trademarks and clock rates."""
     return re.sub(r"\((R|TM)\)|\bCPU\b|@.*", " ", name)
 
 
 def describe(device: str, dtype: torch.dtype) -> dict[str, Any]:
-    """What a reader must know of the machine and the programs on it."""
     found = find_library(os.environ.get(VARIABLE, ""))
     return {
         **({"gpu": torch.cuda.get_device_name()} if device == "cuda" and torch.cuda.is_available() else {}),
@@ -56,22 +60,38 @@ def describe(device: str, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def this_command() -> str:
-    """The benchmark that runs, with the names of files and folders alone: where they lay is of no use to a reader."""
+    """Return the command that runs, without the folders of its files."""
     script, *words = sys.argv
     given = [Path(word).name if "/" in word else word for word in words]
     return shlex.join(["python", f"benchmarks/{Path(script).name}", *given])
 
 
-def has_bfloat16(about: dict[str, Any]) -> bool:
-    """Whether the CPU multiplies in bfloat16."""
-    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(about["flags"]))
-
-
 def slug_of(about: dict[str, Any]) -> str:
-    """The name of a machine's files: of its GPU and numbers, else of its CPU."""
+    """Name a machine's files after its GPU and numbers, else its CPU."""
     family = f" family {about['cpu_family']} model {about['cpu_model']}" if "cpu_family" in about else ""
     words = f"{about['gpu']} {about['dtype']}" if "gpu" in about else short_name(about["cpu"]) + family
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
+class MachineTable:
+    """`SLUG.csv` and `SLUG.json` of a machine in a folder: rows, and what is known about it."""
+
+    def __init__(self, folder: Path, slug: str) -> None:
+        self.folder, self.slug = folder, slug
+
+    def path(self, ending: str) -> Path:
+        return self.folder / f"{self.slug}.{ending}"
+
+    def about(self) -> dict[str, Any]:
+        return json.loads(self.path("json").read_text()) if self.path("json").exists() else {}
+
+    def rows(self) -> pd.DataFrame:
+        return pd.read_csv(self.path("csv")) if self.path("csv").exists() else pd.DataFrame({"part": []})
+
+    def write(self, rows: pd.DataFrame, about: dict[str, Any] | None = None) -> None:
+        write_text(self.path("csv"), rows.to_csv(index=False))
+        if about is not None:
+            write_record(self.path("json"), about)
 
 
 Run = Callable[[], object]
@@ -90,21 +110,20 @@ class Timing:
 
 
 def cpu_clock(run: Run) -> float:
-    """Of this process alone, whatever else the machine does; of one thread."""
+    """Time this process alone, whatever else the machine does."""
     start = time.process_time()
     run()
     return time.process_time() - start
 
 
 def wall_clock(run: Run) -> float:
-    """Of the clock on the wall: for several threads."""
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
 
 
 def gpu_clock(run: Run) -> float:
-    """Of the device alone: the mean of several calls without a gap."""
+    """Time the device alone: the mean of several calls without a gap."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     for _ in range(GPU_CALLS):
@@ -115,7 +134,7 @@ def gpu_clock(run: Run) -> float:
 
 
 def take_turns(runs: Mapping[str, Run], timing: Timing, clock: Clock) -> tuple[dict[str, float], int]:
-    """The median seconds of each call, and the turns that each had, after one that is not counted."""
+    """Return the median seconds of each call, and the turns that each had, after one that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
@@ -131,17 +150,17 @@ def take_turns(runs: Mapping[str, Run], timing: Timing, clock: Clock) -> tuple[d
 def silence() -> Iterator[None]:
     """Drop what native code writes to stderr: the profiler announces itself at every start."""
     kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
     try:
-        yield
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+            yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
 
 
 def peak_memory(run: Run, device: str) -> int:
-    """Bytes held besides the inputs at the peak, as the allocator counts them."""
+    """Return the bytes held besides the inputs at the peak, as the allocator counts them."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -157,3 +176,53 @@ def peak_memory(run: Run, device: str) -> int:
             held += event.nbytes()
             peak = max(peak, held)
     return peak
+
+
+def new_parser(doc: str | None, folder: Path = RESULTS, *, toy: str = "") -> argparse.ArgumentParser:
+    """Make a parser with ``--output``, and ``--dry-run`` where `toy` says what that does."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", "--out", type=Path, default=folder, metavar="DIR", help="folder to write into")
+    if toy:
+        said = f"{toy}, whose figures mean nothing; needs --output"
+        parser.add_argument("--dry-run", action="store_true", help=said)
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the words; a dry run into the folder of the committed results is refused. Torch gets one thread."""
+    options = parser.parse_args(words)
+    if getattr(options, "dry_run", False) and options.output == parser.get_default("output"):
+        parser.error("--dry-run needs an --output of its own: its figures mean nothing")
+    torch.set_num_threads(1)
+    return options
+
+
+def about(*packages: str) -> dict[str, Any]:
+    versions = {name: version(name) for name in ("tsattn", "torch", *packages)}
+    machine = {**describe("cpu", torch.float32), "threads": 1}
+    return {"command": this_command(), "machine": machine, "versions": versions}
+
+
+def write_record(file: Path, record: dict[str, Any], page: str = "") -> None:
+    write_text(file, json.dumps(record, indent=2) + "\n")
+    if page:
+        write_text(file.with_suffix(".md"), page)
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table and an empty one."""
+    return [*(f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *rows)), ""]
+
+
+def packages_of(record: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in record["versions"].items())
+
+
+def title_of(record: dict[str, Any], title: str) -> list[str]:
+    """Write the title of a page; a dry run says that it is one."""
+    toy = ["**A dry run of toy sizes: its figures mean nothing.**", ""] if record["dry_run"] else []
+    return [f"# {title}", "", *toy]
+
+
+def made_by(record: dict[str, Any]) -> str:
+    return f"`{record['command']}`, {record['machine']['cpu']}, one thread; {packages_of(record)}."

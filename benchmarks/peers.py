@@ -33,8 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import describe, slug_of
-from reporting import RESULTS, new_parser, parse, table, write_record
+from measuring import RESULTS, describe, new_parser, parse, slug_of, table, write_record
 
 from tsattn.data import PublicDataModule
 from tsattn.errors import UserError
@@ -44,6 +43,7 @@ from tsattn.peers.predictors import peers_python, write_series
 FOLDER, PARTS = RESULTS / "peers", ("steps", "best")
 OURS, THEIRS = "tsattn", "neuralforecast"
 NOT_COUNTED = 5  # steps at the beginning
+RATE = 1e-3  # of learning; ours at its peak
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,7 @@ RECIPES = {
 }
 
 
-def contest(
-    recipe: Recipe, steps: int, interval: int = 0, learning_rate: float = 1e-3, our_learning_rate: float = 1e-3, seed=1
-) -> dict[str, dict[str, Any]]:
+def contest(recipe: Recipe, steps: int, interval: int = 0, seed: int = 1) -> dict[str, dict[str, Any]]:
     """Train both on ETTh1, validated every `interval` steps (0: never).
 
     Returns:
@@ -90,14 +88,15 @@ def contest(
     module = PublicDataModule(**data)
     module.prepare_data()
     module.setup("fit")
-    asked = {"steps": steps, "interval": interval, "learning_rate": our_learning_rate, "seed": seed}
+    asked = {"steps": steps, "interval": interval, "learning_rate": RATE, "seed": seed}
+    courses: dict[str, dict[str, Any]] = {name: {"seconds": [], "validations": []} for name in (OURS, THEIRS)}
     with tempfile.TemporaryDirectory() as folder:
         series = Path(folder) / "series.parquet"
         if not interval:
             module.parts = ("train",)
         rows = write_series(series, module)
         options = {
-            **{"max_steps": steps, "val_check_steps": interval or steps + 1, "learning_rate": learning_rate},
+            **{"max_steps": steps, "val_check_steps": interval or steps + 1, "learning_rate": RATE},
             **{"loss": "MSE", "valid_loss": "MSE", "windows_batch_size": recipe.batch_size, "accelerator": "cpu"},
         }
         request = {
@@ -110,7 +109,6 @@ def contest(
             OURS: _lines(Path(sys.executable), "ours", {**asked, "data": data, "ours": recipe.ours}),
             THEIRS: _lines(peers_python("the benchmark"), "theirs", theirs),
         }
-        courses: dict[str, dict[str, Any]] = {name: {"seconds": [], "validations": []} for name in runners}
         while runners:
             for name, lines in [*runners.items()]:
                 for line in lines:
@@ -150,7 +148,6 @@ def _lines(python: Path, which: str, asked: dict[str, Any]) -> Iterator[dict[str
 
 
 def steps_of(recipe: Recipe, courses: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return milliseconds and memory of each, and how many times ours is as fast."""
     each = {
         name: {
             "ms": round(1e3 * statistics.median(course["seconds"][NOT_COUNTED:]), 2),
@@ -161,8 +158,8 @@ def steps_of(recipe: Recipe, courses: dict[str, dict[str, Any]]) -> dict[str, An
     }
     ratios = {"times_faster": round(each[THEIRS]["ms"] / each[OURS]["ms"], 2)}
     ratios["memory_over_theirs"] = round(each[OURS]["memory_mib"] / each[THEIRS]["memory_mib"], 3)
-    limits = {"at_least": recipe.faster, "hope": recipe.hoped, "recipe": asdict(recipe)}
-    return {**each, "steps": len(courses[OURS]["seconds"]) - NOT_COUNTED, **ratios, **limits}
+    ratios |= {"at_least": recipe.faster, "hope": recipe.hoped, "recipe": asdict(recipe)}
+    return {**each, "steps": len(courses[OURS]["seconds"]) - NOT_COUNTED, **ratios}
 
 
 def best_of(recipe: Recipe, courses: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -178,7 +175,6 @@ def best_of(recipe: Recipe, courses: dict[str, dict[str, Any]]) -> dict[str, Any
 
 
 def page(record: dict[str, Any]) -> str:
-    """Return the record in Markdown."""
     machine, versions = record["machine"], {}
     lines = [f"# Training beside neuralforecast, {machine['cpu']}", ""]
     lines += ["One thread, float32, ETTh1, made by `python benchmarks/peers.py`.", ""]
@@ -218,8 +214,6 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60, help="of the part steps, of which the first few do not count")
     parser.add_argument("--length", type=int, default=1000, help="steps of each training of the part best")
     parser.add_argument("--interval", type=int, default=50, help="steps from one validation to the next")
-    parser.add_argument("--learning-rate", type=float, default=1e-3, help="of the part best, of theirs")
-    parser.add_argument("--our-learning-rate", type=float, help="of the part best, of ours; that of theirs by default")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of the part best")
     options = parse(parser)
     try:
@@ -238,11 +232,12 @@ def main() -> int:
     for name in options.recipes if "steps" in options.parts else ():
         steps[name] = steps_of(recipes[name], contest(recipes[name], options.steps))
     if "best" in options.parts:
-        sizes: dict[str, Any] = {"steps": options.length, "interval": options.interval}
-        sizes["learning_rate"] = options.learning_rate
-        sizes["our_learning_rate"] = options.our_learning_rate or options.learning_rate
+        sizes = {"steps": options.length, "interval": options.interval}
+        rates = {"learning_rate": RATE, "our_learning_rate": RATE}
         seeds = range(1, 1 + options.seeds)
-        best = [{**sizes, "seed": seed, **best_of(network, contest(network, **sizes, seed=seed))} for seed in seeds]
+        best = [
+            {**sizes, **rates, "seed": seed, **best_of(network, contest(network, **sizes, seed=seed))} for seed in seeds
+        ]
     record = {"steps": steps, "best": best, "machine": machine}
     write_record(file, record, page(record))
     print(page(record))

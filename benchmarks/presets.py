@@ -8,7 +8,6 @@ at the shortest horizon, without its defaults.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from measuring import new_parser
 
 from tsattn.experiments import Experiment
 from tsattn.leaderboard.analysis import Analysis
@@ -26,7 +26,6 @@ KEPT = ("class_path", "name", "prediction_length", "kind", "backbone", "data", "
 
 
 def presets(folder: Path) -> dict[str, str]:
-    """Return the content of each file by its name."""
     analysis, made = Analysis(Records.read(folder)), {}
     for dataset in analysis.datasets:
         if not (model := analysis.chosen(dataset, attention=True)):
@@ -73,10 +72,8 @@ def paths(part: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = new_parser(__doc__, Path(__file__).parents[1] / "configs")
     parser.add_argument("records", type=Path, nargs="+", help="folders with records.parquet of `benchmark`")
-    configs = Path(__file__).parents[1] / "configs"
-    parser.add_argument("--output", type=Path, default=configs, help="folder to write into")
     options = parser.parse_args()
     for folder in options.records:
         for name, content in presets(folder).items():

@@ -28,8 +28,6 @@ from tsattn.data.public.public_data import CO2DataModule, PublicDataModule
 from tsattn.data.splits import ByCount
 from tsattn.errors import UserError, whole_number
 
-__all__ = ["PretrainingDataModule", "mixed_series", "seasonal_series", "synthetic_series"]
-
 Table: TypeAlias = NDArray[np.float64]
 
 _LEAST_SPREAD = 1e-3  # standard deviation of a context, over that of its series, below which it counts as so large
@@ -59,28 +57,19 @@ class PretrainingDataModule(ForecastDataModule):
     """Series from Gaussian processes, and mixtures of the training parts of public data sets, all counted in steps.
 
     The last `prediction_length` steps of each series are for testing, those before them for validation: of real series,
-    they lie within the training part, too. In training, each window is brought to its own scale, and the front of some
-    contexts is masked at random, so that short ones are known.
-
-    Args:
-        context_length: past steps that a model sees, L.
-        prediction_length: steps that it forecasts, T.
-        synthetic: series that are drawn from Gaussian processes, see `synthetic_series`.
-        seasonal: series that are drawn from those with seasons, see `seasonal_series`.
-        mixed: series that are mixed from real ones, see `mixed_series`.
-        length: steps of a series.
-        public: names of the data sets whose training parts are mixed.
-        root: the folder of their CSV files; `$TSATTN_DATA` by default, else `data`.
-        data_seed: decides the series; that of the training decides weights, order and masks.
-        shortened: share of the training windows whose context is shortened.
-        shortest: steps of the shortest of these.
-        **sizes: batch sizes, see `WindowOptions`.
+    they lie within the training part, too. In training, each window is brought to its own scale, and a share of the
+    contexts is `shortened`, to at least `shortest` steps. `data_seed` decides the series, that of the training weights,
+    order and masks.
 
     Raises:
         UserError: for series too short for a window, or a share that is none.
     """
 
     in_key = ("shortened", "shortest")
+    synthetic: int
+    seasonal: int
+    mixed: int
+    data_seed: int
 
     def __init__(
         self,
@@ -97,31 +86,28 @@ class PretrainingDataModule(ForecastDataModule):
         shortest: int = 8,
         **sizes: Any,
     ) -> None:
-        source, rule = _Pretraining(self), ByCount(prediction_length, prediction_length)
         sizes |= {"context_length": context_length, "prediction_length": prediction_length}
-        super().__init__("pretraining", source, rule, **sizes)
+        super().__init__("pretraining", _Pretraining(self), ByCount(prediction_length, prediction_length), **sizes)
         counts = {"synthetic": synthetic, "seasonal": seasonal, "mixed": mixed, "data_seed": data_seed}
-        self.synthetic, self.seasonal, self.mixed, self.data_seed = (
-            whole_number(name, given, least=0) for name, given in counts.items()
-        )
+        for name, given in counts.items():
+            setattr(self, name, whole_number(name, given, least=0))
         self.length, self.shortest = whole_number("length", length), whole_number("shortest", shortest)
         self.public, self.root, self.shortened = {name: card_of(name) for name in public}, root, shortened
-        if length < (least := context_length + 3 * prediction_length):
-            raise UserError(
-                f"length {length} is too short: context_length {context_length} and three times prediction_length "
-                f"{prediction_length}, for training, validation and testing, take {least} steps"
-            )
-        if not self.synthetic + self.seasonal + self.mixed:
-            raise UserError("synthetic, seasonal and mixed are all 0: there is no series to train on")
-        if self.mixed and not self.public:
-            raise UserError("mixed series need public data sets to be mixed from")
-        if not 0 <= shortened <= 1:
-            raise UserError(f"shortened must be a share from 0 to 1, not {shortened}")
-        if self.shortest > context_length:
-            raise UserError(f"shortest must be at most context_length {context_length}, not {shortest}")
+        least = context_length + 3 * prediction_length
+        wrong = {
+            f"length {length} is too short: context_length {context_length} and three times prediction_length "
+            f"{prediction_length}, for training, validation and testing, take {least} steps": length < least,
+            "synthetic, seasonal and mixed are all 0: there is no series to train on": not synthetic + seasonal + mixed,
+            "mixed series need public data sets to be mixed from": bool(mixed and not public),
+            f"shortened must be a share from 0 to 1, not {shortened}": not 0 <= shortened <= 1,
+            f"shortest must be at most context_length {context_length}, not {shortest}": shortest > context_length,
+        }
+        for message, is_wrong in wrong.items():
+            if is_wrong:
+                raise UserError(message)
 
     def mixed_from(self) -> dict[str, ForecastDataModule]:
-        """The public data sets by their names, numbers that stand for missing values masked."""
+        """Return the public data sets by their names, numbers that stand for missing values masked."""
         return {
             name: PublicDataModule(name, self.root, clean=bool(card.sentinels)) if card.file else CO2DataModule()
             for name, card in (self.public.items() if self.mixed else ())
@@ -220,10 +206,8 @@ def synthetic_series(count: int, length: int, *, draws: int = 4, seed: int = 0) 
         return covariance
 
     def of_those_that_vary(series: Table, variance: float, rng: np.random.Generator) -> Table:
-        spread = series.std(axis=1, keepdims=True)
-        scaled = (series - series.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
-        varied: Table = scaled[spread[:, 0] > _FLAT * np.sqrt(variance)]
-        return varied
+        varied = series[series.std(axis=1) > _FLAT * np.sqrt(variance)]
+        return np.asarray((varied - varied.mean(axis=1, keepdims=True)) / varied.std(axis=1, keepdims=True))
 
     return _drawn(process, of_those_that_vary, count, (length, draws), seed)
 
@@ -270,7 +254,7 @@ def _drawn(
 
 
 def kernel_covariances(length: int) -> list[Table]:
-    """The kernels that processes are composed of, for `length` steps from 0 to 1.
+    """Return the kernels that processes are composed of, for `length` steps from 0 to 1.
 
     Each is `(length,)` covariances at each distance of a stationary kernel, else `(length, length)`.
     """
@@ -299,7 +283,7 @@ def composed_covariance(parts: Sequence[Table], rng: np.random.Generator) -> Tab
 
 
 def seasonal_covariance(length: int, rng: np.random.Generator) -> Table:
-    """The covariance `(length,)` of a random process at distances of 0, 1, ... steps."""
+    """Return the covariance `(length,)` of a random process at distances of 0, 1, ... steps."""
     seasons, weights, distance = np.array([*_SEASONS]), np.array([*_SEASONS.values()]), np.arange(length)
 
     def drawn_season() -> int:
@@ -342,8 +326,7 @@ def mixed_series(sources: Mapping[str, Sequence[Table]], count: int, length: int
         together = int(rng.choice([few for few in _ROWS if few * length <= len(one)] or [1]))
         steps = min(length, len(one) // together)
         first = rng.integers(len(one) - together * steps + 1)
-        averaged: Table = one[first : first + together * steps].reshape(steps, together).mean(axis=1)
-        return averaged
+        return np.asarray(one[first : first + together * steps].reshape(steps, together).mean(axis=1))
 
     while len(mixed) < count:
         parts = [

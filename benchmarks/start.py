@@ -19,7 +19,7 @@ import time
 import venv
 from pathlib import Path
 
-from reporting import about, new_parser, parse, write_record
+from measuring import about, new_parser, parse, write_record
 
 ROOT = Path(__file__).parents[1]
 FORECAST = """
@@ -48,7 +48,6 @@ COMMANDS = {
 
 
 def main(words: list[str] | None = None) -> int:
-    """Measure and write; 1 if the import takes longer than it may."""
     parser = new_parser(__doc__)
     parser.add_argument("--environment", type=Path, metavar="DIR", help="one with this package and its dependencies")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="of each command (default: 3)")
@@ -70,7 +69,6 @@ def main(words: list[str] | None = None) -> int:
 
 
 def installed(folder: Path) -> Path:
-    """Make an environment with the wheel of this package and its dependencies."""
     venv.create(folder, with_pip=True)
     wheels, build = folder / "wheels", [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*build, "--directory", wheels], cwd=ROOT, check=True)
@@ -82,7 +80,7 @@ def installed(folder: Path) -> Path:
 
 def timed(python: Path, command: list[str], repeats: int) -> dict[str, float]:
     """Return medians of a command in an empty folder, after a first run that leaves compiled files."""
-    clock, processor = [], []
+    taken: dict[str, list[float]] = {"clock": [], "processor": []}
     ours = ("PYTHONPATH", "TSATTN_DATA", "PYTHONDONTWRITEBYTECODE")  # the last would compile a checkout each time
     away = {name: value for name, value in os.environ.items() if name not in ours}
     for _ in range(repeats + 1):
@@ -90,10 +88,9 @@ def timed(python: Path, command: list[str], repeats: int) -> dict[str, float]:
             before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             subprocess.run([python, *command], cwd=place, env=away, check=True, capture_output=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        clock.append(time.perf_counter() - start)
-        processor.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    medians = {"clock": statistics.median(clock[1:]), "processor": statistics.median(processor[1:])}
-    return {of: round(seconds, 2) for of, seconds in medians.items()}
+        taken["clock"].append(time.perf_counter() - start)
+        taken["processor"].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return {of: round(statistics.median(seconds[1:]), 2) for of, seconds in taken.items()}
 
 
 def sizes(packages: Path) -> dict[str, int]:

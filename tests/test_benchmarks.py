@@ -63,9 +63,8 @@ def test_training_is_measured(tmp_path: Path, run: Run, capsys: Capture) -> None
     out = tmp_path / "training"
     table = pd.read_csv(out / "gpu_training.csv")
     assert list(table.setting) == ["float32", "bf16"]
-    assert (table[["windows_per_second", "utilisation", "model_gflops_a_window", "seconds_in_all"]] > 0).all(axis=None)
+    assert (table[["windows_per_second", "seconds_in_all"]] > 0).all(axis=None)
     assert (table.seconds_in_all > table.seconds).all()
-    assert (out / "gpu_training.png").stat().st_size > 5000
     commands = json.loads((out / "gpu_training.json").read_text())["commands"]
     precisions = zip(("32-true", "bf16-mixed"), commands, strict=True)
     assert all(f"--trainer.precision={name}" in command for name, command in precisions)
@@ -121,13 +120,13 @@ def test_attention_is_measured_in_every_part(tmp_path: Path, run: Run, capsys: C
     file, about = record_in(tmp_path)
     table = pd.read_csv(file.with_suffix(".csv"))
     assert set(about["parts"]) == set(table.part)
-    assert {"attention", "bfloat16", "modules", "patchtst", "long", "decoding"} <= set(table.part)
+    assert {"attention", "bfloat16", "modules", "patchtst", "long"} <= set(table.part)
     assert (table[["median_ms", "ratio"]] > 0).all(axis=None)
     # a part that is measured anew leaves the others
-    assert run(*words, "--parts", "bare") == 0
+    assert run(*words, "--parts", "long") == 0
     again = pd.read_csv(file.with_suffix(".csv"))
     assert len(again) == len(table)
-    one, other = (frame[frame.part != "bare"].reset_index(drop=True) for frame in (again, table))
+    one, other = (frame[frame.part != "long"].reset_index(drop=True) for frame in (again, table))
     pd.testing.assert_frame_equal(one, other)
     said = refused(run, capsys, *words, "--parts", "nothing")
     assert "no part is called nothing; there are attention, " in said
@@ -140,15 +139,6 @@ def test_dropout_is_measured(tmp_path: Path, run: Run, capsys: Capture) -> None:
     assert rows["case"].tolist() == ["3 x 5", "3 x 5, residual added", "training step"]
     assert (rows[["native_ms", "torch_ms", "native_mib", "torch_mib"]] > 0).all(axis=None)
     assert "--dry-run needs an --output of its own" in refused(run, capsys, "dropout", "--dry-run")
-
-
-def test_both_ways_to_apply_structured_matrices_are_measured(tmp_path: Path, run: Run) -> None:
-    assert run("structured_maps", "--dry-run", "--out", tmp_path) == 0
-    rows = pd.DataFrame(record_in(tmp_path)[1]["rows"])
-    assert list(rows.case.str.contains("training step")) == [False, False, True] * 3
-    assert (rows[["factors_ms", "formed_ms", "package_ms"]] > 0).all(axis=None)
-    # the flops of the formed map differ, so that it is one way beside another that is measured
-    assert (rows.flops_formed_over_factors.dropna() > 1).all()
 
 
 def test_a_wrong_contender_is_seen() -> None:
@@ -167,9 +157,9 @@ def test_the_worst_row_counts_and_every_machine_has_all_its_files() -> None:
     assert report.reached([target, report.Target("two", 1, None, {"part": "other"})], rows) == [
         {"target": "one", "measured": 0.97, "at_most": 0.95, "hope": 0.8, "met": False}
     ]
+    shown = report.shown_machine(report.PAGE.read_text("utf-8"))
     for machine in {path.stem for path in report.FOLDER.iterdir()}:
-        is_drawn = (pd.read_csv(report.FOLDER / f"{machine}.csv")["part"] == "attention").any()
-        wanted = {".csv", ".json", ".png"} if is_drawn else {".csv", ".json"}
+        wanted = {".csv", ".json", *([".png"] if machine == shown else [])}
         assert {path.suffix for path in report.FOLDER.glob(f"{machine}.*")} == wanted, machine
 
 

@@ -17,8 +17,6 @@ from tsattn.ops import full_attention, level_block_ids, multilevel_attention, sl
 from tsattn.ops.masks import RegularBlocks
 from tsattn.ops.multilevel_triton import multilevel_attention_triton
 
-__all__ = ["BATCHES", "CONTENDERS", "HEADS", "SDPA", "TOLERANCES", "WINDOW", "Contender", "Problem", "check", "inputs"]
-
 HEADS = 8
 WINDOW = 64
 SDPA = "sdpa"  # whose time is 1
@@ -28,15 +26,7 @@ TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 3e-3}  #
 
 @dataclass(frozen=True)
 class Problem:
-    """What is computed: the shapes of queries, keys and values, and the levels of multi-level attention.
-
-    Attributes:
-        T: tokens.
-        batch: sequences.
-        width: components of a head.
-        causal: whether a token sees no later one.
-        heads: how many.
-    """
+    """Shapes of queries, keys and values (tokens, sequences, components of a head), and the levels of MLR."""
 
     T: int
     batch: int = 1
@@ -55,7 +45,6 @@ class Problem:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Blocks of each level."""
         return tuple(2**level for level in range(len(self.ranks)))
 
 
@@ -83,16 +72,8 @@ def standard(impl: str) -> Attend:
 def mlr(impl: str) -> Attend:
     def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         regular = RegularBlocks(0, problem.T, numbers=problem.numbers, max_length=problem.T)
-        return multilevel_attention(
-            q,
-            k,
-            v,
-            ranks=problem.ranks,
-            blocks=blocks_of(problem, q.device),
-            causal=problem.causal,
-            impl=impl,
-            regular=regular,
-        )
+        blocks = {"blocks": blocks_of(problem, q.device), "regular": regular}
+        return multilevel_attention(q, k, v, ranks=problem.ranks, causal=problem.causal, impl=impl, **blocks)
 
     return attend
 
@@ -123,15 +104,7 @@ def global_swa(impl: str) -> Attend:
 
 @dataclass(frozen=True)
 class Contender:
-    """A way of computing an attention.
-
-    Attributes:
-        compute: from a problem and q, k, v to the output.
-        exact: the same by the plain reference.
-        device: where it runs; None for everywhere.
-        lengths: the least and the greatest that it is timed at.
-        widths: the heads that it is timed with.
-    """
+    """A way of computing an attention, its plain reference, and where, at which lengths and widths it runs."""
 
     compute: Attend
     exact: Attend
@@ -163,7 +136,6 @@ CONTENDERS = {
 
 
 def inputs(problem: Problem, dtype: torch.dtype, device: str) -> list[Tensor]:
-    """Queries, keys and values, the same for all contenders."""
     generator = torch.Generator().manual_seed(problem.T)
     shape = (problem.batch, problem.heads, problem.T, problem.width)
     return [torch.randn(shape, generator=generator).to(device, dtype).requires_grad_() for _ in range(3)]

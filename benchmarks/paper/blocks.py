@@ -21,8 +21,7 @@ import pandas as pd
 
 from benchmarks.paper.chosen_arms import Question, beside_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
-from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import listed
+from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.records import Records
 
 METRIC = "mse"
@@ -40,7 +39,6 @@ _QUESTIONS = (
 
 
 def report(records: Records) -> PaperReport:
-    """Report the records."""
 
     def differs(chosen: pd.DataFrame) -> list[str]:
         strides = {int(one) for one in chosen["every"].dropna().unique()} or {1}

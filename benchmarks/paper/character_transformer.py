@@ -129,13 +129,11 @@ def forward_flops(backbone: Mapping[str, Any], T: int) -> int:
 
 
 def _pairs(pattern: Pattern, T: int) -> int:
-    """Return how many pairs have a weight."""
     seen = min(T, pattern.window_size) if isinstance(pattern, SlidingWindowPattern) else T
     return T * seen - seen * (seen - 1) // 2
 
 
 def _causal_multiply_adds(pattern: Pattern, width: int, T: int) -> int:
-    """Return those that form the scores of a head."""
     if isinstance(pattern, SlidingWindowPattern):
         return _pairs(pattern, T) * width
     if isinstance(pattern, GlobalSlidingWindowPattern):

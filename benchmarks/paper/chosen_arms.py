@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph, percent
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, percent
+from benchmarks.paper.experiment import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, runs_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD, Analysis
 from tsattn.leaderboard.records import Records
@@ -68,37 +68,17 @@ def forecast_report(
     tried: str = "of how many learning rates",
     by: str = "",
 ) -> PaperReport:
-    """Report an experiment on forecasts.
-
-    Args:
-        records: of its suite.
-        metric: ``mse`` or ``mae``, by which everything is chosen and judged.
-        title: of the report.
-        doc: the docstring of its module.
-        questions: all of them: their comparisons are one family (Holm).
-        differs: makes the differences from the paper of the chosen runs.
-        tried: the meaning of that column.
-        by: further words of the caption.
-    """
-    chosen = chosen_arms(records, metric)
+    """Report an experiment on forecasts; all comparisons of its questions are one family (Holm)."""
+    chosen, upper = chosen_arms(records, metric), metric.upper()
     compared = beside(records, chosen, STANDARD, metric)
-    return PaperReport(
-        title=title,
-        about=[paragraph(doc)],
-        claims=answered(records, chosen, questions, metric),
-        table=arms_table(records, chosen, compared),
-        legend=_LEGEND.format(metric=metric.upper(), tried=tried),
-        figure=relative_figure(compared, STANDARD, metric),
-        caption=_CAPTION.format(metric=metric.upper(), by=by),
-        differs=differs(chosen),
-    )
+    claims, table = answered(records, chosen, questions, metric), arms_table(records, chosen, compared)
+    legend, caption = _LEGEND.format(metric=upper, tried=tried), _CAPTION.format(metric=upper, by=by)
+    figure = relative_figure(compared, STANDARD, metric)
+    return PaperReport(title, doc, claims, table, legend, figure, caption, differs(chosen))
 
 
 def chosen_arms(records: Records, metric: str) -> pd.DataFrame:
-    """Choose the learning rate and number of steps of each attention and table by validation.
-
-    Returns:
-        rows of `runs_of` with ``learning_rate`` and ``steps``, see `chosen_by_validation`; standard attention first.
+    """Choose the learning rate and number of steps of each attention and table by validation; standard attention first.
 
     Raises:
         UserError: if no run with an attention is done.
@@ -120,7 +100,6 @@ def best_of(chosen: pd.DataFrame, attentions: Sequence[str], metric: str) -> dic
 
 
 def beside(records: Records, chosen: pd.DataFrame, reference: str, metric: str) -> pd.DataFrame:
-    """Compare each attention with one of them, see `_compared`."""
     known = list(chosen[_ARM].drop_duplicates().itertuples(index=False, name=None))
     pairs = [(*one, reference) for one in known if one[2] != reference and (*one[:2], reference) in known]
     return _compared(records, chosen, pairs, metric)
@@ -176,12 +155,7 @@ def _verdict(row: Mapping[str, Any], *, is_open: bool) -> tuple[bool | None, str
 def _compared(
     records: Records, chosen: pd.DataFrame, pairs: Sequence[tuple[str, int, str, str]], metric: str
 ) -> pd.DataFrame:
-    """Compare the chosen runs of two attentions in a table, whatever their rates were.
-
-    Returns:
-        A row a pair: ``dataset``, ``horizon``, ``attention``, ``against``, ``percent``, ``percent_low``,
-        ``percent_high``, ``seeds``, and the ``verdict`` by p-values that are corrected for all pairs (Holm).
-    """
+    """Compare the chosen runs of two attentions in a table, whatever their rates were; p-values are corrected."""
     keys = set(chosen["key"])
     rows = {row["key"]: {**row, "predictor": _CHOSEN} for row in records.table.to_pylist() if row["key"] in keys}
     analysis = Analysis(Records.of(rows.values()))
@@ -225,7 +199,6 @@ def arms_table(records: Records, chosen: pd.DataFrame, compared: pd.DataFrame) -
 
 
 def relative_figure(compared: pd.DataFrame, reference: str, metric: str) -> Figure:
-    """Draw the differences from the reference in percent with their intervals: a panel a table."""
     tables = list(dict.fromkeys(zip(compared["dataset"], compared["horizon"], strict=True)))
     attentions = list(dict.fromkeys(compared["attention"]))
     size = 2.2 + 2.9 * max(1, len(tables)), 1.5 + 0.3 * len(attentions)

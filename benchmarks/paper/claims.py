@@ -36,10 +36,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class PaperReport:
-    """The parts of a report; `table` has a row an arm, `differs` lists what is not as in the paper."""
+    """The parts of a report, with the last paragraph of `doc`; `differs` lists what is not as in the paper."""
 
     title: str
-    about: Sequence[str]
+    doc: str | None
     claims: Sequence[Claim]
     table: pd.DataFrame
     legend: str
@@ -48,25 +48,19 @@ class PaperReport:
     differs: Sequence[str]
 
 
-def paragraph(doc: str | None) -> str:
-    """Return the last paragraph of a module's docstring in one line."""
-    return " ".join((doc or "").split("\n\n")[-1].split())
-
-
 def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: float) -> None:
-    """Write ``report.md``, ``table.csv``, ``figure.png``, and ``claims.json`` for the report over all experiments.
-
-    Args:
-        folder: of the records.
-        report: its parts.
-        made: how and on what it was made, as Markdown.
-        seconds: by the clock.
-    """
+    """Write ``report.md``, ``table.csv``, ``figure.png`` and ``claims.json``; `seconds` are by the clock."""
     rules = {rule: f"({number})" for number, rule in enumerate(dict.fromkeys(one.rule for one in report.claims), 1)}
     rows = [
         (one.text, ASKED_BY[one.is_of_paper], one.found, WORDS[one.holds], rules[one.rule]) for one in report.claims
     ]
-    parts = [f"# {report.title}", *report.about, "## Claims", plain_table(("claim", "of", "here", "", "rule"), rows)]
+    about = " ".join((report.doc or "").split("\n\n")[-1].split())
+    parts = [
+        f"# {report.title}",
+        *filter(None, [about]),
+        "## Claims",
+        plain_table(("claim", "of", "here", "", "rule"), rows),
+    ]
     parts += ["\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items())]
     parts += [f"![{report.caption}](figure.png)", f"*{report.caption}*", "## Runs", report.legend]
     parts += [markdown_table(report.table), "## What differs from the paper"]
@@ -109,11 +103,9 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, 
 
 
 def is_lower(errors: Sequence[float], others: Sequence[float], level: float = 0.95) -> bool | None:
-    """Compare the errors (above 0) of seeds, which are not paired.
+    """Return whether the errors of seeds, not paired, lie below all others, or above (False); None if neither.
 
-    Returns:
-        whether all seeds of one lie below all of the other, and the interval of the difference of their mean logarithms
-        (Welch) excludes 0; None if neither is so.
+    The interval of the difference of their mean logarithms (Welch) must exclude 0, too.
     """
     if min(len(errors), len(others)) < 2:
         return None
@@ -139,7 +131,6 @@ def percent(value: float) -> str:
 
 
 def plain_table(head: Sequence[str], rows: Iterable[Iterable[object]], marks: Sequence[str] = ()) -> str:
-    """Write a table of pipes, whose cells are Markdown."""
     lines = (head, marks or ["---"] * len(head), *rows)
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
@@ -160,7 +151,6 @@ def _text(value: Any) -> str:
 
 
 def new_axes(size: tuple[float, float], rows: int = 1, columns: int = 1, **shared: Any) -> tuple[Figure, NDArray[Any]]:
-    """Make a figure and its axes `(rows, columns)`, without their upper and right sides."""
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(max(1, rows), max(1, columns), squeeze=False, **shared)
     for ax in axes.flat:

@@ -130,9 +130,6 @@ class _DrawnSource(Source):
             starts=np.arange(len(whole) + 1) * length,
             values=whole.reshape(-1, 1),
             ahead_starts=np.zeros(len(whole) + 1, np.int64),
-            is_wide=False,
-            **dict.fromkeys(("past_covariates", "future_covariates", "ahead", "static")),
-            **dict.fromkeys(("past_names", "future_names", "static_names", "static_categories"), ()),
         )
 
     @override

@@ -20,8 +20,7 @@ import pandas as pd
 
 from benchmarks.paper.chosen_arms import TABLES, Question, beside_ridge, forecast_report
 from benchmarks.paper.claims import PaperReport
-from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import listed
+from benchmarks.paper.experiment import PaperExperiment, listed
 from tsattn.leaderboard.analysis import STANDARD
 from tsattn.leaderboard.records import Records
 
@@ -39,7 +38,6 @@ _QUESTIONS = (
 
 
 def report(records: Records) -> PaperReport:
-    """Report the records."""
 
     def differs(chosen: pd.DataFrame) -> list[str]:
         dropout = " or ".join(f"{one:g}" for one in sorted(chosen["dropout"].dropna().unique())) or "0.1"
@@ -73,7 +71,6 @@ def report(records: Records) -> PaperReport:
 
 
 def _of_edges(chosen: pd.DataFrame) -> list[str]:
-    """Say how many arms were best at the edge of the rates."""
     tables = chosen.groupby([*TABLES, "attention"])[["is_edge"]].first()
     at_edge = int(tables["is_edge"].sum())
     also = f", and all with {listed(chosen['steps'])} steps" if len(set(chosen["steps"])) == 1 else ""

@@ -25,9 +25,9 @@ from matplotlib.figure import Figure
 
 from benchmarks.measuring import Timing, cpu_clock, take_turns
 from benchmarks.paper.character_transformer import CharacterTransformer
-from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, paragraph
+from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes
+from benchmarks.paper.experiment import measure_and_report, timed_parser
 from benchmarks.paper.language import NAMES
-from benchmarks.paper.machine_files import measure_and_report, timed_parser
 from benchmarks.paper.text_windows import SYMBOLS
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.descriptions import Description
@@ -55,11 +55,7 @@ def attentions_of(T: int) -> dict[str, Description]:
 
 
 def measured(T: int, width: int, timing: Timing, *, anew: bool = False) -> pd.DataFrame:
-    """Time whole pieces of T characters; `anew` times standard attention without caches, too.
-
-    Returns:
-        A row an attention: ``T``, ``arm``, ``key_bytes`` and ``closed_form`` of all layers at the peak, and
-        ``seconds``, ``fastest``, ``slowest`` of the medians of the rounds.
+    """Time whole pieces of T characters, a row an attention; `anew` times standard attention without caches, too.
 
     Raises:
         RuntimeError: if a model comes to other scores with caches than without.
@@ -115,7 +111,6 @@ def check_caches(name: str, model: CharacterTransformer) -> None:
 
 
 def report(rows: pd.DataFrame, width: int) -> PaperReport:
-    """Report the rows of `measured` with ``machine``."""
     key = ["machine", "T"]
     standard = rows[rows["arm"] == "standard"].set_index(key)
     own = pd.MultiIndex.from_frame(rows[key])
@@ -124,9 +119,8 @@ def report(rows: pd.DataFrame, width: int) -> PaperReport:
         over=rows["seconds"] / standard["seconds"].reindex(own).to_numpy(),
         bytes_over=rows["key_bytes"] / standard["key_bytes"].reindex(own).to_numpy(),
     )
-    claims = []
-    for machine, part in table.groupby("machine", sort=False):
-        claims += [*([] if claims else [_keys_claim(part)]), _speed_claim(part, str(machine))]
+    by_machine = [*table.groupby("machine", sort=False)]
+    claims = [_keys_claim(by_machine[0][1]), *(_speed_claim(part, str(machine)) for machine, part in by_machine)]
     windows = "; ".join(
         f"of {max(one.horizons)}: {one.attentions['swa'].description['window_size']}" for one in _suites()
     )
@@ -135,7 +129,7 @@ def report(rows: pd.DataFrame, width: int) -> PaperReport:
     shown |= {"time": table["over"], "key bytes": table["key_bytes"], "keys beside": table["bytes_over"]}
     return PaperReport(
         title="Writing with caches",
-        about=[paragraph(__doc__)],
+        doc=__doc__,
         claims=claims,
         table=pd.DataFrame(shown),
         legend="`characters a second` is of the median time of a whole piece, with the slowest and the fastest of "
@@ -153,7 +147,6 @@ def report(rows: pd.DataFrame, width: int) -> PaperReport:
 
 
 def _keys_claim(table: pd.DataFrame) -> Claim:
-    """Decide whether MLR holds fewer bytes of keys on one machine: bytes are the same on all."""
     part = table[table["arm"] == "mlr"]
     found = "; ".join(
         f"T {row.T}: {_size(row.key_bytes)}, {row.bytes_over:.3f} of standard attention's, in closed form "
@@ -166,7 +159,6 @@ def _keys_claim(table: pd.DataFrame) -> Claim:
 
 
 def _size(value: float) -> str:
-    """Write ``154 kB``, or ``1.2 MB``."""
     return f"{value / 1e3:.3g} kB" if value < 999_500 else f"{value / 1e6:.3g} MB"
 
 

@@ -21,11 +21,17 @@ if not __package__:
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, ScalarFormatter
 
-from benchmarks.paper.claims import PaperReport, claim_of, is_lower, new_axes, paragraph, with_spread
-from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, listed, runs_of
+from benchmarks.paper.claims import PaperReport, claim_of, is_lower, new_axes, with_spread
+from benchmarks.paper.experiment import (
+    BEHIND,
+    EDGE,
+    LEAST_SEEDS,
+    PaperExperiment,
+    chosen_by_validation,
+    listed,
+    runs_of,
+)
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD
@@ -68,7 +74,6 @@ _LEARNT_AT_SMALL = (
 
 
 def report(records: Records) -> PaperReport:
-    """Report the records."""
     runs = described_prompts(runs_of(records))
     chosen, solved = arms_of_prompts(runs), solved_prompts(runs)
     fails = "Where heads have a rank below d, they fail, and {} of the same width learns."
@@ -78,7 +83,7 @@ def report(records: Records) -> PaperReport:
     scores, no_more, of_kind = "parameters of the scores", "with no more", _LOWER.format("of this kind")
     return PaperReport(
         title="In-context regression",
-        about=[paragraph(__doc__)],
+        doc=__doc__,
         claims=[
             *(claim_of(fails.format(name), _beside_heads(chosen, "kind", kind, _learns), _LEARNS)
               for kind, name in _KIND.items()),
@@ -101,7 +106,6 @@ def report(records: Records) -> PaperReport:
 
 
 def described_prompts(runs: pd.DataFrame) -> pd.DataFrame:
-    """Add the columns that tell arms apart; ``kind`` is that of the attention, None for closed forms."""
     error, standard = runs["mse"].astype("float64") / runs["dimensions"].astype("float64"), {1: ONE_HEAD}
     arms = [standard.get(row.heads, HEADS) if row.kind == STANDARD else row.attention for row in runs.itertuples()]
     described = (json.dumps(one.get("attention")) for one in runs["backbone"])
@@ -151,7 +155,6 @@ def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
 
 
 def is_at_edge(arm: pd.DataFrame) -> bool:
-    """Return whether the rate of an arm is the least or the greatest of those tried."""
     return bool(arm["is_edge"].any())
 
 
@@ -168,7 +171,6 @@ def said(arm: pd.DataFrame) -> str:
 
 
 def prompts_table(chosen: pd.DataFrame, solved: pd.DataFrame) -> pd.DataFrame:
-    """Return a row an arm, after them those of closed forms."""
     rows: list[dict[str, Any]] = []
     for (d, width, arm), part in chosen.groupby(ARM, sort=False):
         first = part.iloc[0]
@@ -255,27 +257,22 @@ def _at_cost(chosen: pd.DataFrame, cost: str) -> Iterator[tuple[str, bool | None
 def _figure(chosen: pd.DataFrame, solved: pd.DataFrame) -> Figure:
     dimensions = sorted(chosen["dimensions"].unique())
     figure, axes = new_axes((11, 4.2 * max(1, len(dimensions))), len(dimensions), 2, sharey="row")
-    arms = list(dict.fromkeys(chosen["arm"]))
+    styles = {arm: (f"C{n % 10}", "osD^vP*X"[n % 8]) for n, arm in enumerate(dict.fromkeys(chosen["arm"]))}
     # a closed form so far below all others that these would be one line is left out
     shown = solved[solved["error"] > float(chosen["error"].min()) / 10]
     for d, line in zip(dimensions, axes, strict=False):
+        own = chosen[chosen["dimensions"] == d]
         for ax, cost, label in zip(line, ("flops", "width"), ("flops of a prompt", "width"), strict=True):
-            for number, arm in enumerate(arms):
-                part = chosen[(chosen["dimensions"] == d) & (chosen["arm"] == arm)]
-                if part.empty:
-                    continue
-                part = part.assign(cost=part[cost].astype("float64"))
-                means = part.groupby("cost")["error"].mean()
-                colour, marker = f"C{number % 10}", "osD^vP*X"[number % 8]
+            for arm, part in own.astype({cost: "float64"}).groupby("arm", sort=False):
+                means, (colour, marker) = part.groupby(cost)["error"].mean(), styles[arm]
                 ax.plot(means.index, means, color=colour, marker=marker, lw=1.2, label=arm)
-                ax.plot(part["cost"], part["error"], ".", color=colour, ms=4, alpha=0.6)
+                ax.plot(part[cost], part["error"], ".", color=colour, ms=4, alpha=0.6)
             for row in shown[shown["dimensions"] == d].itertuples():
                 ax.axhline(row.error, color="0.5", lw=1, ls="--", zorder=0, label=row.arm)
             ax.set(xscale="log", yscale="log", xlabel=label, title=f"d = {d}")
-            if cost == "width":
-                ax.set_xticks(sorted(chosen["width"].unique()))
-                ax.xaxis.set_major_formatter(ScalarFormatter())
-                ax.xaxis.set_minor_locator(NullLocator())
+        widths = sorted(chosen["width"].unique())
+        line[1].set_xticks(widths, labels=[f"{width:g}" for width in widths])
+        line[1].xaxis.minorticks_off()
         line[0].set_ylabel("error of the last value, over d")
     handles, names = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False, fontsize=8)

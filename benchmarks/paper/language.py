@@ -20,9 +20,16 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.character_transformer import forward_flops
-from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, new_axes, paragraph, with_spread
-from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, listed, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, new_axes, with_spread
+from benchmarks.paper.experiment import (
+    BEHIND,
+    EDGE,
+    LEAST_SEEDS,
+    PaperExperiment,
+    chosen_by_validation,
+    listed,
+    runs_of,
+)
 from tsattn.leaderboard.records import Records
 
 NAMES = {
@@ -41,14 +48,13 @@ _RULE = (
 
 
 def report(records: Records) -> PaperReport:
-    """Report the records."""
     chosen = chosen_by_validation(runs_of(records), ["width", "attention"], ["learning_rate"], "validation_mae")
     costs = [float(forward_flops(one, int(T))) for one, T in zip(chosen["backbone"], chosen["horizon"], strict=True)]
     chosen = chosen.assign(cost=costs, loss=chosen["mae"])
     chosen = chosen.sort_values(["width", "attention", "seed"], ignore_index=True)
     return PaperReport(
         title="Language models",
-        about=[paragraph(__doc__)],
+        doc=__doc__,
         claims=[_claim(chosen, name) for name in NAMES if name != "mlr"],
         table=_table(chosen),
         legend="`loss` is the cross-entropy in nats a character, the mean of the seeds, and `spread` its standard "
@@ -76,7 +82,6 @@ def report(records: Records) -> PaperReport:
 
 
 def _claim(chosen: pd.DataFrame, other: str) -> Claim:
-    """Decide whether MLR attention lies below the line through the losses of another."""
     text = f"For the same computation MLR attention has a lower loss than {NAMES[other]}."
     found = _below(chosen, other)
     if found.empty:

@@ -21,9 +21,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from benchmarks.paper.claims import Claim, PaperReport, new_axes, paragraph, with_spread
-from benchmarks.paper.experiment import PaperExperiment
-from benchmarks.paper.runs import LEAST_SEEDS, listed, runs_of
+from benchmarks.paper.claims import Claim, PaperReport, new_axes, with_spread
+from benchmarks.paper.experiment import LEAST_SEEDS, PaperExperiment, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 COST = 1.05  # the error of the narrow model's rate over the wide one's least error, up to which it is as good
@@ -40,7 +39,6 @@ _RULE = (
 
 
 def report(records: Records) -> PaperReport:
-    """Report the records."""
     runs = runs_of(records).rename(columns={"learning_rate": "rate"})
     runs = runs[runs["kind"].notna()].astype({"mup": bool, "width": int, "rate": float})
     failed = runs["status"] != "done"  # as a run that diverged
@@ -50,7 +48,7 @@ def report(records: Records) -> PaperReport:
     kinds = list(dict.fromkeys(means["kind"]))
     return PaperReport(
         title="muP: whether learning rates go from narrow to wide",
-        about=[paragraph(__doc__)],
+        doc=__doc__,
         claims=[_claim(runs, means, kind, mup) for kind in kinds for mup in (True, False)],
         table=_table(means),
         legend="`error` is the squared error on new waves, mean of the seeds, and `spread` its standard deviation over "
@@ -82,7 +80,6 @@ def _least_errors(means: pd.DataFrame) -> str:
 
 
 def _means(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and spread over seeds of each rate."""
     of = {"error": ("mse", "mean"), "spread": ("mse", "std"), "validation": ("validation_mse", "mean")}
     groups = runs.groupby(["kind", "mup", "width", "rate"])
     return groups.agg(**of, seeds=("seed", "size")).reset_index()
@@ -149,7 +146,6 @@ def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float)
 
 
 def _by_rate(runs: pd.DataFrame, error: str) -> pd.DataFrame:
-    """Return the errors of seeds (rows) and rates (columns)."""
     return runs.pivot_table(index="seed", columns="rate", values=error, aggfunc="first")
 
 

@@ -79,13 +79,13 @@ def _place(name: str) -> int:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="of the folders of experiments")
-    options = parser.parse_args(words)
+    folder = parser.parse_args(words).results
     try:
-        write_text(options.results / "report.md", overview(options.results))
+        write_text(folder / "report.md", overview(folder))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"report: {options.results / 'report.md'}")
+    print(f"report: {folder / 'report.md'}")
     return 0
 
 

@@ -10,7 +10,6 @@ import ast
 import hashlib
 import sys
 import sysconfig
-from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -73,7 +72,6 @@ class TextDataModule(DrawnDataModule):
             )
 
     def part_of(self, part: str) -> Tensor:
-        """Return the bytes of ``train``, ``val`` or ``test``, uint8."""
         first, last = (round(share * len(self._bytes)) for share in _SHARES[part])
         return self._bytes[first:last]
 
@@ -108,7 +106,7 @@ def documentation_strings() -> str:
             tree = ast.parse(names[name].read_bytes())
         except SyntaxError:
             continue
-        for node in _statements(tree):
+        for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text:
@@ -124,13 +122,3 @@ def _library(root: Path) -> Iterator[Path]:
         parts = path.relative_to(root).parts
         if not _LEFT_OUT.intersection(parts) and parts[0].removesuffix(".py") in sys.stdlib_module_names:
             yield path
-
-
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Walk as `ast.walk` does, without the expressions, which are most of a file."""
-    waiting = deque([tree])
-    while waiting:
-        node = waiting.popleft()
-        yield node
-        inner = ast.iter_child_nodes(node)
-        waiting.extend(one for one in inner if isinstance(one, ast.stmt | ast.excepthandler | ast.match_case))

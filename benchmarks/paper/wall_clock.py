@@ -24,8 +24,8 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.paper.claims import Claim, PaperReport, most, new_axes, paragraph
-from benchmarks.paper.machine_files import measure_and_report, timed_parser
+from benchmarks.paper.claims import Claim, PaperReport, most, new_axes
+from benchmarks.paper.experiment import measure_and_report, timed_parser
 
 PAPER = 1.35  # the time of MLR attention over that of standard attention, in the paper
 FROM, TO = 256, 4096  # the tokens that are reported
@@ -60,7 +60,6 @@ def timed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(cases: pd.DataFrame) -> PaperReport:
-    """The report of what was measured, see `timed`."""
     paths = [
         (machine, path)
         for machine, part in cases.groupby("machine", sort=False)
@@ -69,7 +68,7 @@ def report(cases: pd.DataFrame) -> PaperReport:
     ]
     return PaperReport(
         title="The time of multi-level attention",
-        about=[paragraph(__doc__)],
+        doc=__doc__,
         claims=[
             _claim(cases, str(machine), str(path), is_alike)
             for machine, path in paths
@@ -100,7 +99,6 @@ def _of_path(cases: pd.DataFrame, machine: str, path: str) -> pd.DataFrame:
 
 
 def _claim(cases: pd.DataFrame, machine: str, path: str, is_alike: bool) -> Claim:
-    """Whether a path takes longer than standard attention by the same path, or by PyTorch's kernel."""
     part = _of_path(cases, machine, path)
     other = f"standard {path.partition(' ')[2]}" if is_alike else "SDPA"
     if is_alike:
@@ -171,7 +169,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _round(number: int, options: argparse.Namespace) -> pd.DataFrame:
-    """Measure a round by the benchmark of attention."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(Path(__file__).parents[1] / "attention.py"), "--parts", "attention"]
         command += ["--device", options.device, "--seconds", str(options.seconds), "--output", folder]

@@ -215,7 +215,7 @@ def test_other_data_is_refused() -> None:
             windows_of(rows)
 
 
-# scores that were learned, of a small Chronos-T5 (`benchmarks/small_t5.py` made it)
+# scores that were learned, of a small Chronos-T5 (6000 steps on series of Gaussian processes)
 
 FOLDER = Path(__file__).parent / "small_t5"
 

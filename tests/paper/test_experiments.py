@@ -14,8 +14,8 @@ from benchmarks.paper import blocks, in_context, language, mup_transfer
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.chosen_arms import Question, answered, arms_table, beside, chosen_arms, relative_figure
 from benchmarks.paper.claims import Claim
+from benchmarks.paper.experiment import runs_of
 from benchmarks.paper.in_context import arms_of_prompts, best_arm, described_prompts, sizes_of
-from benchmarks.paper.runs import runs_of
 from tests.paper.made_up import Record, at_rates, closed_form, forecasts, made_up, prompt_runs, records_of
 from tsattn.attention import build_attention
 

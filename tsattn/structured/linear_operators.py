@@ -26,7 +26,7 @@ _LEAST_VECTORS = 4
 
 _MOST_FLOPS = 4.0
 """Flops of the formed matrix over those of its factors up to which it is formed. On one thread of an Intel Xeon with
-AVX-512 it took .2 to .7 of their time up to here, .75 at 5.4 and as long at 8 (`benchmarks/structured_maps.py`)."""
+AVX-512 it took .2 to .7 of their time up to here, .75 at 5.4 and as long at 8."""
 
 
 def piece(size: int, pieces: int) -> int:
