@@ -27,7 +27,6 @@ from tsattn.data.frequency import (
     usual_frequency,
 )
 from tsattn.data.reader import TableReader
-from tsattn.data.table_options import TextFormat
 from tsattn.data.table_rows import Table, read_rows
 from tsattn.errors import number_of, quiet, shown, whole_number
 
@@ -90,7 +89,7 @@ def diagnose(
         future_covariates: columns known for the future too.
         static: columns of categories, constant within a series.
         frequency: pandas frequency as text, offset or length of time, or 1, 2, ... for steps; None infers it.
-        text: fields of `TextFormat`: ``date_format``, and of CSV files ``separator``, ``decimal`` and so on.
+        text: text options of `TableOptions`: ``date_format``, and of CSV files ``separator``, ``decimal`` and so on.
 
     Returns:
         A row for each series, column and kind of finding: ``series`` (of a wide frame the target column; empty for a
@@ -99,7 +98,7 @@ def diagnose(
     Raises:
         UserError: for a frame that cannot be read, naming the row.
     """
-    reader = replace(TableReader.of(locals()), text=TextFormat(**text))
+    reader = replace(TableReader.of(locals()), **text)
     context_length = whole_number("context_length", context_length)
     prediction_length = whole_number("prediction_length", prediction_length)
     with quiet():

@@ -53,7 +53,7 @@ def predict_dataset(
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     steps = None if horizon is None else whole_number("horizon", horizon)
     names = [] if dataset.schema() is None else dataset.schema().names
-    id_column = find_roles(pd.DataFrame(columns=names), "the dataset", forecaster._options.data.reader.columns).id
+    id_column = find_roles(pd.DataFrame(columns=names), "the dataset", forecaster._options.data.reader).id
     there, takes_gpus = ray.cluster_resources(), forecaster.arguments["accelerator"] in ("auto", "gpu", "cuda")
     cpus, gpus = int(there.get("CPU", 1)), int(there.get("GPU", 0)) if takes_gpus else 0
     if id_column is None:

@@ -345,7 +345,8 @@ def figures(study: Study, search: Search) -> dict[str, Figure]:
             axes["importance"] = plot_param_importances(study, **error)
         if several:
             axes["front"] = plot_pareto_front(study, targets=lambda trial: trial.values[:3], target_names=names)
-        for one in axes.values():
-            one.figure.set_layout_engine("constrained")
-            plt.close(one.figure)
-    return {what: one.figure for what, one in axes.items()}
+        figures = {what: figure for what, one in axes.items() if (figure := one.get_figure(root=True))}
+        for figure in figures.values():
+            figure.set_layout_engine("constrained")
+            plt.close(figure)
+    return figures
