@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from pretraining_data import (
     PretrainingDataModule,
     mixed_series,
@@ -37,6 +39,12 @@ def test_series_are_cut_into_parts_of_which_the_seed_decides(monkeypatch: pytest
     changed.iloc[int(0.7 * len(changed)) :] = 1e6
     monkeypatch.setattr(CO2DataModule, "load_frame", lambda self: changed)
     assert np.array_equal(small().source.load().values, data.panel.values, equal_nan=True)
+
+
+def test_the_shipped_configuration_names_no_data_that_it_is_compared_on() -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "chronos_tiny.yaml"
+    public = yaml.safe_load(path.read_text())["data"]["init_args"]["public"]
+    assert sorted(public) == ["co2", "exchange_rate", "national_illness", "weather"]
 
 
 def test_windows_are_shortened_and_on_their_own_scale() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tests.conftest import REAL_ROOT
 from tests.data.public.card_differences import differences
@@ -179,34 +178,6 @@ def test_another_file_of_numbers_alone_is_refused(
     with pytest.raises(UserError, match=message) as caught:
         PublicDataModule("solar", root=str(bare.parent)).load_frame()
     assert str(bare) in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def co2() -> CO2DataModule:
-    data = CO2DataModule()
-    data.prepare_data()
-    data.setup("fit")
-    return data
-
-
-@pytest.mark.parametrize(("part", "count"), [("train", 1598 - 208 - 52 + 1), ("val", 228 - 51), ("test", 458 - 51)])
-def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule, part: str, count: int) -> None:
-    original = co2.load_frame()["co2"].to_numpy()
-    known = ~np.isnan(original)
-    origins = np.array(co2.splits[0].origins(part, 208, 52))
-    batches = list(co2.eval_dataloader(part))
-    target, scored, past, seen = (
-        torch.cat([getattr(batch, name) for batch in batches])[..., 0].numpy()
-        for name in ("target", "target_observed", "past", "past_observed")
-    )
-    horizon, context = origins[:, None] + np.arange(52), origins[:, None] + np.arange(-208, 0)
-    assert len(target) == count
-    assert part != "train" or not scored.all()
-    np.testing.assert_array_equal(scored, known[horizon])
-    np.testing.assert_array_equal(seen, known[context])
-    assert np.isfinite(past).all()
-    values = target.astype(float) * co2.scaler.scale + co2.scaler.mean
-    np.testing.assert_allclose(values[scored], original[horizon][scored], atol=1e-3)
 
 
 ROOT = Path(__file__).parents[3]
