@@ -21,7 +21,7 @@ from tsattn.backbones import build_backbone, complete_backbone
 from tsattn.batch import Batch
 from tsattn.chronos.bolt import bolt_file
 from tsattn.chronos.bolt.bolt_file import BoltModel, bolt_config, load_bolt, read_model, save_bolt, to_chronos_bolt
-from tsattn.chronos.bolt.bolt_network import UNSCALED, ChronosBolt, WindowScale, quantiles_of_paths
+from tsattn.chronos.bolt.bolt_network import UNSCALED, ChronosBolt, quantiles_of_paths
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor, complete_predictor
@@ -179,16 +179,6 @@ def test_sizes_out_of_range_are_refused() -> None:
             build_backbone({"kind": "chronos_bolt", **wrong}, task)
     with pytest.raises(UserError, match="where the stride divides patch_len 16, not 12"):
         bolt_config(complete_backbone({"kind": "chronos_bolt", "stride": 12}), 64, 4, (0.5,))
-
-
-def test_the_scale_of_a_window_is_that_of_chronos() -> None:
-    series, observed = contexts(17)
-    norm = chronos_bolt.InstanceNorm(use_arcsinh=True)
-    expected, known = norm(series)
-    scale = WindowScale(series.nan_to_num(), observed, arcsinh=True)
-    torch.testing.assert_close(scale.normalised()[observed], expected[observed])
-    forecast = torch.randn(5, 3)
-    torch.testing.assert_close(scale.restore(forecast), norm.inverse(forecast, known))
 
 
 def test_a_network_starts_with_its_eyes_on_the_last_patches() -> None:

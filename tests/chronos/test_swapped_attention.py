@@ -15,7 +15,6 @@ from transformers import DynamicCache, EncoderDecoderCache
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt, load_adapted
 from tsattn.chronos.bolt.bolt_network import DistanceBias
-from tsattn.chronos.swapped_attention import SwappedCrossAttention, SwappedMHA
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -203,17 +202,6 @@ def test_whole_attention_is_the_original(family: str, kind: str) -> None:
         assert_alike(found, expected, family)
 
 
-@pytest.mark.parametrize(
-    ("family", "implementation", "dtype"), [("bolt", "sdpa", torch.bfloat16), ("t5", "eager", torch.float32)]
-)
-def test_whole_attention_in_other_precisions(family: str, implementation: str, dtype: torch.dtype) -> None:
-    pipeline = tiny_pipeline(family, implementation=implementation)
-    pipeline.inner_model.to(dtype)
-    adapted = adapt(pipeline, WHOLE["one level"], where="all")
-    for found, expected in zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True):
-        assert torch.equal(found, expected)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_original_stays_as_it_was(family: str) -> None:
     pipeline = tiny_pipeline(family)
@@ -248,17 +236,6 @@ def together(pipeline: Any, contexts: list[Tensor] | None = None) -> Tensor:
         return forecast(pipeline, given, 5)
     found, _ = pipeline.predict_quantiles([torch.stack(given).numpy()], prediction_length=5, quantile_levels=[0.1, 0.5])
     return torch.as_tensor(found[0])
-
-
-@pytest.mark.parametrize(("family", "implementation"), [("t5", "sdpa"), ("bolt", "eager"), ("chronos2", "sdpa")])
-def test_standard_attention_computes_what_the_original_does(family: str, implementation: str) -> None:
-    pipeline = tiny_pipeline(family, implementation=implementation)
-    adapted = adapt(pipeline, "standard", STACKS[family])
-    count = 3 if family == "chronos2" else 2
-    assert [*adapted.swapped] == [f"{STACKS[family]}.{layer}" for layer in range(count)]
-    kind = SwappedMHA if family == "chronos2" else SwappedCrossAttention
-    assert {type(module) for module in adapted.swapped.values()} == {kind}
-    assert torch.equal(together(adapted.pipeline), together(pipeline))
 
 
 @pytest.mark.parametrize(("family", "kind"), [*(("t5", kind) for kind in ENOUGH), ("bolt", "btt"), ("chronos2", "btt")])

@@ -62,31 +62,6 @@ def test_a_long_file_with_covariates_is_fitted_tested_and_forecast(
     assert np.isfinite(frame.predictions).all()
 
 
-def test_forecasts_from_another_long_file_keep_the_scales_of_known_series(
-    trained: tuple[Path, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path, run = trained
-    table = pd.read_csv(path, parse_dates=["ds"])
-    # two of the series, the last rows first, with one that is new
-    part = table[table.unique_id.isin(["d", "a"])]
-    part = pd.concat([part, part[part.unique_id == "a"].assign(unique_id="new")])[::-1]
-    part.to_parquet(tmp_path / "part.parquet")
-    for name, words in {"own": [], "new": ["--input", str(tmp_path / "part.parquet")]}.items():
-        capfd.readouterr()
-        assert main(["predict", "--run", str(run), *words, "--output", str(tmp_path / f"{name}.parquet")]) == 0
-    source = tmp_path / "part.parquet"
-    assert capfd.readouterr().err.splitlines() == [
-        f"warning: {source}: values of the past covariate rain after the last targets are not used",
-        f"warning: {source}: sorted the rows of 3 of 3 series by time",
-        "warning: 1 of 3 series not trained on; each is scaled by the rows given of it",
-    ]
-    own, new = (pd.read_parquet(tmp_path / f"{name}.parquet") for name in ("own", "new"))
-    assert new.unique_id.tolist() == ["a"] * 4 + ["d"] * 4 + ["new"] * 4
-    for name in ("d", "a"):
-        pair = [frame[frame.unique_id == name].predictions.to_numpy() for frame in (own, new)]
-        np.testing.assert_allclose(*pair, rtol=1e-4)
-
-
 def test_a_run_remembers_how_its_file_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frame = long_frame(LENGTHS)[["unique_id", "ds", "y"]]
     paths = [tmp_path / "mine.csv", tmp_path / "new.csv"]

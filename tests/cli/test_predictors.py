@@ -192,8 +192,8 @@ def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
 
 
 def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    assert fit(config, run, "--model.backbone", ENSEMBLE, "--trainer.max_steps=6") == 0
+    run, of_one = tmp_path / "run", f"{{kind: ensemble, members: [ridge, {MEMBER}]}}"
+    assert fit(config, run, "--model.backbone", of_one, "--trainer.max_steps=6") == 0
     before = metrics(run)
     shorter = ["fit", "--resume", str(run), "--trainer.max_steps=5"]
     assert main(shorter) == 2

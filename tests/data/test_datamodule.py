@@ -174,12 +174,6 @@ def test_every_third_window_or_those_of_one_of_two_processes(data: CSVDataModule
         assert torch.equal(share, whole[rank::2])
 
 
-def test_batches_come_out_of_a_worker_process(toy_csv: Path) -> None:
-    data = CSVDataModule(str(toy_csv), num_workers=1, **CSV_SIZES)
-    data.setup("fit")
-    assert sum(len(batch) for batch in data.val_dataloader()) == 37
-
-
 def test_sizes_below_one_are_refused() -> None:
     with pytest.raises(UserError, match=r"^context_length must be at least 1, not 0$"):
         CSVDataModule("any.csv", context_length=0)

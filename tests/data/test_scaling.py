@@ -223,25 +223,6 @@ def test_lambdas_are_the_most_likely_ones_of_the_training_rows(scaling: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("transform", "scaling"),
-    [("log", "series"), ("log1p", "global"), ("box_cox", "global"), ({"kind": "box_cox", "lambda": 0.25}, "series")],
-)
-def test_windows_are_standardised_after_the_transform_and_come_back(transform: Any, scaling: str) -> None:
-    frame = positive()
-    frame.loc[70, "y"] = np.nan
-    data = prepared(frame, transform=transform, scaling=scaling)
-    series, known = data.series, frame.y.notna().to_numpy()
-    back = series.units.restore(series.values[:, None], torch.arange(3).repeat_interleave(series.starts.diff()))
-    np.testing.assert_allclose(back.flatten().numpy()[known], frame.y[known], rtol=1e-5)
-    if scaling == "global":
-        ends = series.starts[:-1] + torch.tensor([split.train_end for split in data.splits])
-        rows = torch.cat([torch.arange(first, end) for first, end in zip(series.starts[:-1], ends, strict=True)])
-        train = series.values[rows][known[rows.numpy()]]
-        assert train.mean().abs() < 1e-5
-        assert train.std(correction=0) == pytest.approx(1, abs=1e-5)
-
-
-@pytest.mark.parametrize(
     ("transform", "value", "message"),
     [
         ("log", 0.0, r"log takes values above 0, but column y has 0 in row 4 of series b, 2024-01-04 .*: log1p takes"),

@@ -67,10 +67,9 @@ def by_hand(one: FittedPredictor, context: Tensor, **more: Any) -> Tensor:
 @pytest.mark.parametrize(
     ("backbone", "levels"),
     [
-        ({"kind": "patchtst", "patch_len": 4, "attention": ["standard", "btt"]}, ()),
         ({"kind": "transformer", "attention": ["swa", "mlr"], "channels": "independent", **ROTARY}, LEVELS),
         pytest.param(
-            {"kind": "patchtst", "patch_len": 4, "attention": ["global_swa", "bilinear_mlr", "mlbtc"]},
+            {"kind": "patchtst", "patch_len": 4, "attention": ["btt", "global_swa", "mlbtc"]},
             (),
             marks=pytest.mark.slow,
         ),
@@ -198,12 +197,11 @@ def test_the_format_is_that_of_the_ending(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_onnx_runtime_gives_what_the_predictor_gives(caplog: pytest.LogCaptureFixture) -> None:
-    attention = ["swa", "mlr"]
     caplog.set_level("INFO")
     for package in ("onnx", "onnxscript"):
         pytest.importorskip(package)
     runtime = pytest.importorskip("onnxruntime")
-    one = fitted({"kind": "patchtst", "patch_len": 4, **SMALL, "attention": attention, "num_layers": 2}, LEVELS)
+    one = fitted({"kind": "patchtst", "patch_len": 4, **SMALL, "attention": "mlr"}, LEVELS)
     content, facts = exported(one, "onnx")
     assert caplog.messages == []
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])

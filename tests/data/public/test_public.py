@@ -70,20 +70,6 @@ def test_names_and_options_that_are_none_are_refused() -> None:
 
 
 @pytest.mark.real_data
-def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() -> None:
-    data = prepared("weather")
-    table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
-    np.testing.assert_array_equal(data.panel.values, table.iloc[:, 1:].to_numpy())
-    assert data.panel.time.equals(pd.date_range("2020-01-01 00:10", periods=52696, freq="10min"))
-    assert (data.task.data, data.task.frequency, data.task.season_length) == ("weather", "10min", 144)
-    assert data.task.channels[16:19] == ("SWDR (W/m²)", "PAR (µmol/m²/s)", "max. PAR (µmol/m²/s)")
-    assert "\ufffd" not in "".join(data.task.channels)
-    changed = [name for name, raw in zip(data.task.channels, table.columns[1:], strict=True) if name != raw]
-    assert len(changed) == 3
-    assert next(iter(data.test_dataloader())).target_observed is None
-
-
-@pytest.mark.real_data
 def test_until_leaves_out_what_came_later() -> None:
     data = PublicDataModule("vic_electricity", until="2014-05-27", context_length=96, prediction_length=48)
     data.setup("fit")
