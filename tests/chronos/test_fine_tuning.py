@@ -141,23 +141,6 @@ def test_attention_alone_or_adapters_alone_are_trained(family: str, attention: s
             assert sum(part.numel() for part in made.parameters() if part.requires_grad) == 2 * 4 * 3 * 2 * 24
 
 
-def test_structured_scores_are_trained_beside_adapters_of_the_rest(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    attention = "bilinear_mlr"
-    made = network("bolt", trained="lora", lora_rank=2, **ATTENTIONS[attention])
-    names = [name for name, part in made.named_parameters() if part.requires_grad]
-    factors = [name for name in names if "lora_" not in name]
-    assert len([name for name in factors if ".projection.left" in name or ".projection.right" in name]) == len(factors)
-    assert len(names) - len(factors) == 2 * 2 * 2
-    own = forecaster(described("bolt", attention, "lora"), max_steps=3).fit(toy_frame)
-    assert own.result is not None
-    fitted = own.result.fitted.predictor.backbone
-    assert isinstance(fitted, ChronosNetwork)
-    old = dict(made.named_parameters())
-    assert all(not torch.equal(part, old[name]) for name, part in fitted.named_parameters() if name in factors)
-    own.save(tmp_path / "model")
-    same(load(tmp_path / "model").predict(), own.predict())
-
-
 @families
 def test_a_parameter_that_is_shared_is_kept_once_and_stays_shared(family: str) -> None:
     made = network(family, trained="all")
@@ -191,9 +174,6 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
         forecaster({**swapped, "calibrate": 4}).fit(toy_frame, checkpoint=checkpoint)
 
 
-# a run
-
-
 # refusals
 
 
@@ -203,16 +183,12 @@ def test_calibration_alone_is_a_fit_without_a_training(toy_frame: pd.DataFrame, 
         ({"trained": "some"}, "trained must be null or one of all, attention, lora, not 'some'"),
         ({"convert": "tune"}, "convert must be one of copy, rotate, project, fresh, not 'tune'"),
         ({"calibrate": 3}, "calibrate is of a swapped attention: give attention, or leave calibrate out"),
-        ({"convert": "rotate"}, "convert is of a swapped attention"),
         ({"attention": "swa", "convert": "fresh"}, "attention that starts afresh forecasts nothing of use"),
         ({"attention": "swo"}, "unknown attention 'swo' .did you mean swa..; valid: standard"),
         ({"trained": "all", "context_length": 9}, "one that is fitted has that of the data"),
-        ({"calibrate": -1}, "calibrate must be at least 0"),
         ({"lora_rank": 0}, "lora_rank must be at least 1"),
-        ({"num_samples": "many"}, "num_samples must be a whole number"),
         ({"ranks": 3}, "has no argument 'ranks'; valid: weights, revision"),
         ({"where": [0]}, "where is of a swapped attention, or of trained: attention or lora; .*, or leave it out"),
-        ({"where": "nonsense", "trained": "all"}, "where is of a swapped attention, or of trained"),
         ({"kind": "chronos-tiny"}, "predictor chronos-tiny has weights of its own: leave weights out, or give another"),
     ],
     ids=str,
@@ -284,7 +260,7 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     ("family", "attention", "trained"),
-    [("t5", "none", "all"), ("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")],
+    [("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")],
 )
 def test_a_saved_model_forecasts_the_same_and_is_trained_further_without_its_first_weights(
     family: str, attention: str, trained: str, toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path

@@ -24,7 +24,6 @@ from tsattn.chronos.adapted import open_weights
 from tsattn.chronos.bolt.bolt_file import load_bolt
 from tsattn.chronos.chronos_predictor import ChronosNetwork
 from tsattn.chronos.opening import NamedWeights
-from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.task import Output
@@ -206,23 +205,3 @@ def test_a_folder_is_opened_as_its_own_package_does(family: str) -> None:
 
 
 # Who asks for a Chronos model: the command line, a study, a suite of the leaderboard.
-
-
-@pytest.mark.usefixtures("undrawn", "short_ridge")
-def test_the_command_line_trains_tests_predicts_and_goes_on(
-    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    backbone = f"{{kind: chronos, weights: {weights_of('bolt')}, convert: rotate, trained: all}}"
-    attention = ["--attention", "mlr", "--attention.ranks", "[4, 2, 2]"]
-    data = ["--data", "CSVDataModule", f"--data.path={toy_csv}", "--data.context_length=24", "--data.val_windows=16"]
-    short = ["--data.prediction_length=6", "--trainer.max_steps=2", "--trainer.val_check_interval=1"]
-    run = tmp_path / "run"
-    words = [*data, *short, f"--model.backbone={backbone}", *attention, "--model.quantiles=[0.1, 0.5, 0.9]"]
-    assert main(["fit", *words, "--run", str(run)]) == 0
-    assert "tiny-bolt_mlr: " in capsys.readouterr().out
-    assert json.loads((run / "metrics.json").read_text())["test"]["tiny-bolt_mlr"].keys() >= {"mase", "wql"}
-    assert main(["test", "--run", str(run)]) == 0
-    assert main(["predict", "--run", str(run), "--horizon", "9", "--output", str(tmp_path / "out.csv")]) == 0
-    assert pd.read_csv(tmp_path / "out.csv").notna().all(axis=None)
-    assert main(["fit", "--resume", str(run), "--trainer.max_steps", "3"]) == 0
-    assert json.loads((run / "metrics.json").read_text())["training"]["steps"] == 3

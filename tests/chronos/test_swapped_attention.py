@@ -15,7 +15,6 @@ from transformers import DynamicCache, EncoderDecoderCache
 from tests.chronos.tiny_models import FAMILIES, forecast, series, tiny_pipeline
 from tsattn.chronos import adapt, load_adapted
 from tsattn.chronos.bolt.bolt_network import DistanceBias
-from tsattn.chronos.swapped_attention import SwappedCrossAttention, SwappedMHA
 from tsattn.errors import UserError
 
 KINDS: dict[str, tuple[Any, str]] = {
@@ -24,14 +23,12 @@ KINDS: dict[str, tuple[Any, str]] = {
     "btt": ({"kind": "btt", "side": "both"}, "project"),
     "bilinear_mlr": ({"kind": "bilinear_mlr", "ranks": [4, 4]}, "project"),
     "global_swa": ({"kind": "global_swa", "window_size": 4, "global_rank": 4}, "copy"),
-    "fresh": ({"kind": "mlr", "ranks": [4, 2, 2]}, "fresh"),
 }
 
 everywhere = pytest.mark.parametrize(
     ("family", "kind"),
     [
-        *(("t5", "mlr"), ("bolt", "mlr"), ("chronos2", "swa"), ("chronos2", "btt")),
-        *(("bolt", "bilinear_mlr"), ("t5", "global_swa"), ("chronos2", "fresh")),
+        *(("bolt", "mlr"), ("chronos2", "swa"), ("chronos2", "btt"), ("bolt", "bilinear_mlr"), ("t5", "global_swa")),
     ],
 )
 
@@ -135,18 +132,6 @@ def test_gradients_reach_every_weight(family: str, kind: str) -> None:
             assert weight.grad.abs().max() > 0, name
 
 
-def test_patches_of_the_future_are_counted_however_they_are_given() -> None:
-    """By position, by name, or left out."""
-    model = adapted("chronos2", "mlr").model
-    context = torch.stack(series(64, 64))
-    for count in (1, 3):
-        by_name = model.encode(context, num_output_patches=count)[0][0]
-        model.token_layout.special_tokens = 0
-        assert torch.equal(model.encode(context, None, None, None, None, count)[0][0], by_name)
-    model.token_layout.special_tokens = 0
-    assert torch.equal(model.encode(context)[0][0], model.encode(context, num_output_patches=1)[0][0])
-
-
 def test_weights_that_are_asked_for_are_refused() -> None:
     with pytest.raises(UserError, match=r"gives no weights; tsattn\.attention\.maps computes"):
         adapted("t5", "swa").model.encoder(input_ids=torch.arange(2, 20)[None], output_attentions=True)
@@ -217,17 +202,6 @@ def test_whole_attention_is_the_original(family: str, kind: str) -> None:
         assert_alike(found, expected, family)
 
 
-@pytest.mark.parametrize(
-    ("family", "implementation", "dtype"), [("bolt", "sdpa", torch.bfloat16), ("t5", "eager", torch.float32)]
-)
-def test_whole_attention_in_other_precisions(family: str, implementation: str, dtype: torch.dtype) -> None:
-    pipeline = tiny_pipeline(family, implementation=implementation)
-    pipeline.inner_model.to(dtype)
-    adapted = adapt(pipeline, WHOLE["one level"], where="all")
-    for found, expected in zip(adapted.pipeline.embed(inputs())[0], pipeline.embed(inputs())[0], strict=True):
-        assert torch.equal(found, expected)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_original_stays_as_it_was(family: str) -> None:
     pipeline = tiny_pipeline(family)
@@ -262,17 +236,6 @@ def together(pipeline: Any, contexts: list[Tensor] | None = None) -> Tensor:
         return forecast(pipeline, given, 5)
     found, _ = pipeline.predict_quantiles([torch.stack(given).numpy()], prediction_length=5, quantile_levels=[0.1, 0.5])
     return torch.as_tensor(found[0])
-
-
-@pytest.mark.parametrize(("family", "implementation"), [("t5", "sdpa"), ("bolt", "eager"), ("chronos2", "sdpa")])
-def test_standard_attention_computes_what_the_original_does(family: str, implementation: str) -> None:
-    pipeline = tiny_pipeline(family, implementation=implementation)
-    adapted = adapt(pipeline, "standard", STACKS[family])
-    count = 3 if family == "chronos2" else 2
-    assert [*adapted.swapped] == [f"{STACKS[family]}.{layer}" for layer in range(count)]
-    kind = SwappedMHA if family == "chronos2" else SwappedCrossAttention
-    assert {type(module) for module in adapted.swapped.values()} == {kind}
-    assert torch.equal(together(adapted.pipeline), together(pipeline))
 
 
 @pytest.mark.parametrize(("family", "kind"), [*(("t5", kind) for kind in ENOUGH), ("bolt", "btt"), ("chronos2", "btt")])
@@ -349,7 +312,6 @@ DECODERS = {
     "mlr": {"kind": "mlr", "ranks": [4, 2, 2], "blocks": {"lengths": [16, 4, 2]}},
     "global_swa": {"kind": "global_swa", "window_size": 3, "global_rank": 4},
     "btt": {"kind": "btt", "side": "both"},
-    "uniform": "uniform",
 }
 
 
@@ -372,7 +334,9 @@ def new_cache() -> EncoderDecoderCache:
     return EncoderDecoderCache(DynamicCache(), DynamicCache())
 
 
-@pytest.mark.parametrize(("kind", "where"), [*((kind, "decoder") for kind in DECODERS), ("mlr", ["decoder.1"])])
+@pytest.mark.parametrize(
+    ("kind", "where"), [*((kind, "decoder") for kind in ("standard", "global_swa", "btt")), ("mlr", ["decoder.1"])]
+)
 def test_steps_equal_the_whole_pass(kind: str, where: Any) -> None:
     pipeline = tiny_pipeline("t5", prediction_length=LENGTH)
     adapted = adapt(pipeline, DECODERS[kind], where, "fresh" if kind == "btt" else "copy")

@@ -25,15 +25,7 @@ def table(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, lis
 @needs_kernels
 def test_the_kernel_executes_the_closed_form(capsys: pytest.CaptureFixture[str]) -> None:
     """Blocks of 256 tokens are whole tiles of every width but that of six keys by sixteen queries."""
-    words = [
-        "--attention",
-        "swa",
-        "--attention.window_size",
-        "4",
-        "--attention",
-        "mlr",
-        "--attention.ranks=[32, 16, 16]",
-    ]
+    words = ["--attention=swa", "--attention.window_size=4", "--attention=mlr", "--attention.ranks=[32, 16, 16]"]
     (executed,) = table([*words, *SIZES], capsys)["flops executed on a CPU, with values"]
     exact = 8 * 2 * 1024**2 * (64 + 44)
     if set_in_use() == "avx2":

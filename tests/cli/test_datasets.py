@@ -93,17 +93,6 @@ def test_fetch_says_how_far_the_file_is_verified(
     assert "there is nothing to fetch" in said(["fetch", "co2"], capsys)
 
 
-def test_fetch_without_a_connection_says_where_to_put_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, "127.0.0.1")
-    url = "http://127.0.0.1:9/traffic/traffic.csv"  # nobody listens there
-    monkeypatch.setitem(CARDS, "traffic", replace(CARDS["traffic"], url=url))
-    message = refusal(["datasets", "fetch", "traffic", "--root", str(tmp_path)], capsys)
-    assert f"{url} cannot be reached to download it; put the file traffic.csv into {tmp_path}" in message
-
-
 def test_a_table_is_converted_and_fitted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     days = pd.date_range("2020-01-01", periods=90)

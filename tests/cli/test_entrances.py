@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -34,21 +33,13 @@ CASES = {
 }
 
 
-@dataclass
-class Outcome:
-    """What came through an entrance.
-
-    Attributes:
-        weights: those of the predictor.
-        error: the validation error.
-        forecast: beyond the end of the table, without the column of ids and time stamps.
-        scores: the test scores of the predictor; empty where it was not tested.
-    """
+class Outcome(NamedTuple):
+    """What came through an entrance: weights, validation error, forecast beyond the end of the table, test scores."""
 
     weights: Mapping[str, torch.Tensor]
     error: float
     forecast: np.ndarray
-    scores: dict[str, float] = field(default_factory=dict)
+    scores: dict[str, float]
 
 
 def table(path: Path) -> pd.DataFrame:
@@ -71,22 +62,24 @@ def description(path: Path, case: Mapping[str, Any]) -> dict[str, Any]:
     return {"seed_everything": SEED, "data": data, "model": model, "trainer": TRAINER}
 
 
-def numbers(forecast: pd.DataFrame) -> np.ndarray:
-    return forecast.select_dtypes("number").to_numpy()
-
-
-def scores_of(content: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: np.nan if value is None else float(value) for name, value in content.items()}
-
-
 def of_folder(run: Path) -> Outcome:
     """What a run folder of the command line holds, and forecasts."""
     found = json.loads((run / "metrics.json").read_text())
     output = run.parent / f"{run.name}.parquet"
     assert main(["predict", "--run", str(run), f"--output={output}", "--figure=false"]) == 0
     weights = fitted_in(RunFolder(run), RunFolder(run).best).predictor.state_dict()
-    scores = scores_of(next(iter(found["test"].values())))
-    return Outcome(weights, found["validation_error"], numbers(pd.read_parquet(output)), scores)
+    tested = {name: np.nan if one is None else float(one) for name, one in next(iter(found["test"].values())).items()}
+    return Outcome(weights, found["validation_error"], numbers(pd.read_parquet(output)), tested)
+
+
+def of_result(result: tsattn.Result, forecast: pd.DataFrame) -> Outcome:
+    """What Python is given."""
+    tested = {str(name): float(score) for name, score in result.scores.iloc[0].items()}
+    return Outcome(result.fitted.predictor.state_dict(), result.fit["validation_error"], numbers(forecast), tested)
+
+
+def numbers(forecast: pd.DataFrame) -> np.ndarray:
+    return forecast.select_dtypes("number").to_numpy()
 
 
 def by_fit(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
@@ -97,25 +90,19 @@ def by_fit(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcom
 
 def by_run(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
     result = tsattn.run(description(folder / "table.csv", case))
-    forecast = tsattn.Forecaster.of(result).predict()
-    scores = {str(name): float(score) for name, score in result.scores.iloc[0].items()}
-    return Outcome(result.fitted.predictor.state_dict(), result.fit["validation_error"], numbers(forecast), scores)
+    return of_result(result, tsattn.Forecaster.of(result).predict())
 
 
 def by_forecaster(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:
     forecaster = tsattn.Forecaster(
-        case["backbone"],
-        quantiles=case["quantiles"],
-        scaling=case["scaling"],
+        **case,
         seed=SEED,
         max_steps=TRAINER["max_steps"],
         accelerator="cpu",
         data={"val_windows": "all", **SIZES, **SPLIT},
         training={"trainer": {"val_check_interval": TRAINER["val_check_interval"]}, **OPTIONS},
     ).fit(frame)
-    scores = {str(name): float(score) for name, score in forecaster.result.scores.iloc[0].items()}
-    error = forecaster.result.fit["validation_error"]
-    return Outcome(forecaster.fitted.predictor.state_dict(), error, numbers(forecaster.predict()), scores)
+    return of_result(forecaster.result, forecaster.predict())
 
 
 def by_tune(folder: Path, case: Mapping[str, Any], frame: pd.DataFrame) -> Outcome:

@@ -46,17 +46,6 @@ def test_it_tells_why_there_are_none(
     assert said(capsys)["in use"] == f"none: {reason}"
 
 
-def test_what_went_wrong_is_told(
-    found: KernelLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / f"{found.instruction_set.name}.so"
-    path.write_bytes(b"garbage")
-    monkeypatch.setattr(library, "COMPILED", tmp_path)
-    facts = said(capsys)
-    assert facts["went wrong"].startswith(f"{path} cannot be loaded: ")
-    assert facts["from"] == f"compiled here: {found.path}"
-
-
 def test_mistakes_are_sentences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,6 +22,7 @@ import torch
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from tests.cli.toy_run import refusal
 from tests.processes import Worker, flushed_at_once, limit_files, signal_at, signal_in, then_in
 from tsattn.backbones.task_network import write_checkpoint
 from tsattn.cli import main
@@ -85,15 +86,15 @@ def whole(long_csv: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
     return run
 
 
+# before the first checkpoint, in the middle of an epoch, and in the run that went on; for one way after an epoch
 @pytest.mark.slow
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize(("way", "steps"), [("epochs", (8,)), ("steps", (2, 8, 12)), ("accumulated", (12,))])
 def test_a_run_killed_again_and_again_goes_on_to_the_result_of_an_unbroken_one(
-    long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str
+    long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, way: str, steps: tuple[int, ...]
 ) -> None:
     run, kill = tmp_path / "run", 9
     command = words(long_csv, run, way)
-    # before the first checkpoint, in the middle of an epoch, and in the run that went on, for one way after an epoch
-    for step in (2, 8, 12):
+    for step in steps:
         assert stopped(step, kill, command, tmp_path).end() == -kill
         assert not (run / "metrics.json").exists()
         assert (run / "checkpoints" / "last.ckpt").exists() == (step > 2)
@@ -124,17 +125,15 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
 
 
 PHASES = {
-    "data are read": ("tsattn.data", "CSVDataModule.setup"),
     "the folder is made": ("tsattn.experiments.recording", "versions"),
     "training begins": ("tsattn.training.callbacks", "FiniteLoss.on_train_start"),
     "training ends": ("tsattn.training.callbacks", "FiniteLoss.on_train_end"),
-    "windows are tested": ("tsattn.experiments.running", "tables_beside_baselines"),
     "results are written": ("tsattn.experiments.recording", "write_checksums"),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", list(PHASES))
+@pytest.mark.parametrize("phase", ["the folder is made", "training ends", "results are written"])
 def test_a_fit_that_is_interrupted_says_how_to_get_the_result_of_an_unbroken_one(
     long_csv: Path, whole: Callable[[str], Path], tmp_path: Path, phase: str
 ) -> None:
@@ -165,14 +164,10 @@ def test_only_an_unfinished_run_goes_on(
     (tmp_path / "empty").mkdir()
     for command, message in (
         (["--resume", str(run)], f"the run {run} is finished: its results are in {run / 'metrics.json'}"),
-        (["--resume", str(tmp_path / "none")], f"the run folder {tmp_path / 'none'} is not there"),
         (["--resume", str(tmp_path / "empty")], "is not the folder of a run: it has no config.yaml"),
         (["--resume", str(run), "--model.learning_rate=1"], "goes on with a run as it was, and takes no other option"),
-        (["--resume"], "--resume needs a value"),
     ):
-        capsys.readouterr()
-        assert main(["fit", *command]) == 2
-        assert message in capsys.readouterr().err
+        assert message in refusal(["fit", *command], capsys)
 
 
 def test_a_run_killed_before_its_results_were_written_tests_again(whole: Callable[[str], Path], tmp_path: Path) -> None:
@@ -213,7 +208,7 @@ def alone(long_csv: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # 388 windows: the last batch of an epoch, of 4, is shared out evenly too
-SHARED = [MODEL.replace("0.3", "0.0"), "--data.prediction_length=9"]
+SHARED = [MODEL.replace("0.3", "0.0"), "--data.prediction_length=9", "--trainer.max_epochs=2"]
 TWO = [*SHARED, "--data.batch_size=32", "--trainer.devices=2", "--trainer.strategy=ddp"]
 
 
@@ -267,11 +262,6 @@ def without_ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         signals.signal(number, handler)
 
 
-def test_other_commands_run_on_one_device(whole: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["test", "--run", str(whole("steps")), "--trainer.devices=2"]) == 2
-    assert "test runs on one device, so that no window counts twice" in capsys.readouterr().err
-
-
 # what can go wrong
 
 
@@ -302,15 +292,13 @@ def test_too_little_memory_names_the_batch_size(
     def full(self: Any, batch: Any, batch_idx: int = 0) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(ForecastingModule, "training_step", full)
-        assert main(words(long_csv, tmp_path / "run", "epochs")) == 2
-    message = capsys.readouterr().err
-    assert "has not the memory for batches of 64 windows: try --data.batch_size 32" in message
-    monkeypatch.setattr(NetworkPredictor, "forward", full)
-    assert main(words(long_csv, tmp_path / "other", "epochs")) == 2
-    message = capsys.readouterr().err
-    assert "has not the memory to forecast 113 windows at once: try --data.eval_batch_size 56" in message
+    for owner, name, message in (
+        (NetworkPredictor, "forward", "has not the memory to forecast 113 windows at once: try --data.eval_batch_size"),
+        (ForecastingModule, "training_step", "has not the memory for batches of 64 windows: try --data.batch_size 32"),
+    ):
+        monkeypatch.setattr(owner, name, full)
+        assert main(words(long_csv, tmp_path / name, "epochs")) == 2
+        assert message in capsys.readouterr().err
 
 
 def without_folder(run: Path, module: str, name: str) -> None:
@@ -320,8 +308,9 @@ def without_folder(run: Path, module: str, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", ["training begins", "training ends", "windows are tested"])
-@pytest.mark.parametrize("more", [[], ["--trainer.logger=false"]], ids=["logged", "not logged"])
+@pytest.mark.parametrize(
+    ("phase", "more"), [("training begins", []), ("training ends", ["--trainer.logger=false"])], ids=["begin", "end"]
+)
 def test_a_folder_that_is_removed_meanwhile_is_one_sentence(
     long_csv: Path, tmp_path: Path, phase: str, more: list[str]
 ) -> None:
@@ -331,7 +320,6 @@ def test_a_folder_that_is_removed_meanwhile_is_one_sentence(
     assert ended.end() == 2, ended.said()
     sentence = f"error: the run folder {run} was removed while the run went on; start the run again"
     assert ended.said().splitlines()[-1] == sentence
-    assert "Traceback" not in ended.said()
 
 
 def full_disk(file: Path, module: str, name: str) -> None:
@@ -346,7 +334,7 @@ def full_disk(file: Path, module: str, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("file", ["versions.json", "errors.parquet", "forecast.png", "SHA256SUMS", "metrics.json"])
+@pytest.mark.parametrize("file", ["errors.parquet", "forecast.png", "metrics.json"])
 def test_a_disk_that_is_full_at_the_end_names_the_file(long_csv: Path, tmp_path: Path, file: str) -> None:
     run = tmp_path / "run"
     before = partial(full_disk, run / file, "tsattn.training.train", "load_best")

@@ -36,25 +36,6 @@ def test_predict_draws_its_forecast_and_says_where(
     assert "folder.csv is a folder, not a file" in said
 
 
-@pytest.mark.usefixtures("drawn")  # and so unlike the empty one of fit
-def test_predict_writes_into_the_run_folder_once(
-    trained: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = trained[1]
-    before = (run / "forecast.png").read_bytes()
-    try:
-        assert main(["predict", "--run", str(run)]) == 0
-        assert (run / "forecast_plot.png").exists()
-        written = (run / "forecast.csv").read_bytes()
-        said = refusal(["predict", "--run", str(run)], capsys)
-        assert "exists already; name another file with --output, or add --overwrite" in said
-        assert (run / "forecast.csv").read_bytes() == written
-        assert (run / "forecast.png").read_bytes() == before
-    finally:
-        for name in ("forecast.csv", "forecast_plot.png"):
-            (run / name).unlink(missing_ok=True)
-
-
 # a longer training
 
 

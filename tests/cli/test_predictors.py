@@ -81,18 +81,14 @@ def row_of(name: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> s
 # closed forms
 
 
-@pytest.mark.parametrize("kind", ["ridge", "seasonal_naive"])
 def test_a_closed_form_takes_the_place_of_a_network(
-    kind: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "run"
+    run, kind = tmp_path / "run", "seasonal_naive"
     assert fit(config, run, "--model.backbone", kind) == 0
-    said = capsys.readouterr().out.splitlines()
-    how = f"{48 * 6} parameters, in closed form" if kind == "ridge" else "nothing to fit"
-    own = {"seasonal_naive": "24 (that of seasonal_naive)"}
-    assert said[:3] == [
-        f"toy: 2 channels, context {own.get(kind, '48')}, horizon 6, 227 training windows",
-        f"ridge (context 48): {how}" if kind == "ridge" else f"{kind}: {how}",
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "toy: 2 channels, context 24 (that of seasonal_naive), horizon 6, 227 training windows",
+        f"{kind}: nothing to fit",
         f"run folder: {run}",
     ]
     found = metrics(run)
@@ -103,12 +99,7 @@ def test_a_closed_form_takes_the_place_of_a_network(
         assert rounded(error) in row_of(kind, [command, "--run", str(run)], capsys)
     frame = predicted(run, tmp_path / "out.csv")
     wave = pd.read_csv(config.with_name("toy.csv"))["wave"].to_numpy()
-    expected = {"seasonal_naive": wave[-24:-18]}.get(kind)
-    assert len(frame) == 12
-    if expected is not None:
-        np.testing.assert_allclose(frame[frame.unique_id == "wave"].predictions, expected, rtol=1e-5)
-    else:
-        assert np.abs(frame[frame.unique_id == "wave"].predictions - 10).max() < 4
+    np.testing.assert_allclose(frame[frame.unique_id == "wave"].predictions, wave[-24:-18], rtol=1e-5)
 
 
 def test_the_ridge_is_the_one_that_is_measured_beside_a_network(config: Path, tmp_path: Path) -> None:
@@ -154,25 +145,17 @@ def whole(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_an_ensemble_is_fitted_tested_and_forecast_with(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    assert fit(config, run, "--model.backbone", ENSEMBLE) == 0
-    said = capsys.readouterr().out
-    assert "member_0_seed_0: ridge (context 48): 288 parameters, in closed form\n" in said
+def test_an_ensemble_is_fitted_and_tested(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("member_1_seed_0", "member_1_seed_1"):
-        assert f"{name}: patchtst_standard: " in said
-        assert f"{name}: trained in " in said
-        assert (run / "members" / name / "checkpoints" / "best.ckpt").exists()
-        assert pd.read_csv(run / "members" / name / "metrics.csv").val_mse_scaled.notna().sum() == 4
-    found = metrics(run)
+        assert (whole / "members" / name / "checkpoints" / "best.ckpt").exists()
+        assert pd.read_csv(whole / "members" / name / "metrics.csv").val_mse_scaled.notna().sum() == 4
+    found = metrics(whole)
     (ridge,), networks = found["members"]
     assert ridge == {"every": 1}
     assert [one["member"] for one in networks] == ["member_1_seed_0", "member_1_seed_1"]
     errors = {"test": found["test"]["ensemble"]["mse_scaled"], "validate": found["validation_error"]}
     for command, error in errors.items():
-        assert rounded(error) in row_of("ensemble", [command, "--run", str(run)], capsys)
+        assert rounded(error) in row_of("ensemble", [command, "--run", str(whole)], capsys)
 
 
 @pytest.mark.slow
@@ -209,8 +192,8 @@ def test_the_members_that_are_done_are_not_trained_again_after_a_kill(
 
 
 def test_an_ensemble_is_trained_longer(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = tmp_path / "run"
-    assert fit(config, run, "--model.backbone", ENSEMBLE, "--trainer.max_steps=6") == 0
+    run, of_one = tmp_path / "run", f"{{kind: ensemble, members: [ridge, {MEMBER}]}}"
+    assert fit(config, run, "--model.backbone", of_one, "--trainer.max_steps=6") == 0
     before = metrics(run)
     shorter = ["fit", "--resume", str(run), "--trainer.max_steps=5"]
     assert main(shorter) == 2

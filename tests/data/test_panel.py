@@ -20,8 +20,7 @@ from tests.data.mapped.tables_to_map import ROLES, assert_same_panel, full_frame
 from tsattn.data import FutureWindows, Panel, panel_from_frame, scaled_series
 from tsattn.data.matching import appended, match_task, with_future
 from tsattn.errors import UserError
-from tsattn.forecaster import future_frame
-from tsattn.task import Output, Task
+from tsattn.task import Task
 
 
 def test_a_cut_panel_is_that_of_the_rows_before_with_the_covariates_of_those_after() -> None:
@@ -31,12 +30,6 @@ def test_a_cut_panel_is_that_of_the_rows_before_with_the_covariates_of_those_aft
     late = number >= frame["unique_id"].map({"a": 7, "b": 6})
     cut = frame.assign(y=frame["y"].mask(late), rain=frame["rain"].mask(late))
     assert_same(panel.until(np.array([7, 6])), panel_from_frame(cut, **DAILY_ROLES))
-
-
-def test_without_covariates_what_is_cut_off_is_gone() -> None:
-    frame = counted_frame({"a": 9, "b": 6})
-    cut = panel_from_frame(frame).until(np.array([5, 6]))
-    assert_same(cut, panel_from_frame(frame.drop(index=[5, 6, 7, 8]), frequency="D"))
 
 
 def test_the_last_rows_are_as_many_as_hold_a_value_of_each_channel() -> None:
@@ -179,11 +172,6 @@ def test_future_windows_hold_the_end_of_each_series_and_what_is_ahead() -> None:
         y = batch["past"][place, pad:, 0].double() * scaler.series_scale[number][0] + scaler.series_mean[number][0]
         np.testing.assert_allclose(y, own.y[rows - L + pad : rows], atol=1e-3)
         assert batch["past_observed"][place, :, 0].tolist() == [False] * pad + [True] * (L - pad)
-    # covariates of whole multiples of the horizon repeat the last ones
-    batch = FutureWindows(data.panel, data.series, data.task, scaler, horizon=T + 1).__getitems__([1])
-    price = batch.future_covariates[0, L:, 0].double() * scaler.covariate_scale[1] + scaler.covariate_mean[1]
-    ahead = frame[frame.unique_id == "b"].price[-T - 1 :].tolist()
-    np.testing.assert_allclose(price, ahead + ahead[-1:] * (T - 1), atol=1e-4)
 
 
 def test_what_rows_that_have_come_lack_is_imputed_as_in_a_window() -> None:
@@ -203,34 +191,11 @@ def test_what_rows_that_have_come_lack_is_imputed_as_in_a_window() -> None:
         FutureWindows(data.panel.until(ends), windows.series, data.task, data.scaler)
 
 
-@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
-def test_a_forecast_names_ids_and_time_as_the_data_do(zone: str | None) -> None:
-    frame = long_frame({7: 30, ("t", 1): 29, "x": 31}, frequency="h")[["unique_id", "ds", "y"]]
-    frame["ds"] = frame.ds.dt.tz_localize(zone)
-    frame = frame.set_axis(["shop", "hour", "sold"], axis=1).assign(back=frame.y)
-    panel = panel_from_frame(frame, id_column="shop", time_column="hour", target=["sold", "back"])
-    task = Task("toy", L, 3, ("sold", "back"), "h", 24)
-    values = torch.arange(18.0).view(3, 3, 2)
-    out = future_frame([values[:2], values[2:]], task, Output(), panel)
-    assert list(out.columns) == ["shop", "hour", "target_name", "predictions"]
-    assert out["shop"].tolist() == [7] * 6 + [("t", 1)] * 6 + ["x"] * 6
-    assert out["target_name"].tolist() == (["sold"] * 3 + ["back"] * 3) * 3
-    assert out["predictions"].tolist() == values.transpose(1, 2).flatten().tolist()
-    last = frame.drop_duplicates("shop", keep="last").hour.tolist()
-    assert out["hour"].tolist() == [s + pd.Timedelta(step, "h") for s in last for _ in range(2) for step in (1, 2, 3)]
-    assert str(out["hour"].dt.tz) == str(zone)
-    single = future_frame([values[1:2, :, :1]], replace(task, channels=("sold",)), Output(), panel, first=1)
-    assert list(single.columns) == ["shop", "hour", "predictions"]
-    assert single["shop"].tolist() == [("t", 1)] * 3
-
-
 @pytest.mark.parametrize(
     ("first", "frequency", "zone", "last"),
     [
         ("2017-09-06", "D", "America/Sao_Paulo", "2017-10-15"),  # midnight is skipped
-        ("2017-08-06", "W-SUN", "America/Sao_Paulo", "2017-10-15"),
         ("2017-01-15", "MS", "America/Sao_Paulo", "2017-10-15"),
-        ("2024-02-20 02:30", "D", "Europe/Berlin", "2024-03-31"),
         ("2017-09-06 01:00", "D", "America/Sao_Paulo", "2017-10-15"),  # which is the usual time here
     ],
 )

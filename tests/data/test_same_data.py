@@ -20,7 +20,6 @@ from tests.data.many_series import COLUMNS, LENGTHS, long_frame
 from tests.toy_windows import tensors_of
 from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule, FrameDataModule, MappedDataModule
-from tsattn.data.windows import OrderedBatches
 from tsattn.errors import UserError
 from tsattn.training import ForecastingModule
 
@@ -126,17 +125,6 @@ def test_what_is_pinned_is_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(held["target"], batch.target)
 
 
-def test_batches_in_order() -> None:
-    for windows in (range(0), range(5), range(3, 30, 4), range(2, 18)):
-        batches = OrderedBatches(windows, 3)
-        found = list(batches)
-        assert len(found) == len(batches)
-        assert [number for batch in found for number in batch] == list(windows)
-        assert all(len(batch) == 3 for batch in found[:-1])
-        on_device = OrderedBatches(windows, 3, torch.device("cpu"))
-        assert [batch.tolist() for batch in on_device] == [batch.tolist() for batch in found]
-
-
 @pytest.mark.gpu
 def test_training_on_a_gpu_is_the_same_resident_and_pinned(tmp_path: Any) -> None:
     errors: list[float] = []
@@ -179,7 +167,7 @@ def mapped(tmp_path: Path) -> ForecastDataModule:
 DATA = {"wide_data": wide_data, "long": long, "mapped": mapped}
 
 
-@pytest.fixture(params=DATA)
+@pytest.fixture
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> ForecastDataModule:
     made = DATA[request.param](tmp_path)
     made.setup("fit")
@@ -192,7 +180,7 @@ def everything(data: ForecastDataModule, part: str) -> dict[str, torch.Tensor | 
     return {**dict.fromkeys(("target_observed", "past_observed", "static")), **whole}
 
 
-@pytest.mark.parametrize("context", [1, 20])
+@pytest.mark.parametrize(("data", "context"), [("wide_data", 1), ("long", 20), ("mapped", 20)], indirect=["data"])
 def test_windows_of_validation_and_test_stay_those_of_the_same_rows(data: ForecastDataModule, context: int) -> None:
     other = data.with_context(context)
     other.setup("fit")  # as a Trainer calls it, and does nothing

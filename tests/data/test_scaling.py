@@ -223,37 +223,6 @@ def test_lambdas_are_the_most_likely_ones_of_the_training_rows(scaling: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("transform", "scaling"),
-    [("log", "series"), ("log1p", "global"), ("box_cox", "global"), ({"kind": "box_cox", "lambda": 0.25}, "series")],
-)
-def test_windows_are_standardised_after_the_transform_and_come_back(transform: Any, scaling: str) -> None:
-    frame = positive()
-    frame.loc[70, "y"] = np.nan
-    data = prepared(frame, transform=transform, scaling=scaling)
-    series, known = data.series, frame.y.notna().to_numpy()
-    back = series.units.restore(series.values[:, None], torch.arange(3).repeat_interleave(series.starts.diff()))
-    np.testing.assert_allclose(back.flatten().numpy()[known], frame.y[known], rtol=1e-5)
-    if scaling == "global":
-        ends = series.starts[:-1] + torch.tensor([split.train_end for split in data.splits])
-        rows = torch.cat([torch.arange(first, end) for first, end in zip(series.starts[:-1], ends, strict=True)])
-        train = series.values[rows][known[rows.numpy()]]
-        assert train.mean().abs() < 1e-5
-        assert train.std(correction=0) == pytest.approx(1, abs=1e-5)
-
-
-def test_a_series_that_was_not_trained_on_has_the_lambda_of_all_and_units_of_its_own() -> None:
-    scaler = prepared(positive(), transform="box_cox").scaler
-    other = positive(1).replace({"unique_id": {"b": "new"}})
-    series = scaled_series(panel_from_frame(other), scaler)
-    known = dict(zip(scaler.ids, scaler.transform.series_lambdas, strict=True))
-    np.testing.assert_allclose(series.transform.lambdas, [known["a"], known["c"], scaler.transform.lambdas])
-    own = other[other.unique_id == "new"].y.to_numpy()
-    there = stats.boxcox(own, scaler.transform.lambdas[0])
-    for found, values in ((series.transform, own), (series, there)):
-        assert (float(found.mean[2, 0]), float(found.scale[2, 0])) == pytest.approx((values.mean(), values.std()))
-
-
-@pytest.mark.parametrize(
     ("transform", "value", "message"),
     [
         ("log", 0.0, r"log takes values above 0, but column y has 0 in row 4 of series b, 2024-01-04 .*: log1p takes"),
@@ -320,19 +289,14 @@ def test_a_fill_value_is_named_with_its_series_and_row(
     assert f"series b has the value {fill:g} at {first}; empty that cell if it means missing" in message
 
 
-@pytest.mark.parametrize("kind", ["solar power", "intermittent sales", "weekly sales", "begins late"])
-def test_honest_series_with_zeros_are_not_told(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_honest_series_with_zeros_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Solar power, intermittent sales, and one that begins late."""
     rng, hours = np.random.default_rng(0), np.arange(480)
     sun = np.maximum(0, np.sin((hours % 24 - 6) * np.pi / 12).round(12))
-    sales = rng.uniform(1e5, 1e7, 480)
-    values = {
-        "solar power": 1e7 * sun * rng.uniform(0.3, 1, 480),
-        "intermittent sales": np.where(rng.random(480) < 0.8, 0, sales),
-        "weekly sales": np.where(hours % 7 == 0, 1000 * sales, 0),
-        "begins late": np.where(hours < 470, 0, 5e6),
-    }[kind]
-    frame = pd.DataFrame({"ds": pd.date_range("2020", periods=480, freq="h"), "y": values, "x": values})
-    Forecaster("ridge", target="y", past_covariates=["x"], val_rows=15, test_rows=15, **OPTIONS).fit(frame)
+    sales = np.where(rng.random(480) < 0.8, 0, rng.uniform(1e5, 1e7, 480))
+    for y in (1e7 * sun * rng.uniform(0.3, 1, 480), sales, np.where(hours < 470, 0, 5e6)):
+        frame = pd.DataFrame({"ds": pd.date_range("2020", periods=480, freq="h"), "y": y, "x": y})
+        Forecaster("ridge", target="y", past_covariates=["x"], val_rows=15, test_rows=15, **OPTIONS).fit(frame)
     assert "empty that cell" not in caplog.text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 from inspect import signature
@@ -124,15 +123,3 @@ def test_every_file_that_a_page_links_is_there() -> None:
                 anchors = [re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
                 assert part in anchors, f"{page}: {link}"
         assert "@@" not in text, page
-
-
-def test_the_drawings_are_those_that_the_script_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their names, and what the pictures of patterns are made of; pixels differ by the version of matplotlib."""
-    source = ROOT / "docs" / "images" / "draw.py"
-    spec = importlib.util.spec_from_file_location("draw", source)
-    draw = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(draw)
-    assert {path.stem for path in source.parent.glob("*.svg")} == set(draw.DRAWINGS)
-    levels = draw.components("mlr")
-    assert [levels[0, key] for key in (0, 3, 4, 7, 8, 15)] == [8, 8, 6, 6, 4, 4]
-    assert [draw.components("swa")[5, key] for key in (2, 3, 7, 8)] == [0, 8, 8, 0]

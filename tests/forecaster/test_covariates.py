@@ -69,17 +69,6 @@ def test_a_new_series_of_an_unseen_category_has_the_mean_of_the_learnt_ones(
     assert np.abs(forecast["west"].to_numpy() - expected["north"].to_numpy()).max() > 1e-3
 
 
-def test_a_future_may_hold_other_series(shops: Forecaster, caplog: pytest.LogCaptureFixture) -> None:
-    frame, whole = promotions(380), promotions(400)
-    future = whole[whole["ds"] > frame["ds"].max()][["unique_id", "ds", "promotion"]]
-    south = frame[frame["unique_id"] == "south"]
-    forecast = shops.predict(south, future=future)
-    expected = shops.predict(frame, future=future)
-    expected = expected[expected["unique_id"] == "south"].reset_index(drop=True)
-    pd.testing.assert_frame_equal(forecast, expected, rtol=1e-4)
-    assert caplog.messages == ["the frame of future values: left out 1 series that the frame has not got: 'north'"]
-
-
 def test_an_unseen_category_of_a_saved_or_exported_model_is_the_mean_too(shops: Forecaster, tmp_path: Path) -> None:
     frame = promotions(400)
     frame.loc[frame["ds"] >= frame["ds"].max() - pd.Timedelta(days=19), "y"] = np.nan
@@ -140,22 +129,6 @@ def test_what_an_event_does_is_learnt(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.predict(future=as_categories), expected)
 
 
-def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    frame = sales(120)
-    options = {**OPTIONS, "future_covariates": (), "past_covariates": ["event"], "max_steps": 2}
-    forecaster = Forecaster({"kind": "patchtst", **SIZES}, **options).fit(frame)
-    forecaster.predict(frame.assign(event="comet"))
-    assert (
-        "covariate event: comet not seen in training: the mean of all that were takes the place" in caplog.messages[-1]
-    )
-    with pytest.raises(UserError, match="event"):
-        forecaster.predict(frame.drop(columns="event"))
-    forecaster.fine_tune(frame.assign(event=np.where(frame["event"] == "fair", "comet", frame["event"])), max_steps=1)
-    assert forecaster.task.covariate_categories == (("fair", "none", "storm"),)
-    scores = forecaster.cross_validate(frame, windows=1)
-    assert scores["predictions"].notna().all()
-
-
 COLUMNS: dict[str, Any] = {"future_covariates": ["promotion"], "static": ["region"]}
 
 
@@ -187,12 +160,6 @@ def test_each_is_as_if_it_were_alone(run: tuple[Path, Forecaster]) -> None:
         for name, one in zip(names, alone, strict=True):
             part = found[found["scenario"] == name].drop(columns="scenario").reset_index(drop=True)
             pd.testing.assert_frame_equal(part, one)
-    other = promotions(160, seed=1)
-    history = other[other["ds"] < other["ds"].max() - pd.Timedelta(days=T - 1)]
-    plans = {"as it came": other.drop(columns=["y", "region"]).merge(history["ds"], how="left", indicator=True)}
-    plans = {name: one[one["_merge"] == "left_only"].drop(columns="_merge") for name, one in plans.items()}
-    found = fitted.predict(history, future=plans)
-    pd.testing.assert_frame_equal(found.drop(columns="scenario"), fitted.predict(history, future=plans["as it came"]))
     batches = pd.concat([*fitted.predict_batches(future=[always, never])], ignore_index=True)
     pd.testing.assert_frame_equal(batches, fitted.predict(future=[always, never]))
     figure = fitted.plot(fitted.predict(future={"all": always, "none": never}))
@@ -223,14 +190,8 @@ def test_the_command_line_writes_the_same(
     always.to_csv(tmp_path / "a.csv", index=False)
     never.to_csv(tmp_path / "b.csv", index=False)
     words = ["predict", f"--run={folder}", f"--input={tmp_path / 'history.csv'}", f"--output={tmp_path / 'out.csv'}"]
-    both = ["--future", str(tmp_path / "a.csv"), f"--future={tmp_path / 'b.csv'}"]
-    assert main([*words, *both]) == 0
+    assert main([*words, "--future", str(tmp_path / "a.csv"), f"--future={tmp_path / 'b.csv'}"]) == 0
     assert "2 scenarios, in original units" in capsys.readouterr().out
     written = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
     pd.testing.assert_frame_equal(written, fitted.predict(future=[always, never]), rtol=1e-5, check_dtype=False)
     assert (tmp_path / "out_plot.png").exists()
-    assert main([*words, *both[:2], "--overwrite", "--figure=false"]) == 0
-    written = pd.read_csv(tmp_path / "out.csv", parse_dates=["ds"])
-    pd.testing.assert_frame_equal(written, fitted.predict(future=always), rtol=1e-5, check_dtype=False)
-    assert main([*words, "--overwrite", "--future=nowhere.csv"]) == 2
-    assert "nowhere.csv" in capsys.readouterr().err

@@ -118,7 +118,7 @@ def test_what_mase_and_smape_leave_out_is_counted() -> None:
     assert by_series["MASE left out"].tolist() == [0, windows * T]
 
 
-@pytest.mark.parametrize("name", ["windows", "forecaster", "mse_original", "MSE", "cover 80"])
+@pytest.mark.parametrize("name", ["windows", "cover 80"])
 def test_ids_in_a_column_of_the_name_of_a_score_are_refused(name: str) -> None:
     frame = frame_of({"a": 100}).rename(columns={"unique_id": name})
     forecaster = Forecaster("persistence", id_column=name, context_length=L, prediction_length=T)
@@ -147,9 +147,6 @@ def test_the_number_of_windows_is_said_and_why_they_are_few(caplog: pytest.LogCa
         "1 window scored, one for each of 1 series below 210 rows: give more rows, or a smaller context_length (now "
         "150) or prediction_length (now 60)"
     )
-    smaller = Forecaster("persistence", context_length=48, prediction_length=60)
-    assert smaller.evaluate(frame_of({"a": 200})).loc["persistence", "windows"] == 93
-    assert caplog.messages[-1] == "93 windows scored"
 
 
 def test_cross_validation_pairs_forecasts_with_what_came() -> None:

@@ -64,25 +64,6 @@ def test_each_window_is_forecast_from_what_came_before(path: Path) -> None:
             np.testing.assert_allclose(window["target"][row]["predictions"], expected, rtol=1e-6)
 
 
-def test_missing_targets_before_a_cutoff_shift_nothing(path: Path) -> None:
-    frame = pd.read_parquet(path)
-    cutoff = ROWS["a"] - T
-    rows = frame["id"] == "a"
-    before = rows & (frame.groupby("id").cumcount().between(cutoff - 2, cutoff - 1))
-    frame.loc[before, "target"] = np.nan
-    frame.to_parquet(path)
-    task = task_of(path, num_windows=1, known_dynamic_columns=["promotion"])
-    forecaster = forecaster_for(task, NETWORK, max_steps=2)
-    with pytest.warns(UserWarning, match="horizon 8 is longer than the 6 steps"):
-        (made,) = forecast_fev_task(forecaster, task)
-    lagging = np.array(made["target"][0]["predictions"])
-    past = frame[rows][:cutoff]
-    future = frame[rows][cutoff:][["id", "timestamp", "promotion"]]
-    with pytest.warns(UserWarning, match="horizon 8 is longer than the 6 steps"):
-        expected = forecaster.predict(past, horizon=T + 2, future=future)["predictions"]
-    np.testing.assert_allclose(lagging, expected[2:], rtol=1e-6)
-
-
 @pytest.mark.parametrize("levels", [[], [0.1, 0.5, 0.9]], ids=["point", "quantiles"])
 def test_the_scores_of_fev_are_ours(path: Path, levels: list[float]) -> None:
     """One window at the end of each of two series alike in length, by both."""

@@ -119,16 +119,12 @@ def test_figures_show_history_forecast_and_bands(fitted: Forecaster) -> None:
 
 
 def test_figures_show_what_came_where_the_history_has_it(fitted: Forecaster) -> None:
-    forecast = fitted.predict()
-    whole = pd.concat([frame_of(), frame_of(more=T)])
-    figure = fitted.plot(forecast, ids="small", history=whole.sort_values(["unique_id", "ds"]))
-    observed = figure.axes[0].lines[0]
     came = frame_of(more=T)
+    whole = pd.concat([frame_of(), came]).sort_values(["unique_id", "ds"])
+    observed = fitted.plot(fitted.predict(), ids="small", history=whole).axes[0].lines[0]
     np.testing.assert_allclose(observed.get_ydata()[-T:], came.loc[came["unique_id"] == "small", "y"])
-    stranger = fitted.predict(frame_of({"stranger": 100}))
     with pytest.raises(UserError, match="the history has no series stranger; give the frame that was forecast from"):
-        fitted.plot(stranger)
-    assert fitted.plot(stranger, history=frame_of({"stranger": 100})).axes
+        fitted.plot(fitted.predict(frame_of({"stranger": 100})))
 
 
 QUICK: dict[str, Any] = {**SMALL, "max_steps": 4}
@@ -155,17 +151,12 @@ def test_quantiles_are_those_of_the_transformed_targets_taken_back(tmp_path: Pat
     assert loaded.arguments["transform"] == {"kind": "box_cox"}
 
 
-@pytest.mark.parametrize(
-    "backbone", ["ridge", "seasonal_naive", {"kind": "ensemble", "members": ["ridge", "persistence"]}]
-)
-def test_predictors_without_a_network_see_transformed_targets(backbone: Any) -> None:
-    frame = frame_of({"one": 300})
-    forecaster = Forecaster(backbone, context_length=48, prediction_length=12, transform="log", accelerator="cpu")
-    plain = Forecaster("seasonal_naive", context_length=48, prediction_length=12, accelerator="cpu")
-    forecast = (forecaster.fit(frame) if backbone != "seasonal_naive" else forecaster).predict(frame)
-    assert (forecast["predictions"] > 0).all()
-    if backbone == "seasonal_naive":
-        np.testing.assert_allclose(forecast["predictions"], plain.predict(frame)["predictions"], rtol=1e-5)
+def test_predictors_without_a_network_see_transformed_targets() -> None:
+    frame, sizes = frame_of({"one": 300}), {"context_length": 48, "prediction_length": 12, "accelerator": "cpu"}
+    mixed = Forecaster({"kind": "ensemble", "members": ["ridge", "persistence"]}, transform="log", **sizes)
+    assert (mixed.fit(frame).predict()["predictions"] > 0).all()
+    one, plain = (Forecaster("seasonal_naive", transform=transform, **sizes) for transform in ("log", None))
+    np.testing.assert_allclose(one.predict(frame)["predictions"], plain.predict(frame)["predictions"], rtol=1e-5)
 
 
 def test_rolled_horizons_cross_validation_and_scores_in_units(tmp_path: Path) -> None:
@@ -182,7 +173,7 @@ def test_rolled_horizons_cross_validation_and_scores_in_units(tmp_path: Path) ->
     assert of_run.arguments["transform"] == {"kind": "log"}
 
 
-@pytest.mark.parametrize("transform", ["log", "box_cox"])
+@pytest.mark.parametrize("transform", ["box_cox"])
 def test_further_training_keeps_the_scale_of_transformed_targets_unless_it_is_rescaled(transform: str) -> None:
     frame = frame_of({"a": 200, "b": 160})
     more = frame_of({"a": 200, "c": 200}, seed=5).assign(y=lambda one: 3 * one["y"])

@@ -10,7 +10,6 @@ import signal
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -336,19 +335,6 @@ def test_the_baselines_of_a_loaded_forecaster_know_the_season_before(tmp_path: P
     expected = fitted.evaluate(frame[192:])
     fitted.save(tmp_path / "model")
     pd.testing.assert_frame_equal(tsattn.load(tmp_path / "model").evaluate(frame[192:]), expected)
-
-
-def test_it_is_said_where_rows_before_those_to_score_are_not_saved(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of series in files that are larger than memory, of which only the end is saved."""
-    frame = frame_of({"small": 260, "large": 200})
-    fitted = Forecaster(**{**SMALL, "max_steps": 2}, val_rows=20, test_rows=100).fit(frame)
-    last = fitted.series.panel.last_rows(L)
-    monkeypatch.setattr(fitted, "series", replace(fitted.series, panel=last))
-    caplog.clear()
-    fitted.evaluate(frame.groupby("unique_id").tail(90))
-    assert caplog.messages[0].startswith("the rows before those of 2 of 2 series were fitted but not saved")
 
 
 OWN_ATTENTION = """

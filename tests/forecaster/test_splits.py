@@ -84,24 +84,18 @@ def test_by_default_no_row_is_left_out_and_nothing_can_be_tested() -> None:
         forecaster.evaluate(frame)
 
 
-def test_a_refit_is_of_all_rows_at_the_length_that_validation_chose(tmp_path: Path) -> None:
+def test_after_a_refit_there_is_nothing_to_score(tmp_path: Path) -> None:
     frame = frame_of({"a": 200, "b": 160})
-    often = {"trainer": {"val_check_interval": 4}}
-    options = {**SMALL, "max_steps": 12, "training": often, **WAYS["rows"]}
-    plain = Forecaster(**options).fit(frame)
+    options = {**SMALL, "max_steps": 4, "training": {"trainer": {"val_check_interval": 2}}, **WAYS["rows"]}
     forecaster = Forecaster(**options).fit(frame, refit=True)
     assert forecaster.fitted is forecaster.result.refitted
-    weights = [one.predictor.state_dict() for one in (forecaster.result.fitted, plain.result.fitted)]
-    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert not forecaster.predict()["predictions"].equals(plain.predict()["predictions"])
     # its scale is that of all rows
     means = [frame.loc[frame["unique_id"] == name, "y"].mean() for name in "ab"]
     np.testing.assert_allclose(np.ravel(forecaster.scaler.series_mean), means, rtol=1e-6)
-    with pytest.raises(UserError, match="there is nothing to score"):
-        forecaster.evaluate(frame)
     forecaster.save(tmp_path / "model")
-    with pytest.raises(UserError, match="there is nothing to score"):
-        tsattn.load(tmp_path / "model").evaluate(frame)
+    for one in (forecaster, tsattn.load(tmp_path / "model")):
+        with pytest.raises(UserError, match="there is nothing to score"):
+            one.evaluate(frame)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +166,7 @@ def test_it_is_saved_and_loaded_and_chosen_anew_for_other_series(tmp_path: Path)
     assert len(folds) == 6
 
 
-@pytest.mark.parametrize(("rows", "horizon"), [(200, 96), (300, 168), (361, 336), (700, 336), (767, 336)])
+@pytest.mark.parametrize(("rows", "horizon"), [(200, 96), (361, 336), (767, 336)])
 def test_a_horizon_that_is_long_for_the_series_leaves_a_context_that_fits(rows: int, horizon: int) -> None:
     """With rows for validation and without, where the horizon leaves less than a quarter of the rows for a context."""
     forecaster = Forecaster(TINY, prediction_length=horizon, max_steps=1, quantiles=None).fit(seasonal(rows, 7))

@@ -20,7 +20,7 @@ from tsattn.forecaster import Forecaster
 from tsattn.training.execution import quiet_lightning
 
 BACKBONE = {**SMALL["backbone"], "dropout": 0.3}
-OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 60}
+OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 30}
 
 
 def wave() -> pd.DataFrame:
@@ -55,7 +55,7 @@ def generators() -> list[Any]:
     return [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]  # type: ignore[index]  # noqa: NPY002
 
 
-@pytest.mark.parametrize("backbone", [BACKBONE, "ridge", {"kind": "ensemble", "members": ["ridge", "patchtst"]}])
+@pytest.mark.parametrize("backbone", [{"kind": "ensemble", "members": ["ridge", BACKBONE]}])
 def test_a_fit_leaves_all_generators_as_they_were(backbone: Any) -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002

@@ -116,9 +116,6 @@ def test_patches_are_known_by_their_last_steps() -> None:
     # 7 patches of 8 steps, 5 apart, in 40 steps; 2 lack, so that the first one repeats the first step
     assert list(layer.keys) == [last - pd.Timedelta(5 * place, "h") for place in range(7, -1, -1)][-len(layer.keys) :]
     assert (layer.token, layer.keys[-1], layer.channel) == ("patch", last, "a")
-    assert attention_layers(built({"kind": "transformer", **SMALL}), window())[0].queries[0] == pd.Timestamp(
-        START, unit="s"
-    )
     counted = Task("toy", L, T, CHANNELS, "1", 1)
     batch = window()
     batch.time = torch.arange(7, 7 + L + T)[None]

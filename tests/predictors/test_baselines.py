@@ -117,14 +117,6 @@ def test_it_solves_the_normal_equations_of_its_own_context(
     np.testing.assert_allclose(ridge.weight, oracle(data, L, 3.0), rtol=1e-7, atol=1e-9)
 
 
-def test_of_very_many_windows_it_takes_some(data: FrameDataModule, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINEAR_WINDOWS", 150)
-    ridge = Ridge()
-    ridge.build(data.task)
-    assert ridge.fit(data) == {"every": 3}
-    np.testing.assert_allclose(ridge.weight, oracle(data, 24, 1000.0, every=3), rtol=1e-7, atol=1e-9)
-
-
 def test_it_is_in_float64_whatever_is_cast_around_it(data: FrameDataModule) -> None:
     ridge = build_predictor("ridge")
     ridge.build(data.task)
@@ -243,20 +235,6 @@ def test_errors_of_blocks_are_those_of_maps_that_never_saw_them(
     assert facts["chosen"] == {name: best[name] for name in ("context_length", "alpha")}
     expected = oracle(data, best["context_length"], best["alpha"], every=facts["every"])
     np.testing.assert_allclose(ridge.weight[31 - best["context_length"] :], expected, rtol=1e-7, atol=1e-9)
-
-
-def test_what_was_chosen_is_in_the_state(data: FrameDataModule) -> None:
-    ridge = built(data, alpha=[1e9, 0.3], context_length=[31, 9])
-    facts = ridge.fit(data)
-    again = built(data, alpha=[1e9, 0.3], context_length=[31, 9])
-    again.load_state_dict(ridge.state_dict())
-    assert again.fitted_length == facts["chosen"]["context_length"]
-    assert float(again.get_buffer("chosen_alpha")) == facts["chosen"]["alpha"]
-    batch = next(iter(data.eval_dataloader("val", 31)))
-    assert torch.equal(again(batch), ridge(batch))
-    ridge = built(data, alpha=[1e9, 0.3])
-    assert ridge.fit(data)["chosen"] == {"context_length": 24, "alpha": 0.3}
-    assert built(data).state_dict().keys() == {"weight"}, "what has no choice keeps none"
 
 
 def test_a_choice_of_an_earlier_fit_is_taken(data: FrameDataModule) -> None:

@@ -113,42 +113,21 @@ class Toy:
 
 def toy(folder: Path, search: Mapping[str, Any] = SEARCH, *, gate: bool = False, **model: Any) -> Toy:
     """Everything for a study in a folder."""
-    rng = np.random.default_rng(0)
-    hours = np.arange(600)
-    frame = pd.DataFrame(
-        {
-            "wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + 0.1 * rng.standard_normal(600),
-            "drift": 0.01 * hours + 0.1 * rng.standard_normal(600),
-        },
-        index=pd.date_range("2020-01-01", periods=600, freq="h", name="date"),
-    )
-    frame.to_csv(folder / "toy.csv")
+    hours, noise = np.arange(600), 0.1 * np.random.default_rng(0).standard_normal((2, 600))
+    columns = {"wave": 10 + 3 * np.sin(2 * np.pi * hours / 24) + noise[0], "drift": 0.01 * hours + noise[1]}
+    index = pd.date_range("2020-01-01", periods=600, freq="h", name="date")
+    pd.DataFrame(columns, index=index).to_csv(folder / "toy.csv")
     trainer: dict[str, Any] = {"max_steps": 2, "val_check_interval": 1, "accelerator": "cpu"}
     if gate:
         (folder / "gate").touch()
         trainer["callbacks"] = [{"class_path": "tests.tuning.cases.Gate", "init_args": {"path": str(folder / "gate")}}]
+    sizes = {"context_length": 24, "prediction_length": 6, "batch_size": 64}
+    backbone = {"kind": "transformer", "d_model": 8, "num_heads": 2, "num_layers": 1}
+    backbone["attention"] = {"kind": "mlr", "ranks": [2, 2]}
     config = {
         "seed_everything": 1,
-        "data": {
-            "class_path": "CSVDataModule",
-            "init_args": {
-                "path": str(folder / "toy.csv"),
-                "context_length": 24,
-                "prediction_length": 6,
-                "batch_size": 64,
-            },
-        },
-        "model": {
-            "backbone": {
-                "kind": "transformer",
-                "d_model": 8,
-                "num_heads": 2,
-                "num_layers": 1,
-                "attention": {"kind": "mlr", "ranks": [2, 2]},
-            },
-            "learning_rate": 0.01,
-            **model,
-        },
+        "data": {"class_path": "CSVDataModule", "init_args": {"path": str(folder / "toy.csv"), **sizes}},
+        "model": {"backbone": backbone, "learning_rate": 0.01, **model},
         "trainer": trainer,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))

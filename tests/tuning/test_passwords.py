@@ -46,7 +46,7 @@ def leaks(folder: Path, capfd: pytest.CaptureFixture[str], secret: str = SECRET)
     return said + written + [str(path) for path in folder.rglob("*") if secret in str(path)]
 
 
-@pytest.mark.parametrize("given", ["typed", "typed with =", "environment", "query"])
+@pytest.mark.parametrize("given", ["typed with =", "environment", "query"])
 def test_a_study_holds_no_password(
     given: str, reached: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_study_holds_no_password(
         monkeypatch.setenv("TSATTN_STORAGE", URL)
     else:
         words += [f"--storage={url}"] if "=" in given else ["--storage", url]
-    assert made.tune(*words, *(["--test"] if given == "typed" else [])) == 0
+    assert made.tune(*words) == 0
     assert reached == [url.replace("postgresql://", "postgresql+psycopg://")]
     assert not (made.study / FILE).exists()
     command = made.summary()["versions"]["command"]
@@ -96,16 +96,14 @@ def test_the_message_at_ctrl_c_holds_no_password(
     ("words", "message"),
     [
         (["--storage", f"postgresql://ann:{SECRET}@127.0.0.1:1/studies"], "ann@127.0.0.1:1/studies cannot be reached"),
-        (["--storage", f"postgresql://ann:{SECRET}/studies"], "postgresql://ann/studies is not the URL of a"),
         (["--storage", f"postgresql://ann:x@{SECRET}@db/studies"], "has an @ in its password or user, which a URL"),
         (["--storage", f"pg://ann:{SECRET}@db/studies"], "pg://ann@db/studies is not the URL of a storage"),
-        (["--storage", f"postgresql:/ann:{SECRET}@db/studies"], "what --storage says is not the URL of a storage"),
         (["--storage", f"ann:{SECRET}@db/studies"], "what --storage says is not the URL of a storage"),
         ([f"postgresql://ann:{SECRET}@db/studies"], "unknown argument postgresql://ann@db/studies"),
         (["--study", f"postgresql://ann:{SECRET}@db/studies"], "--study is a folder; the URL of a database is for"),
         (["--config", f"postgresql://ann:{SECRET}@db/studies"], "no configuration postgresql://ann@db/studies"),
     ],
-    ids=["unreachable", "no host", "at", "dialect", "one slash", "no scheme", "no flag", "study", "config"],
+    ids=["unreachable", "at", "dialect", "no scheme", "no flag", "study", "config"],
 )
 def test_no_mistake_shows_a_password(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

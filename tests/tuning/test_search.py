@@ -81,15 +81,12 @@ def test_dates_are_text(tmp_path: Path) -> None:
             type: categorical
             choices: {2016-01-01: [{day: 2016-01-01}]}
             when: {trainer.default_root_dir: 2016-01-01}
-          model.2016-01-01: [{2016-01-01: 2016-06-01}]
-          2016-01-01: [1]
         """,
     )
-    root, callbacks, *_ = search.parameters.values()
+    root, callbacks = search.parameters.values()
     assert root.values() == ("2016-01-01", "2016-01-01 12:00:00")
     assert callbacks.choices == {"2016-01-01": [{"day": "2016-01-01"}]}
     assert callbacks.when == {root.path: ("2016-01-01",)}
-    assert [*search.parameters] == [root.path, callbacks.path, "model.2016-01-01", "2016-01-01"]
 
 
 def test_conditions_decide_what_is_there(tmp_path: Path) -> None:
@@ -174,26 +171,21 @@ def choice(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("a: [", "is not YAML"),
         *(
             (f"parameters:\n  model.loss: [{value}]\n", "is neither a number, a text, true, false, null, a list nor")
             for value in ("!!binary aGVsbG8=", "!!set {a}", "[[!!set {a}]]")
         ),
-        ([], "a search space is a mapping with the key parameters"),
         ({"parameters": {}}, "parameters must name at least one"),
         ({"parametres": {}, "parameters": {"a": [1]}}, "has no argument 'parametres' .did you mean parameters"),
         ({"sampler": "cma", "parameters": {"a": [1]}}, "sampler must be one of tpe, random, grid, not"),
         ({"objectives": ["loss"], "parameters": {"a": [1]}}, "objectives must be a list of error, flops, parameters"),
         ({"objectives": ["flops", "error"], "parameters": {"a": [1]}}, "each once, error first, not"),
         ({"constraints": {"memory": "2 GX"}, "parameters": {"a": [1]}}, "memory must be a number above 0, or one with"),
-        ({"constraints": {"time": 2}, "parameters": {"a": [1]}}, "constraints has no argument 'time'"),
         (one(low=0, high=1), "must be a list of choices, or a mapping with type"),
         (one(type="number", low=0, high=1), "type must be one of float, int, categorical, not 'number'"),
         (one(type="float", low=2, high=1), "low=2, high=1"),
         (one(type="float", low=0, high=1, step=0.3), "step of model.learning_rate must divide high - low"),
         (one(type="int", low=0.5, high=1), "model.learning_rate: low must be a whole number, not 0.5"),
-        (one(type="float", low="a", high=1), "model.learning_rate: low must be a number, not 'a'"),
-        (one(type="float", low=0, high=1, choices=[1]), "has no argument 'choices'"),
         (one(type="categorical", choices=[]), "choices of model.learning_rate must be a list of values or a mapping"),
         (one(type="categorical", choices=[1, 1]), "a choice of model.learning_rate is there twice"),
         ({"parameters": {"attention": ["mlr"], "model.backbone.attention": ["swa"]}}, "is there twice"),
@@ -231,11 +223,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Toy:
         ({"model.lerning_rate": [1.0]}, "has no model.lerning_rate .did you mean model.learning_rate"),
         ({"model.backbone.depth": [1]}, "no argument 'depth'; valid: .*num_layers"),
         ({"attention.window_size": [4]}, "attention mlr has no argument 'window_size'; valid: .*ranks"),
-        ({"attention.kind": ["mlr", "mrl"]}, "kind cannot be 'mrl': unknown attention 'mrl' .did you mean mlr"),
         ({"trainer.max_steps": {"type": "float", "low": 1, "high": 2}}, "max_steps cannot be 1.0: .*whole number"),
-        ({"model.backbone.num_layers": ["two"]}, "num_layers must be a whole number, not 'two'"),
         ({"model.backbone.dropout": {"type": "float", "low": 0, "high": 2}}, "dropout cannot be 2.0: .*dropout"),
-        ({"attention.ranks": [[5, 5]]}, r"ranks cannot be '\[5, 5\]'"),
         ({"data.context_length": [24, 4000]}, "context_length cannot be 4000"),
         ({"data.prediction_length": [6, 12]}, "decides what is scored"),
         ({"seed_everything": [1, False]}, "seed_everything cannot be False: a trial needs a seed, so that"),
@@ -252,7 +241,6 @@ def test_what_the_configuration_cannot_take(parameters: dict[str, Any], said: st
     ("changes", "kinds", "said"),
     [
         ({"trainer.limit_val_batches": 1}, None, "leave out trainer.limit_val_batches, which is 1; data.val_windows"),
-        ({"trainer.fast_dev_run": True}, None, "leave out trainer.fast_dev_run, which is True;"),
         ({"data.val_windows": 3}, ["dlinear", "ridge"], "only networks are scored on 3 .*: data.val_windows must be"),
     ],
 )
@@ -297,13 +285,11 @@ def test_tune_refuses_before_the_first_trial(
         (config, "tune needs a search space: --search NAME, a file or one of search/chronos.yaml"),
         (search, "tune needs a configuration: --config NAME, a file or one of chronos_mlr.yaml"),
         ([*config, "--search", "search/none.yaml"], "no search space search/none.yaml: neither a file nor one of"),
-        ([*both, "--trials", "0"], "--trials must be a whole number of at least 1, not 0"),
         ([*both, "--seed_everything", "false"], "a trial needs a seed, so that its result can be had again"),
         *(
             ([*both, *words], "tune takes none of --run, --ckpt_path, --start, --resume, --refit: its")
-            for words in (["--run", "x"], ["--ckpt_path=x"], ["--start", "x"], ["--resume", "x"], ["--refit", "--test"])
+            for words in (["--run", "x"], ["--refit", "--test"])
         ),
-        ([*both, "--triels", "3"], "unknown argument --triels"),
         ([*both, "--trainer.devices", "2"], "a trial runs on one device: --trainer.devices must be 1, not 2"),
     ):
         assert main(["tune", *words]) == 2

@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from tests.tuning.cases import Toy, states, toy
 from tsattn.cli import main
 from tsattn.cli.words import session
-from tsattn.data import ByShare, CSVDataModule, ForecastDataModule, MappedDataModule
+from tsattn.data import ByShare, CSVDataModule, ForecastDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, Result, measuring, run
@@ -119,17 +119,9 @@ def test_a_diverged_trial_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert trial.user_attrs["reason"].startswith("training diverged: the loss of step 1 ")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        MemoryError(),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-    ],
-)
-def test_a_trial_without_memory_says_so(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_without_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def step(*_: object) -> None:
-        raise error
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(ForecastingModule, "training_step", step)
     trial, _ = asked(RATE, toy(tmp_path))
@@ -237,17 +229,6 @@ def test_the_test_rows_change_no_trial(tmp_path: Path) -> None:
             assert {len(folds) for folds in errors[-1]} == {2 if more else 1}
             assert [trial.value for trial in trials] == pytest.approx([np.mean(folds) for folds in errors[-1]])
     assert errors[:2] == errors[2:]
-
-
-def test_folds_of_a_converted_table_are_those_in_memory(toy_frame: pd.DataFrame, tmp_path: Path) -> None:
-    path = tmp_path / "toy.parquet"
-    toy_frame.reset_index().to_parquet(path)
-    splits = []
-    for kind in (MappedDataModule, CSVDataModule):
-        data = Fold(0, 2).hold_out(kind(str(path), context_length=24, prediction_length=6))
-        data.setup("fit")
-        splits.append(data.splits)
-    assert splits[0] == splits[1]
 
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -133,10 +133,8 @@ GERMAN = {"separator": ";", "decimal": ",", "encoding": "utf-16"}
 CSV: dict[str, tuple[Any, dict[str, Any]]] = {
     "semicolons": (lambda f: f, GERMAN),
     "ids with zeros": (lambda f: f.assign(unique_id="0" + f["unique_id"].str[1:]), {}),
-    "ids like missing": (lambda f: f.assign(unique_id=f["unique_id"].replace({"s1": "NA", "s2": "7"})), {}),
     "integers as dates": (lambda f: f.assign(ds=f["ds"].dt.strftime("%Y%m%d%H%M")), {}),
     "steps": (lambda f: f.assign(ds=(f["ds"] - pd.Timestamp("2020")) // pd.Timedelta("1h")), {}),
-    "days first": (lambda f: f.assign(ds=f["ds"].dt.strftime("%d.%m.%Y %H:%M")), {}),
     "given format": (lambda f: f.assign(ds=f["ds"].dt.strftime("%m/%d/%y %Hh")), {"date_format": "%m/%d/%y %Hh"}),
     "zones": (lambda f: f.assign(ds=f["ds"].dt.strftime("%Y-%m-%dT%H:%M:%S+02:00")), {}),
 }
@@ -153,16 +151,10 @@ def test_csv_is_read_as_in_memory(tmp_path: Path, case: str) -> None:
 
 
 def test_wide_tables_leave_out_saved_indexes_and_empty_columns(tmp_path: Path, toy_frame: pd.DataFrame) -> None:
-    frame = toy_frame.assign(nothing=np.nan)
-    for name, table in {"a": frame, "b": frame.reset_index(names="date")}.items():
-        table.to_csv(tmp_path / f"{name}.csv")
-        panel = converted(tmp_path / f"{name}.csv", tmp_path / name)
-        assert_same_panel(panel, panel_from_frame(read_table(tmp_path / f"{name}.csv")))
-        assert panel.channels == ("wave", "drift")
-    frame.rename_axis(None).to_parquet(tmp_path / "c.parquet")
-    panel = converted(tmp_path / "c.parquet", tmp_path / "c")
-    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "c.parquet")))
-    assert panel.time_name == "ds"
+    toy_frame.assign(nothing=np.nan).reset_index(names="date").to_csv(tmp_path / "b.csv")
+    panel = converted(tmp_path / "b.csv", tmp_path / "b")
+    assert_same_panel(panel, panel_from_frame(read_table(tmp_path / "b.csv")))
+    assert panel.channels == ("wave", "drift")
 
 
 def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,10 +171,7 @@ def test_row_group_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: py
 
 OFF = pd.Timedelta(7, "min")
 BAD: list[tuple[Any, str]] = [
-    (
-        lambda f: f.iloc[[*range(301), *range(300, 1033)]],
-        r"row 302: .* of series s1 is there twice.*row 301",
-    ),
+    (lambda f: f.iloc[[*range(301), *range(300, 1033)]], r"row 302: .* of series s1 is there twice.*row 301"),
     (lambda f: pd.concat([f, f[:1]]), r"row 1034: .* of series s0 is there twice"),
     (lambda f: f.assign(y=f["y"].where(f.index != 500, np.inf)), "row 501: the value of y is infinite"),
     (lambda f: f.assign(ds=f["ds"].where(f.index != 400)), "row 401: .* is not a date"),

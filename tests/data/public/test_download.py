@@ -142,20 +142,6 @@ def test_the_root_given_is_final_and_the_variable_or_data_its_default(
         assert len(PublicDataModule("ETTh1").load_frame()) == 3
 
 
-@pytest.mark.parametrize(
-    ("reported", "said"),
-    [(None, f"{SUM}\n"), (SUM, f"{SUM}, as others report\n"), ("0" * 64, "not the one that others")],
-)
-def test_a_file_without_a_known_sum_is_kept_and_its_sum_printed(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str], reported: str | None, said: str
-) -> None:
-    card = replace(CARDS["ETTh1"], sha256=None, reported_sha256=reported)
-    assert fetch(card, tmp_path).read_bytes() == BODY
-    printed = capsys.readouterr().err
-    assert "ETTh1.csv cannot be verified against a known sum; its sha256 is " in printed
-    assert said in printed
-
-
 def test_a_packed_file_is_unpacked(site: Site, tmp_path: Path) -> None:
     card = replace(CARDS["ETTh1"], url=f"{CARDS['ETTh1'].url}.gz", sha256=None)
     for body in (gzip.compress(BODY)[:-9], BODY):

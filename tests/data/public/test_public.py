@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tests.conftest import REAL_ROOT
 from tests.data.public.card_differences import differences
@@ -68,20 +67,6 @@ def test_names_and_options_that_are_none_are_refused() -> None:
             PublicDataModule(name)
     with pytest.raises(UserError, match=r"but ETTm2 has none; valid: weather$"):
         PublicDataModule("ETTm2", clean=True)
-
-
-@pytest.mark.real_data
-def test_weather_is_read_in_file_order_with_its_sentinels_on_a_regular_grid() -> None:
-    data = prepared("weather")
-    table = pd.read_csv(f"{REAL_ROOT}/weather.csv")
-    np.testing.assert_array_equal(data.panel.values, table.iloc[:, 1:].to_numpy())
-    assert data.panel.time.equals(pd.date_range("2020-01-01 00:10", periods=52696, freq="10min"))
-    assert (data.task.data, data.task.frequency, data.task.season_length) == ("weather", "10min", 144)
-    assert data.task.channels[16:19] == ("SWDR (W/m²)", "PAR (µmol/m²/s)", "max. PAR (µmol/m²/s)")
-    assert "\ufffd" not in "".join(data.task.channels)
-    changed = [name for name, raw in zip(data.task.channels, table.columns[1:], strict=True) if name != raw]
-    assert len(changed) == 3
-    assert next(iter(data.test_dataloader())).target_observed is None
 
 
 @pytest.mark.real_data
@@ -179,34 +164,6 @@ def test_another_file_of_numbers_alone_is_refused(
     with pytest.raises(UserError, match=message) as caught:
         PublicDataModule("solar", root=str(bare.parent)).load_frame()
     assert str(bare) in str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def co2() -> CO2DataModule:
-    data = CO2DataModule()
-    data.prepare_data()
-    data.setup("fit")
-    return data
-
-
-@pytest.mark.parametrize(("part", "count"), [("train", 1598 - 208 - 52 + 1), ("val", 228 - 51), ("test", 458 - 51)])
-def test_missing_weeks_are_masked_and_everything_else_is_not(co2: CO2DataModule, part: str, count: int) -> None:
-    original = co2.load_frame()["co2"].to_numpy()
-    known = ~np.isnan(original)
-    origins = np.array(co2.splits[0].origins(part, 208, 52))
-    batches = list(co2.eval_dataloader(part))
-    target, scored, past, seen = (
-        torch.cat([getattr(batch, name) for batch in batches])[..., 0].numpy()
-        for name in ("target", "target_observed", "past", "past_observed")
-    )
-    horizon, context = origins[:, None] + np.arange(52), origins[:, None] + np.arange(-208, 0)
-    assert len(target) == count
-    assert part != "train" or not scored.all()
-    np.testing.assert_array_equal(scored, known[horizon])
-    np.testing.assert_array_equal(seen, known[context])
-    assert np.isfinite(past).all()
-    values = target.astype(float) * co2.scaler.scale + co2.scaler.mean
-    np.testing.assert_allclose(values[scored], original[horizon][scored], atol=1e-3)
 
 
 ROOT = Path(__file__).parents[3]
