@@ -5,8 +5,6 @@ import sys
 
 from tsattn.cli import main
 
-__all__ = ["run"]
-
 
 def run() -> int:
     """Run the command line; a configuration may name classes of modules in the current folder."""

@@ -13,8 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["EXACT", "Batch", "LastSeason", "ModuleWithConstants", "WindowUnits"]
-
 # long sums of small numbers need float64, which Apple's GPUs lack
 EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
 

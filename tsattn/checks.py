@@ -11,11 +11,8 @@ from typing import Any
 
 import torch
 
-from tsattn.errors import UserError, one_of, shown, whole_number
+from tsattn.errors import UserError, one_of, shown
 from tsattn.task import check_quantiles, rounded_level
-
-__all__ = ["ACCELERATORS", "calibration_share", "check_accelerator", "folder_path", "has_accelerator", "levels"]
-__all__ += ["positive_number", "whole_number"]
 
 ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
 

@@ -19,10 +19,6 @@ from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, g
 
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
-__all__ = ["DEFAULT_BACKBONE", "Bases", "Description", "PlainData", "check_names", "check_types", "class_at"]
-__all__ += ["class_of", "defaults", "difference", "import_path", "imported", "keyword_arguments", "named", "parse"]
-__all__ += ["parsed", "refuse_imports", "typed"]
-
 Description: TypeAlias = str | Mapping[str, Any]
 Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 

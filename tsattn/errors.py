@@ -14,10 +14,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = ["DivergedError", "UserError", "check_file", "did_you_mean", "duration", "find_user_error", "first_line"]
-__all__ += ["is_whole_number", "masked", "number_of", "one_of", "quiet", "rounded", "scrubbed", "shown", "whole_number"]
-__all__ += ["without_password"]
-
 
 class UserError(ValueError):
     """Error that you can mend: one sentence says what is wrong and what is valid.

@@ -11,8 +11,6 @@ from typing import Any
 
 from tsattn.errors import UserError
 
-__all__ = ["connect", "import_ray"]
-
 
 def import_ray(what: str) -> Any:
     """Import Ray; `what` names in the message what needs it."""

@@ -15,9 +15,6 @@ from safetensors import SafetensorError
 
 from tsattn.errors import UserError
 
-__all__ = ["CHECKSUMS", "atomic_write", "check_checksums", "put_folder", "restore_folder", "sha256"]
-__all__ += ["unwritten_named", "whole_folder", "write_checksums", "write_text", "write_whole"]
-
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:

@@ -23,9 +23,6 @@ from tsattn.batch import EXACT, ModuleWithConstants
 from tsattn.descriptions import Description, PlainData
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["LARGEST_LAMBDA", "TRANSFORMS", "Scaler", "SeriesId", "SeriesTransform", "TargetTransform", "Units"]
-__all__ += ["check_transform", "restored", "transformed", "transformed_tensor"]
-
 TRANSFORMS = {"log": "above 0", "log1p": "of at least 0", "box_cox": "above 0"}
 """The transforms, and the values that they take."""
 

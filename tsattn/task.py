@@ -9,8 +9,6 @@ from itertools import pairwise
 from tsattn.descriptions import PlainData
 from tsattn.errors import UserError, one_of, shown, whole_number
 
-__all__ = ["DISTRIBUTIONS", "MEDIAN", "UNKNOWN_ZONE", "Output", "Task", "check_quantiles", "rounded_level"]
-
 MEDIAN = 0.5
 UNKNOWN_ZONE = "unknown"
 DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")

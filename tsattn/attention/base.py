@@ -24,9 +24,6 @@ from tsattn.attention.projections import Projection, RotaryEmbedding, key_heads
 from tsattn.errors import UserError, is_whole_number, one_of, whole_number
 from tsattn.ops.masks import default_positions, real_positions
 
-__all__ = ["Attention", "AttentionOptions"]
-
-
 # Tokens after a prompt are computed in parts of at most this many, as all scores of a part are held at once.
 MAX_STEP = 256
 

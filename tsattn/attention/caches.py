@@ -22,8 +22,6 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError, is_whole_number
 
-__all__ = ["Cache", "NewTokens", "TokenRows"]
-
 FIRST_ROWS = 16  # rows of a new storage
 
 

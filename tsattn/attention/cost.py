@@ -22,8 +22,6 @@ from tsattn.errors import UserError
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.masks import default_positions
 
-__all__ = ["AttentionCost", "MeasuredCost", "attention_cost", "closed_form", "measured", "measured_key_bytes"]
-
 
 @dataclass(frozen=True)
 class AttentionCost:

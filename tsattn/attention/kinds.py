@@ -29,19 +29,6 @@ from tsattn.errors import UserError, one_of, whole_number
 from tsattn.ops.data_blocks import CALENDAR_UNITS
 from tsattn.structured import LevelShape, block_sizes
 
-__all__ = [
-    "BTTAttention",
-    "BilinearMLRAttention",
-    "FixedMixingAttention",
-    "GlobalSlidingWindowAttention",
-    "IdentityAttention",
-    "MLBTCAttention",
-    "MLRAttention",
-    "SlidingWindowAttention",
-    "StandardAttention",
-    "UniformAttention",
-]
-
 _LEVEL_ENTRIES = ("rank", "left_blocks", "right_blocks", "shuffled")  # of mlbtc
 _WAYS = ("numbers", "lengths", "calendar", "change_points")  # in which blocks of mlr are given
 

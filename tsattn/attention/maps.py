@@ -16,8 +16,6 @@ from torch import Tensor, nn
 from tsattn.attention.base import Attention
 from tsattn.ops.softmax import wide
 
-__all__ = ["WatchedCall", "attention_calls", "attention_levels", "attention_map", "attention_zones", "one_row"]
-
 
 @torch.no_grad()
 def attention_map(attention: Attention, x: Tensor, context: Tensor | None = None, **arguments: Tensor | None) -> Tensor:

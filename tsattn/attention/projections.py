@@ -22,19 +22,6 @@ from tsattn.errors import UserError, is_whole_number, whole_number
 from tsattn.ops.softmax import expand_heads, wide
 from tsattn.structured import BTT, DIVISORS, MLBTC, MLR, Level, LevelShape, block_sizes
 
-__all__ = [
-    "BTTProjection",
-    "BilinearMLRProjection",
-    "LevelNorm",
-    "LowRankProjection",
-    "MLBTCProjection",
-    "NoProjection",
-    "Projection",
-    "ProjectionCost",
-    "RotaryEmbedding",
-    "key_heads",
-]
-
 
 @dataclass(frozen=True)
 class ProjectionCost:

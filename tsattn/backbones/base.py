@@ -13,8 +13,6 @@ from tsattn.attention import complete_attention
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 
-__all__ = ["Backbone", "check_sizes"]
-
 
 class Backbone(nn.Module, ABC):
     """Base class of networks that map a `Batch` to a forecast on the scale of the batch.

@@ -24,8 +24,6 @@ from tsattn.errors import UserError, number_of, one_of
 from tsattn.layers import CovariateTokens, Encoder, FlattenHead, InstanceNorm, TokenEmbedding, output_fan
 from tsattn.task import Output, Task
 
-__all__ = ["ChannelGroups", "ITransformer"]
-
 
 class ITransformer(Backbone):
     """Channels as tokens, an encoder whose attention is a description, all steps of the horizon at once.

@@ -20,8 +20,6 @@ from tsattn.errors import UserError, whole_number
 from tsattn.layers import InstanceNorm, OutputDistribution, QuantileFan, output_fan
 from tsattn.task import Output, Task
 
-__all__ = ["DLinear", "NLinear", "moving_average"]
-
 
 class DLinear(Backbone):
     """The sum of a linear map of the trend, a moving average, and one of the remainder.

@@ -22,8 +22,6 @@ from tsattn.descriptions import Description
 from tsattn.layers import Covariates, Encoder, FlattenHead, InstanceNorm, Patches, TokenEmbedding, output_fan
 from tsattn.task import Output, Task
 
-__all__ = ["PatchTST"]
-
 
 class PatchTST(Backbone):
     """Patches of one channel as tokens, an encoder whose attention is a description, all steps of the horizon at once.

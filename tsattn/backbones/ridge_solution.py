@@ -15,11 +15,6 @@ from tsattn.batch import Batch
 from tsattn.errors import UserError, one_of
 from tsattn.layers import InstanceNorm
 
-__all__ = [
-    *("ALPHA", "LinearPath", "apply_ridge", "normal_equations", "regression_rows", "ridge_maps"),
-    *("solve_normal_equations", "solve_ridge"),
-]
-
 ALPHA = 1000.0
 
 

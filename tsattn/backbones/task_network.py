@@ -20,11 +20,6 @@ from tsattn.saved_folders import atomic_write
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = [
-    *("FORMAT", "CheckpointContent", "Network", "check_format", "check_same", "check_weights"),
-    *("load_checkpoint", "read_content", "write_checkpoint"),
-]
-
 FORMAT = 3
 _KEY = "tsattn"
 

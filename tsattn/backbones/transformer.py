@@ -23,8 +23,6 @@ from tsattn.errors import UserError
 from tsattn.layers import Covariates, DirectHead, Encoder, InstanceNorm, TokenEmbedding, output_fan
 from tsattn.task import Output, Task
 
-__all__ = ["Transformer"]
-
 
 class Transformer(Backbone):
     """Time steps as tokens, an encoder whose attention is a description, all steps of the horizon at once.

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Execution, ForecastingModule, Training
 
-__all__ = ["ChronosNetwork", "ChronosOptions", "ChronosPredictor"]
-
 logger = logging.getLogger("tsattn")
 
 TRAINED = ("all", "attention", "lora")

@@ -32,8 +32,6 @@ from tsattn.chronos.swapped_attention import PairRotation, Surroundings, Swapped
 from tsattn.errors import UserError
 from tsattn.structured import BTT, fit_levels
 
-__all__ = ["CONVERSIONS", "InputMoments", "convert_weights", "mean_form"]
-
 CONVERSIONS = ("copy", "rotate", "project", "fresh")
 
 

@@ -32,9 +32,6 @@ from tsattn.chronos.open_models import (
 )
 from tsattn.errors import UserError, is_whole_number, one_of, shown
 
-__all__ = ["FAMILIES", "IMPLEMENTATIONS", "AttentionSite", "ChronosFamily", "TokenLayout", "check_implementations"]
-__all__ += ["configured_family", "family_of"]
-
 IMPLEMENTATIONS = ("sdpa", "eager")
 _NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out
 _DECODERS_ONLY = "Chronos models that are decoders only cannot be adapted; those of T5, Bolt and 2 can"

@@ -28,8 +28,6 @@ from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
 from tsattn.errors import UserError
 from tsattn.task import MEDIAN
 
-__all__ = ["ChannelRows", "OpenModel", "OwnBolt", "Sampling", "at_levels", "is_constant"]
-
 ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
 
 

@@ -22,8 +22,6 @@ from tsattn.chronos.bolt.bolt_network import UNSCALED
 from tsattn.chronos.families import Bolt, check_implementations, configured_family
 from tsattn.errors import UserError, first_line, number_of, one_of
 
-__all__ = ["RECORD", "NamedWeights", "check_extra", "open_pipeline"]
-
 RECORD = "adapted.json"  # in the folder of an adapted model, see `AdaptedChronos.save`
 DTYPES = ("auto", "float32", "bfloat16")
 

@@ -24,8 +24,6 @@ from tsattn.descriptions import Description, keyword_arguments
 from tsattn.errors import UserError
 from tsattn.ops.full import full_attention
 
-__all__ = ["PairRotation", "Surroundings", "SwappedAttention", "build_swapped", "mark_adapted", "real_keys"]
-
 _NO_WEIGHTS = "swapped attention gives no weights; tsattn.attention.maps computes those of an attention"
 
 

@@ -16,8 +16,6 @@ from tsattn.experiments.configs import config_names, find_config
 if TYPE_CHECKING:
     from tsattn.leaderboard.runner import Options, Runner
 
-__all__ = ["benchmark", "compare", "find_suite", "given_overrides", "given_values", "report"]
-
 _SUITES = "suites/*.yaml"
 _PLACES = ("--folder", "--output")
 

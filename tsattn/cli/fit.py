@@ -19,8 +19,6 @@ from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import all_fits
 
-__all__ = ["fit"]
-
 
 def _say(line: str) -> None:
     if is_first_process():

@@ -30,8 +30,6 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.attention_layers import attention_layers
 from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_batches, with_levels
 
-__all__ = ["attention", "draw", "predict", "test", "validate"]
-
 _MOST = 6  # series in a figure
 
 

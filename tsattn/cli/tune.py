@@ -30,8 +30,6 @@ from tsattn.saved_folders import write_text, write_whole
 from tsattn.tuning import HeldData, Search, best_trial, error_word
 from tsattn.tuning.study import FILE, figures, front, importances, reason, trial_table
 
-__all__ = ["STORAGE", "run_trials", "tune"]
-
 STORAGE = "TSATTN_STORAGE"  # the variable of the environment that may hold the URL of the storage
 _SEARCHES = "search/*.yaml"
 _OF_FIT_ALONE = ("--run", "--ckpt_path", "--start", "--resume", "--refit")

@@ -16,9 +16,6 @@ from tsattn.saved_folders import sha256, write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["cost", "datasets_check", "datasets_convert", "datasets_diagnose", "datasets_fetch", "datasets_info"]
-__all__ += ["datasets_list", "export", "kernels"]
-
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 _NOTE = """\
 Flops to form scores are measured on the plain reference: it forms every pair

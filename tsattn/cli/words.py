@@ -33,9 +33,6 @@ from tsattn.predictors import predictor_kinds
 if TYPE_CHECKING:
     from tsattn.experiments import Experiment
 
-__all__ = ["ACTIONS", "COMMANDS", "OF_EXPERIMENTS", "Given", "Group", "Option", "Pair", "Words", "drop_output", "flat"]
-__all__ += ["groups", "help_text", "own_options", "page", "say", "session", "take_descriptions", "taken", "unknown"]
-
 Pair = tuple[str, str | None]  # a flag and its value
 
 OF_EXPERIMENTS = ("fit", "validate", "test", "predict", "attention")

@@ -19,14 +19,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tsattn.data import frequency as rhythms
-from tsattn.data.columns import Categories, id_order, recoded
+from tsattn.data.columns import Categories, id_order, listed, recoded
 from tsattn.data.frequency import OFF_GRID, Grid, Times, counts, is_steps, normalise_frequency
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import time_numbers, time_unit, time_zone, times_of
-from tsattn.data.table_rows import NO_NAME, Roles, Rows, is_nameless, listed
+from tsattn.data.table_rows import NO_NAME, Roles, Rows, is_nameless
 from tsattn.errors import UserError, number_of, one_of, shown
-
-__all__ = ["Assembly", "Survey", "in_memory"]
 
 logger = logging.getLogger("tsattn")
 

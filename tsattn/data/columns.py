@@ -23,10 +23,6 @@ from numpy.typing import NDArray
 from tsattn.data.row_ranges import made_rows
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["DECIMAL", "JOINS", "MOST", "UNSEEN", "Categories", "category_names"]
-__all__ += ["covariate_columns", "differs", "id_columns", "id_order", "in_categories", "is_lazy"]
-__all__ += ["listed", "match_ids", "number_columns", "recoded", "series_numbers", "with_joined_ids"]
-
 logger = logging.getLogger("tsattn")
 
 Categories = Mapping[str, tuple[str, ...]]

@@ -6,18 +6,15 @@ from collections.abc import Sequence  # noqa: F401  # the command line resolves 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tsattn.checks import whole_number
 from tsattn.data.matching import new_task
 from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import fit_scaler
 from tsattn.data.splits import Split, SplitRule, asked_rule
 from tsattn.data.table_options import TableOptions
-from tsattn.errors import UserError, is_whole_number, shown
+from tsattn.errors import UserError, is_whole_number, shown, whole_number
 from tsattn.scaler import Scaler, check_transform
 from tsattn.task import Task
-
-__all__ = ["SPLIT", "DataOptions", "WindowOptions"]
 
 SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
 """Options of which each says where the parts of a series end."""

@@ -42,9 +42,6 @@ from tsattn.errors import UserError, quiet
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
 
-__all__ = ["CSVDataModule", "ForecastDataModule", "FrameDataModule", "FrameSource", "MappedDataModule"]
-__all__ += ["PanelDataModule", "Source"]
-
 logger = logging.getLogger("tsattn")
 
 LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more

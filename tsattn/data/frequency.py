@@ -21,11 +21,6 @@ from pandas.tseries.frequencies import to_offset
 
 from tsattn.errors import UserError, shown
 
-__all__ = ["OFF_GRID", "PHASED", "Grid", "Times", "are_business_days", "business_series", "coarser_series", "counts"]
-__all__ += ["fixed_step", "future_index", "is_steps", "normalise_frequency", "one_time"]
-__all__ += ["runs_of_longer_steps", "season_length", "seconds", "step_name", "try_infer_frequency", "usual_frequency"]
-__all__ += ["wall_times"]
-
 Times: TypeAlias = "pd.DatetimeIndex | pd.Index[int]"
 
 # calendar frequencies whose periods may be written as a later day, such as the 15th of each month: by the most days

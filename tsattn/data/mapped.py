@@ -36,8 +36,6 @@ from tsattn.data.tables import rows_of, schema_of, table_parts, whole_ids
 from tsattn.errors import UserError, one_of, shown
 from tsattn.saved_folders import put_folder, restore_folder, sha256, write_text
 
-__all__ = ["TableSource", "convert", "converted_folder", "is_panel_folder", "open_panel", "opened_panel"]
-
 logger = logging.getLogger("tsattn")
 
 INDEX = "panel.json"

@@ -26,9 +26,6 @@ from tsattn.data.table_rows import Roles, Rows, future_rows
 from tsattn.errors import UserError, one_of, quiet, shown
 from tsattn.task import Task
 
-__all__ = ["appended", "in_static_categories", "match_task", "new_task"]
-__all__ += ["with_categories", "with_future", "with_training_categories"]
-
 logger = logging.getLogger("tsattn")
 
 

@@ -19,8 +19,6 @@ from tsattn.data.row_ranges import FileView, columns_of, is_mapped, last_row_of_
 from tsattn.data.stamps import time_numbers, time_unit, times_of
 from tsattn.errors import UserError
 
-__all__ = ["Panel"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Panel:

@@ -22,8 +22,6 @@ from tsattn.data.tables import opened
 from tsattn.errors import UserError, shown
 from tsattn.task import Task
 
-__all__ = ["TableReader", "panel_from_frame"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TableReader(TableOptions):

@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 
 from tsattn.errors import UserError
 
-__all__ = ["FileView", "LastKnown", "are_first", "blocks_of", "columns_of", "each_row", "is_mapped"]
-__all__ += ["last_row_of_places", "made_rows", "owners", "room_like", "runs_of"]
-
 _BLOCK = 1 << 22  # numbers of a mapped array that are held at once: 32 MiB as float64
 _LOOK_BACK = 64  # rows that are searched first for the last known value
 _IN_MEMORY = 1 << 27  # bytes; a larger array that is made of a mapped one is written to a file

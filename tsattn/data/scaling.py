@@ -24,9 +24,6 @@ from tsattn.data.windows import EMPTY_IT, Series, warn_of_far
 from tsattn.errors import UserError, quiet, shown
 from tsattn.scaler import LARGEST_LAMBDA, TRANSFORMS, Scaler, SeriesTransform, TargetTransform, transformed
 
-__all__ = ["LARGEST", "check_counts", "fit_scaler", "moments", "panel_moments"]
-__all__ += ["scaled_series", "series_units", "step_counts", "with_new_series"]
-
 logger = logging.getLogger("tsattn")
 
 _BLOCK = 1 << 22  # numbers of an array in a file that are averaged at once

@@ -14,9 +14,6 @@ if TYPE_CHECKING:  # the cards of the data sets, which name rules, are read with
 
     from tsattn.data.frequency import Times
 
-__all__ = ["PART_WORDS", "ByCount", "ByDate", "ByShare", "LastTenth", "Recut", "Split", "SplitRule"]
-__all__ += ["all_origins", "asked_rule", "in_zone", "iso_date"]
-
 PART_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 

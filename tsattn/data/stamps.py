@@ -24,9 +24,6 @@ from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
 
-__all__ = ["in_zone_of", "kept_zone", "no_times_of", "read_times", "time_form", "time_numbers", "time_stamps"]
-__all__ += ["time_unit", "time_zone", "times_of"]
-
 logger = logging.getLogger("tsattn")
 
 Where = Callable[[int], str]

@@ -23,8 +23,6 @@ from tsattn.data.row_ranges import made_rows, owners
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.errors import UserError, is_whole_number, one_of, shown, whole_number
 
-__all__ = ["COLUMNS", "READING", "SUFFIXES", "RowWeights", "TableOptions"]
-
 SUFFIXES = {
     **{".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet", ".pq": "parquet"},
     **{".arrow": "arrow", ".feather": "arrow"},

@@ -24,9 +24,6 @@ from tsattn.data.table_options import TableOptions
 from tsattn.data.tables import opened
 from tsattn.errors import UserError, did_you_mean, first_line, one_of, quiet, shown
 
-__all__ = ["ID_COLUMNS", "NO_NAME", "TIME_COLUMNS", "Roles", "Rows", "Table", "assigned", "check_roles", "computed"]
-__all__ += ["find_roles", "future_rows", "is_lazy", "is_nameless", "listed", "plain_frame", "read_rows"]
-
 logger = logging.getLogger("tsattn")
 
 NO_NAME = "ds"

@@ -25,9 +25,6 @@ from tsattn.data.columns import DECIMAL, ID_COLUMNS, TIME_COLUMNS, id_columns, i
 from tsattn.data.table_options import SUFFIXES, TableOptions
 from tsattn.errors import UserError, check_file, first_line, one_of, shown
 
-__all__ = ["as_frame", "lines_of", "opened", "read_cells", "read_table", "rows_of", "schema_of", "table_parts"]
-__all__ += ["whole_ids"]
-
 _PLAIN = TableOptions()
 _MAX_COLUMNS = 100_000
 _BUFFER = 1 << 20  # bytes of a column of a row group that are read at a time

@@ -28,9 +28,6 @@ from tsattn.errors import UserError, number_of, one_of, shown
 from tsattn.scaler import Scaler, SeriesTransform, Units
 from tsattn.task import Task
 
-__all__ = ["EMPTY_IT", "HOST", "RESIDENT_ON", "FutureWindows", "OrderedBatches", "Series", "ShuffledBatches"]
-__all__ += ["TrainingLoader", "WindowDataset", "future_for", "spread", "warn_of_far", "whole_batch"]
-
 logger = logging.getLogger("tsattn")
 
 EMPTY_IT = "empty that cell if it means missing"

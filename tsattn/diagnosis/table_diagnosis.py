@@ -30,8 +30,6 @@ from tsattn.data.reader import TableReader
 from tsattn.data.table_rows import Table, read_rows
 from tsattn.errors import number_of, quiet, shown, whole_number
 
-__all__ = ["KINDS", "diagnose", "outliers"]
-
 KINDS = {
     "repeated": "time stamps that a series has more than once",
     "irregular": "time stamps that are not on the grid of the frequency",

@@ -28,8 +28,6 @@ from tsattn.errors import UserError, check_file, first_line, one_of, shown
 from tsattn.evaluation.reductions import group_scores, is_count, is_score, scores_of
 from tsattn.evaluation.window_errors import completed, sum_names, total_names
 
-__all__ = ["BY", "MEMORY_LIMIT", "METADATA", "ErrorTable", "check_by", "check_group", "error_rows", "scores_by"]
-
 BY = ("series", "step", "origin")
 """Groups that a user may ask scores by."""
 

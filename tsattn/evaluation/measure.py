@@ -20,8 +20,6 @@ from tsattn.evaluation.window_errors import point_forecast, step_totals, window_
 from tsattn.scaler import Units
 from tsattn.task import check_quantiles
 
-__all__ = ["ScoredBatch", "measure", "seasonal_errors"]
-
 
 @dataclass(frozen=True)
 class ScoredBatch:

@@ -29,8 +29,6 @@ from tsattn.batch import EXACT
 from tsattn.evaluation.window_errors import central_intervals, completed, total_names, window_errors
 from tsattn.task import check_quantiles
 
-__all__ = ["BY_CHANNEL", "SCORES", "ErrorTotals", "group_scores", "is_count", "is_score", "scores_of", "short_name"]
-
 BY_CHANNEL = "_by_channel"
 _LEFT_OUT = "_left_out"
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from tsattn.errors import UserError, one_of, shown
 
-__all__ = ["SELECTION_CHOICES", "selection_metric"]
-
 SELECTION_CHOICES = {"mse": "mse_scaled", "mae": "mae_scaled", "crps": "crps_scaled"}
 """Scores that a user may choose by."""
 

@@ -21,11 +21,6 @@ from tsattn.batch import EXACT
 from tsattn.errors import UserError
 from tsattn.task import MEDIAN
 
-__all__ = [
-    *("SUMS", "central_intervals", "completed", "point_forecast", "quantile_loss", "step_totals", "sum_names"),
-    *("total_names", "window_errors"),
-]
-
 SUMS = {
     "count": "observed targets",
     "squared_scaled": "squared errors of the point forecast, on the scale that is trained on",

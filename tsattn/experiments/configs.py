@@ -14,9 +14,6 @@ from tsattn.descriptions import DEFAULT_BACKBONE, parsed
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 from tsattn.predictors import complete_predictor
 
-__all__ = ["BACKBONE", "SECTIONS", "check_sections", "complete", "config_names", "find_config", "full_path", "get_at"]
-__all__ += ["paths", "read_config", "with_values"]
-
 BACKBONE = "model.backbone"
 SECTIONS = ("seed_everything", "data", "model", "trainer")
 _NONE = object()

@@ -43,9 +43,6 @@ from tsattn.training.loggers import LOGGERS
 from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_options import TRAINER_DEFAULTS, chosen_precision
 
-__all__ = ["NOT_IN_KEY", "OF_DATA", "RESULTS_VERSION", "Experiment", "ExperimentParser", "add_experiment"]
-__all__ += ["experiment_parser", "fingerprint", "instantiated", "parsed", "parsed_words", "plain", "user_errors"]
-
 RESULTS_VERSION = 3
 """Raised in the commit that changes any number of a result: results of other versions are not comparable."""
 

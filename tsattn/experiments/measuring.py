@@ -29,9 +29,6 @@ from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import DIVERGED
 from tsattn.training.execution import own_random_state
 
-__all__ = ["RIDGE_CONTEXT", "device_type", "extent", "fitted_baselines", "forward_flops", "group_table", "labelled"]
-__all__ += ["measured", "peak_memory", "predictor_sizes", "score_table", "tables_beside_baselines", "title", "verdict"]
-
 RIDGE_CONTEXT = 512
 _WORDS = {"val": "validation", "test": "test"}
 # patterns of the names of scores, in the order of columns

@@ -31,8 +31,6 @@ from tsattn.training import Execution, TrainerOptions
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import chosen_lengths
 
-__all__ = ["Recording", "Result", "fitted_in", "reopened"]
-
 logger = logging.getLogger("tsattn")
 
 

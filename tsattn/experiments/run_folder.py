@@ -18,8 +18,6 @@ from filelock import BaseFileLock, FileLock, Timeout
 from tsattn.errors import UserError, without_password
 from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 
-__all__ = ["EARLIER_SECONDS", "LIMITS", "RunFolder", "versions"]
-
 FORMAT = 2  # of the folder, in its versions
 LIMITS = ("max_steps", "max_epochs", "max_time")
 """Of the Trainer, how long it trains: what a resumed run may be given anew."""

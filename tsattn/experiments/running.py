@@ -43,8 +43,6 @@ from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
 from tsattn.training.trainer_options import check_one_device
 
-__all__ = ["CalibratedRun", "Hooks", "WarmStart", "member_experiments", "resume", "run"]
-
 logger = logging.getLogger("tsattn")
 
 FolderOf: TypeAlias = Callable[[ForecastDataModule, Predictor], RunFolder]

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from tsattn.batch import Batch
 from tsattn.data import Panel
+from tsattn.data.columns import TIME_COLUMNS
 from tsattn.data.frequency import is_steps, one_time
 from tsattn.data.stamps import in_zone_of
-from tsattn.data.table_rows import TIME_COLUMNS
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.window_errors import central_intervals
 from tsattn.figures.plain_names import axis_name, forecast_title
@@ -30,8 +30,6 @@ from tsattn.task import Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-
-__all__ = ["are_dates", "plot_forecast", "plot_test_forecasts"]
 
 _CHANNELS, _HISTORY = 3, 60  # the last channels of a test window; steps of a season before the shortest forecast
 # of ticks at the start of a year, month, day and so on, and of what all have in common: a lone tick counts as a second

@@ -25,8 +25,6 @@ from tsattn.errors import UserError
 from tsattn.figures.style import BOTH_SIDES, HEAT, INK, NOTHING
 from tsattn.predictors.attention_layers import AttentionLayer
 
-__all__ = ["plot_layers"]
-
 _dates: Any = matplotlib.dates  # which has no types
 _COLUMNS, _HEADS = 4, 8  # maps in a row of the grid: of different layers, of the heads of one
 _BRIGHTEST = 0.99  # the share of numbers above 0 that the colours tell apart; a few peaks would hide the rest

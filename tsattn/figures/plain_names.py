@@ -17,8 +17,6 @@ from tsattn.predictors.calibrated import Calibrated
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import Task
 
-__all__ = ["axis_name", "forecast_title", "model_words", "window_title"]
-
 _WORDS = {
     **{"patchtst": "PatchTST", "itransformer": "iTransformer", "btt": "BTT", "mlr": "MLR", "mlbtc": "MLBTC"},
     **{"bilinear_mlr": "bilinear MLR", "swa": "sliding-window", "global_swa": "global sliding-window"},

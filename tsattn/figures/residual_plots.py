@@ -22,8 +22,6 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.measure import ScoredBatch
 from tsattn.figures.style import ACCENT, INK, OTHERS
 
-__all__ = ["ResidualRecorder", "Residuals", "autocorrelation", "plot_residuals"]
-
 _COLORS = (ACCENT, *OTHERS)
 _LINES, _POINTS, _MOST_LAGS = 6, 400, 200  # series that are followed in time, points of a quantile plot
 _POOLED = 200_000  # residuals, at most, whose distribution is drawn

@@ -7,8 +7,6 @@ from typing import Any
 import matplotlib
 from matplotlib.colors import LinearSegmentedColormap
 
-__all__ = ["ACCENT", "BOTH_SIDES", "HEAT", "INK", "NOTHING", "OTHERS", "use_house_style"]
-
 INK = "#30343b"  # truth, borders
 ACCENT = "#d1495b"  # the forecast, the model that a figure is about
 OTHERS = ("#30343b", "#00798c", "#edae49", "#8d96a3", "#5c4d7d")  # what it is compared with

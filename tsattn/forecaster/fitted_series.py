@@ -21,8 +21,6 @@ from tsattn.scaler import SeriesId
 if TYPE_CHECKING:
     from tsattn.experiments import Result
 
-__all__ = ["FittedSeries"]
-
 _ARRAYS = ("starts", "values", "past_covariates", "future_covariates", "ahead", "ahead_starts", "static")
 _PLAIN: dict[str, Any] = {
     **{"ids": tuple[SeriesId, ...], "channels": tuple[str, ...], "frequency": str},

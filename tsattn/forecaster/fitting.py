@@ -9,10 +9,10 @@ from statistics import median
 from typing import Any
 
 from tsattn.backbones.task_network import load_checkpoint, read_content
-from tsattn.checks import folder_path, positive_number, whole_number
+from tsattn.checks import folder_path, positive_number
 from tsattn.data import Panel, PanelDataModule
 from tsattn.data.data_options import SPLIT
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, one_of, shown, whole_number
 from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.experiments.running import CalibratedRun, WarmStart
 from tsattn.forecaster.options import ForecasterOptions
@@ -21,8 +21,6 @@ from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress
 from tsattn.training.loggers import check_packages
-
-__all__ = ["CONTEXTS", "Start", "fine_tuning", "fitted_aside", "run_on"]
 
 CONTEXTS = (24, 48, 96, 192, 336, 512)
 """Context lengths that are tried. A ridge takes seconds; a network that starts from it gains where the ridge does."""

@@ -15,8 +15,6 @@ from tsattn.saved_folders import unwritten_named, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "WRITERS", "check_output", "write_figure", "write_frame"]
-
 FIGURES = (".png", ".pdf", ".svg")
 WRITERS: dict[str, Callable[[pd.DataFrame, IO[bytes]], Any]] = {
     ".csv": lambda frame, file: frame.to_csv(file, index=False),

@@ -15,12 +15,12 @@ import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
 from tsattn.batch import Batch
-from tsattn.checks import folder_path, whole_number
+from tsattn.checks import folder_path
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError, did_you_mean, one_of, quiet, shown
+from tsattn.errors import UserError, did_you_mean, one_of, quiet, shown, whole_number
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frame_model import FrameModel
 from tsattn.forecaster.frames import FrameKind, last_window, plain_forecast
@@ -37,8 +37,6 @@ if TYPE_CHECKING:  # what a first forecast does without
     from tsattn.experiments import Experiment, Result
     from tsattn.forecaster.sample_paths import PathSampler, StepCopula
     from tsattn.predictors.attention_layers import AttentionLayer
-
-__all__ = ["Forecaster", "load"]
 
 logger = logging.getLogger("tsattn")
 

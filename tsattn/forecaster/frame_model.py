@@ -25,8 +25,6 @@ from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_
 if TYPE_CHECKING:
     from tsattn.forecaster.scores import UnseenWindows
 
-__all__ = ["FrameModel"]
-
 logger = logging.getLogger("tsattn")
 
 

@@ -20,8 +20,6 @@ from tsattn.errors import UserError, one_of, shown
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.task import MEDIAN, Output, Task
 
-__all__ = ["FrameKind", "future_frame", "in_scenario", "last_window", "plain_forecast", "scenarios_of"]
-
 _CUTOFF, _SCENARIO = "cutoff", "scenario"
 
 

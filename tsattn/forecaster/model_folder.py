@@ -35,8 +35,6 @@ from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 from tsattn.training.trainer_options import TRAINER_DEFAULTS
 
-__all__ = ["SavedModel", "damaged", "open_model", "run_arguments", "write"]
-
 logger = logging.getLogger("tsattn")
 
 _FORMAT = "tsattn forecaster"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsattn.checks import calibration_share, check_accelerator, folder_path, levels, positive_number, whole_number
+from tsattn.checks import calibration_share, check_accelerator, folder_path, levels, positive_number
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.descriptions import DEFAULT_BACKBONE, imported
-from tsattn.errors import UserError, did_you_mean, one_of, shown
+from tsattn.errors import UserError, did_you_mean, one_of, shown, whole_number
 from tsattn.layers.optim import BETAS
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor
@@ -28,8 +28,6 @@ from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, list
 
 if TYPE_CHECKING:  # what forecasts without a fit needs no Lightning
     from tsattn.experiments import Experiment
-
-__all__ = ["MODEL", "ForecasterOptions", "TrainingOptions", "nested", "where_it_went"]
 
 AUTO = "auto"
 MODEL = (

@@ -13,15 +13,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from tsattn.checks import whole_number
 from tsattn.data.columns import id_columns
 from tsattn.data.table_rows import find_roles
-from tsattn.errors import UserError, quiet
+from tsattn.errors import UserError, quiet, whole_number
 from tsattn.forecaster.forecaster import Forecaster
 from tsattn.ray_cluster import import_ray
 from tsattn.training.execution import quiet_lightning
-
-__all__ = ["predict_dataset"]
 
 _BLOCKS = 4  # for each processor
 

@@ -37,8 +37,6 @@ from tsattn.training.execution import Execution
 if TYPE_CHECKING:
     from tsattn.experiments import Result
 
-__all__ = ["PathSampler", "StepCopula"]
-
 logger = logging.getLogger("tsattn")
 
 _SAMPLE = "sample"

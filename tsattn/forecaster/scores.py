@@ -32,8 +32,6 @@ from tsattn.training.execution import Execution
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ScoreFrame", "UnseenWindows", "measured_tables", "residual_figure", "score_panel"]
-
 logger = logging.getLogger("tsattn")
 
 _COLUMNS = ("mse_original", "mae_original", "mase", "crps_original")

@@ -23,8 +23,6 @@ from tsattn.ops.data_blocks import CALENDAR_UNITS, DAY, MONDAY
 from tsattn.ops.masks import floor_divide
 from tsattn.task import Task
 
-__all__ = ["CalendarFeatures", "CategoryVectors", "CovariateTokens", "Covariates", "HorizonEffect"]
-
 
 class CalendarFeatures:
     """The sine and cosine of the time of day, the day of the week and the time of year.

@@ -19,8 +19,6 @@ from tsattn.attention.patterns import Pattern, TokenOrigin
 from tsattn.errors import UserError, one_of
 from tsattn.layers.tokens import Dropout
 
-__all__ = ["TOKEN_NORMS", "BlockStack", "Encoder", "EncoderBlock", "TokenBatchNorm", "token_norm"]
-
 TOKEN_NORMS = ("layer", "batch")
 """``layer``: each token by the mean and variance of its own D numbers. ``batch``: each of the D features by its mean
 and variance over all tokens of a batch, and in eval mode by their running averages, as PatchTST has it (Nie et al.,

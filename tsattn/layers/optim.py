@@ -21,9 +21,6 @@ from torch import Tensor, nn
 
 from tsattn.errors import UserError, one_of
 
-__all__ = ["BETAS", "SCHEDULES", "MupModule", "Optimization", "adamw", "cap_rms_", "choose_warmup", "mup_groups"]
-__all__ += ["mup_init_", "rate_schedule"]
-
 BETAS = (0.9, 0.999)
 """How slowly AdamW forgets past gradients, and their squares: PyTorch's own."""
 

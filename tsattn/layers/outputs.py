@@ -27,16 +27,6 @@ from tsattn.batch import EXACT, Batch, ModuleWithConstants
 from tsattn.layers.tokens import InstanceNorm
 from tsattn.task import MEDIAN, Output, check_quantiles
 
-__all__ = [
-    "NegativeBinomialOutput",
-    "NormalOutput",
-    "OutputDistribution",
-    "QuantileFan",
-    "StudentTOutput",
-    "distribution",
-    "output_fan",
-]
-
 _UNIT = math.log(math.e - 1)  # softplus of it is 1
 _LEAST = 1e-4  # of a scale, on that of the window
 _LEAST_COUNT = 1e-6

@@ -15,8 +15,6 @@ from typing_extensions import override
 from tsattn.errors import UserError
 from tsattn.ops.dropout import dropout
 
-__all__ = ["DirectHead", "Dropout", "FlattenHead", "InstanceNorm", "Patches", "TokenEmbedding"]
-
 
 class InstanceNorm:
     """The level and scale of each window and channel, from the observed steps of its context.

@@ -34,8 +34,6 @@ from tsattn.leaderboard.statistics import (
 from tsattn.leaderboard.suite import Question, Suite, label
 from tsattn.predictors.ridge import ridge_label
 
-__all__ = ["LINEAR", "METRICS", "NAIVE", "STANDARD", "Analysis", "Answer", "Pair"]
-
 STANDARD = "standard"
 METRICS = ("mse", "mae")
 LINEAR = ("ridge", "dlinear", "nlinear")

@@ -31,8 +31,6 @@ from tsattn.leaderboard.runner import Options, Runner
 from tsattn.leaderboard.statistics import Difference
 from tsattn.training.train import all_fits
 
-__all__ = ["Comparison", "Plan", "compare", "compare_runs", "processors"]
-
 _BASELINES = ("ridge", "seasonal_naive", "persistence")
 _ATTENTION = "model.backbone.attention"
 _OF_MACHINES = ("num_workers", "resident_gb", "root", "folder", "verify")

@@ -25,8 +25,6 @@ from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_text
 
-__all__ = ["Digests", "conflicts", "kind_of"]
-
 _TOLERANCE = 1e-6
 _CONTENT = {
     "seed_everything": 1,

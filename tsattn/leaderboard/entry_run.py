@@ -37,8 +37,6 @@ from tsattn.training import Execution, TrainerOptions
 from tsattn.training.train import all_fits
 from tsattn.tuning import Fold, HeldData
 
-__all__ = ["Work", "WorkingFolder", "git_state", "held", "run_entry", "windows_of"]
-
 _PEAK = "peak_memory"  # a note in a run folder, in bytes
 _OTHER_VERSIONS = ("format", "command", "device", "threads")
 

@@ -16,8 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-__all__ = ["COLOURS", "Mark", "forest", "inline_svg", "png"]
-
 _INK, _DIM, _LINE, _PAPER, _STAR = "#25282d", "#6c727b", "#d3d6da", "#ffffff", "#f2b705"
 _HUES = (_INK, "#1f77b4", "#2c8c2c", "#d62728", "#8458b3", "#c8690a", "#138496", "#b8468f")
 _DARK = ("#e8eaed", "#6db3ea", "#68cf68", "#ff7b7b", "#bd9ae0", "#ffab5c", "#5cd2e4", "#ee8cc8")

@@ -21,9 +21,6 @@ from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
 from tsattn.leaderboard.statistics import Claim, Difference, Estimate
 from tsattn.saved_folders import write_text, write_whole
 
-__all__ = ["BEGIN", "END", "HTML", "MARKDOWN", "PICTURE", "Page", "PageTable", "interval_text", "made", "page_of"]
-__all__ += ["readme_part", "with_part", "write_readme", "write_report"]
-
 MARKDOWN, HTML, PICTURE = "report.md", "report.html", "report.png"
 BEGIN, END = "<!-- leaderboard: tsattn report RECORDS --readme README.md -->", "<!-- leaderboard ends -->"
 """Comments around the part of a README."""

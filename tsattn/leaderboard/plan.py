@@ -19,8 +19,6 @@ from tsattn.predictors import build_predictor, named_predictor, predictor_argume
 from tsattn.predictors.ensemble import TRAINING_OPTIONS, member_name
 from tsattn.tuning import HeldData
 
-__all__ = ["Entry", "Planner", "mixed"]
-
 _ATTENTION = f"{BACKBONE}.attention"
 _HORIZON = "data.init_args.prediction_length"
 

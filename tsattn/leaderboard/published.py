@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Published", "read_published", "shipped_numbers"]
-
 _NAME = "published.toml"
 _MEANS_OVER = ((96, 192, 336, 720), (24, 36, 48, 60))  # the horizons that publications average
 

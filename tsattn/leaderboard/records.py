@@ -26,10 +26,6 @@ from numpy.typing import NDArray
 from tsattn.errors import UserError, first_line
 from tsattn.saved_folders import write_whole
 
-__all__ = [
-    *("FILE", "LABELS", "SCHEMA", "Records", "by_stretch", "read_record", "stretch_of", "write_record"),
-]
-
 FILE = "records.parquet"
 LABELS = ("dataset", "horizon", "predictor", "attention", "seed")
 """What a suite calls a run; its ``key`` says what was run."""

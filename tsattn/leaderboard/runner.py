@@ -18,8 +18,6 @@ from tsattn.leaderboard.plan import Entry
 from tsattn.leaderboard.records import FILE, LABELS, Records
 from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers
 
-__all__ = ["Options", "Runner"]
-
 _WRITE_EVERY = 60.0  # seconds between two tables of records
 _LOOK_EVERY = 2.0  # seconds between two looks at other processes
 _LOCK_PATIENCE = 120.0

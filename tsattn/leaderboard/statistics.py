@@ -33,9 +33,6 @@ from scipy.special import bdtr, stdtr, stdtrit
 
 from tsattn.errors import UserError
 
-__all__ = ["Claim", "Difference", "Estimate", "ModelErrors", "SeedVariance"]
-__all__ += ["difference", "holm", "over_data_sets", "seed_variance"]
-
 Array = NDArray[np.float64]
 
 _BLOCK_SHARE = 1 / 10  # of the origins: for most tests some horizons, and a dozen degrees of freedom

@@ -41,8 +41,6 @@ from tsattn.descriptions import Description, parsed
 from tsattn.errors import UserError, did_you_mean, is_whole_number, one_of, shown, whole_number
 from tsattn.experiments.configs import full_path
 
-__all__ = ["KEYS", "Arm", "AttentionArm", "Limits", "Mix", "Question", "Suite", "SuiteData", "label", "read_suite"]
-
 ORDER = ("seed", "horizon", "dataset", "predictor", "attention")
 """Order of the runs unless a suite names another, what changes least first."""
 

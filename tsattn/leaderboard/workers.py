@@ -24,8 +24,6 @@ from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
 from tsattn.ray_cluster import connect
 from tsattn.training.execution import quiet_lightning
 
-__all__ = ["BUSY", "LocalWorkers", "RayWorkers"]
-
 BUSY = "busy"
 """The outcome of a run that another process has."""
 

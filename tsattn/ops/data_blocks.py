@@ -11,8 +11,6 @@ from torch import Tensor
 from tsattn.errors import UserError, one_of
 from tsattn.ops.masks import floor_divide
 
-__all__ = ["CALENDAR_UNITS", "calendar_block_ids", "change_point_block_ids"]
-
 HOUR, DAY = 3600, 86_400
 MONDAY = 3  # days from a Monday to 1970-01-01, a Thursday
 

@@ -22,8 +22,6 @@ from torch.autograd import forward_ad
 from tsattn.ops.native.kernel_problem import DropoutProblem, keep_threshold, kept_numbers, numbers, openmp_team
 from tsattn.ops.native.library import load_kernels, why_no_kernels
 
-__all__ = ["dropout", "dropout_operator", "dropout_reference", "native_dropout_left", "takes_native_dropout"]
-
 _DTYPES = (torch.float32, torch.bfloat16)
 _KINDS = (Tensor, nn.Parameter, FakeTensor)
 

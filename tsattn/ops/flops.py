@@ -13,8 +13,6 @@ import torch
 
 from tsattn.ops.native.native_attention import FLOP_FORMULAS
 
-__all__ = ["executed_flops"]
-
 
 def _pairs(q: torch.Size, k: torch.Size, causal: bool) -> int:
     """Pairs of all heads that the kernel scores; causal, those up to the diagonal, which it rounds up to its blocks."""

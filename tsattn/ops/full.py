@@ -15,8 +15,6 @@ from tsattn.ops.modes import is_readable, why_no_fused_derivative
 from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.softmax import expand_heads, finite_as, fused_attention, in_widest_type, softmax_attention, wide
 
-__all__ = ["IMPLS", "full_attention", "full_attention_reference", "full_attention_sdpa"]
-
 IMPLS = ("auto", "reference", "sdpa", "native")
 
 

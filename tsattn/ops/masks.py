@@ -12,9 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["RegularBlocks", "allowed_pairs", "default_positions", "distinct_rows", "floor_divide", "level_block_ids"]
-__all__ += ["real_positions", "window_pairs", "without_padding"]
-
 
 @dataclass(frozen=True)
 class RegularBlocks:

@@ -13,9 +13,6 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["as_if_alone", "is_fake", "is_readable", "is_vmapped", "kept_by_stream", "needs_plain_gradients"]
-__all__ += ["plain_gradients", "why_no_fused_derivative"]
-
 Kept = TypeVar("Kept")
 
 

@@ -29,8 +29,6 @@ from tsattn.ops.native import UNREADABLE, Intervals, is_worth_native, native_att
 from tsattn.ops.softmax import expand_heads, in_widest_type, wide
 from tsattn.ops.tiling import BlockLayout, find_layouts, regular_layout
 
-__all__ = ["DIVIDING_IMPLS", "IMPLS", "multilevel_attention"]
-
 # Beyond this width the kernel's extra multiplications cost more than the score matrices that it saves: forward and
 # backward cross over near 300, for 3 and 4 levels of 8 and 64 components at 512 tokens on one core.
 MAX_SPREAD_WIDTH = 256

@@ -15,8 +15,6 @@ from torch import Tensor
 from tsattn.ops.full import full_attention_sdpa
 from tsattn.ops.softmax import expand_heads, softmax_attention, wide
 
-__all__ = ["count_blocks", "multilevel_attention_reference", "multilevel_attention_sdpa"]
-
 
 def multilevel_attention_reference(
     q: Tensor,

@@ -29,8 +29,6 @@ from tsattn.ops.multilevel_plain import multilevel_attention_reference
 from tsattn.ops.softmax import positive_scale
 from tsattn.ops.tiling import BlockLayout, LeafGroup, TileGroup, TilePlan, find_layouts, plan_tiles
 
-__all__ = ["multilevel_attention_tiles", "multilevel_attention_traced"]
-
 LEAF_TOKENS = 16384  # tokens of all rows whose leaves are computed at once
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

@@ -25,8 +25,6 @@ from tsattn.ops.softmax import positive_scale
 from tsattn.ops.triton_kernels import forward_kernel, keys_kernel, queries_kernel
 from tsattn.ops.triton_tiles import dot, is_interpreted, plan_kernel, ranges_kernel, triton
 
-__all__ = ["TileSizes", "chunk_widths", "multilevel_attention_triton", "triton_available"]
-
 EVERYWHERE = -(2**62)  # the block of a global token at every level (the kernels write the number out)
 MAX_WIDTH = 256  # components, and widths of values: a tile of more does not fit the registers
 MAX_LEVELS = 31  # the levels that a tile shares in part are the bits of an int32

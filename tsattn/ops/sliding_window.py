@@ -26,8 +26,6 @@ from tsattn.ops.modes import is_readable, kept_by_stream, why_no_fused_derivativ
 from tsattn.ops.native import Intervals, is_worth_native, native_attention, pair_intervals, why_not_native
 from tsattn.ops.softmax import expand_heads, fused_attention, in_widest_type
 
-__all__ = ["IMPLS", "sliding_window_attention", "sliding_window_attention_flex", "window_block_mask"]
-
 IMPLS = ("auto", "reference", "sdpa", "blocks", "flex", "native")
 
 # Queries of a block; smaller ones use the fused kernel badly, larger ones score more pairs outside the window.

@@ -10,9 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["expand_heads", "finite_as", "fused_attention", "in_widest_type", "positive_scale", "softmax_attention"]
-__all__ += ["wide"]
-
 Operator = TypeVar("Operator", bound=Callable[..., Tensor])
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)

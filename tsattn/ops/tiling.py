@@ -17,8 +17,6 @@ from torch import Tensor
 
 from tsattn.ops.masks import RegularBlocks, distinct_rows
 
-__all__ = ["BlockLayout", "LeafGroup", "TileGroup", "TilePlan", "find_layouts", "plan_tiles", "regular_layout"]
-
 # Square blocks of at most this many tokens hold several levels, if their spread components stay this narrow: measured
 # at 1024 to 4096 tokens of 64 components on one CPU core.
 MAX_LEAF_LENGTH = 256

@@ -30,8 +30,6 @@ from tsattn.ops.triton_tiles import (
     zero_chunks,
 )
 
-__all__ = ["forward_kernel", "keys_kernel", "queries_kernel"]
-
 
 @jit
 def forward_kernel(

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
-# mypy: disable-error-code="import-not-found,import-untyped"
+# mypy: implicit-reexport, disable-error-code="import-not-found,import-untyped"
 """Device functions of the multi-level Triton kernels: pairs of tiles, and the plan of a walk; imports without Triton.
 
 Names: `own` is the tile of a program, `walked` the tiles it loops over. Rows are tokens. `limit` is how many leading
@@ -15,10 +15,6 @@ try:
 except ImportError:
     triton = None
     tl = None
-
-__all__ = ["add_gradients", "add_mixed_gradients", "add_mixed_scores", "allowed_keys", "awaited", "dot"]
-__all__ += ["is_interpreted", "jit", "load_chunk", "load_chunks", "plan_kernel", "ranges_kernel", "scores"]
-__all__ += ["shared_components", "store_chunk", "store_chunks", "tl", "triton", "zero_chunks"]
 
 
 def jit(function):

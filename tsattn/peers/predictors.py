@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["NeuralForecast", "StatsForecast", "peers_python", "read_forecasts", "write_series"]
-
 logger = logging.getLogger("tsattn")
 
 VARIABLE = "TSATTN_PEERS"
@@ -149,6 +147,7 @@ class PeerPredictor(Predictor):
 
     @property
     def process(self) -> PeerProcess:
+        """The worker that runs the library."""
         return peer_process(f"predictor {self.name}")
 
     def _ask(self, what: str, **more: Any) -> dict[str, Any]:

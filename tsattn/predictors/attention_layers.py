@@ -24,8 +24,6 @@ from tsattn.errors import UserError, one_of
 from tsattn.predictors import PREDICTORS, predictor_arguments
 from tsattn.predictors.base import Attending, Predictor
 
-__all__ = ["AttentionLayer", "attention_layers"]
-
 
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:

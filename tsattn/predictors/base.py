@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Execution, Training
 
-__all__ = ["AnyHorizon", "Attending", "Predictor", "last_context", "moved_on", "rolled_forecast", "window_from"]
-
 # fields of a batch by the steps that they cover: the context alone, and the horizon too
 _PAST = ("past", "past_observed", "past_covariates", "past_covariates_observed")
 _WHOLE = ("time", "future_covariates", "future_covariates_observed")

@@ -35,11 +35,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Execution, Training
 
-__all__ = [
-    *("POINT", "Calibrated", "ConformalScores", "Interval", "check_calibration", "conformal_scores", "coverage"),
-    *("highest_level", "intervals_of", "levels_of", "needed_scores", "scores_of"),
-]
-
 Interval: TypeAlias = tuple[float | None, float | None]  # levels of the lower and upper bound; None is no bound
 POINT: Interval = (MEDIAN, MEDIAN)  # of a point forecast
 OWN_WINDOWS = 100  # for validation, from which on a series has scores of its own: they tell apart all levels up to 99

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["TRAINING_OPTIONS", "Distilled", "Ensemble", "Member", "member_name"]
-
 _OPTION_TYPES = {
     **{"context_length": int, "loss": str | None, "learning_rate": float, "weight_decay": float},
     **{"warmup_steps": int | None, "mup": bool, "selection": str | None, "max_steps": int},

@@ -30,8 +30,6 @@ from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import Ridge
 from tsattn.scaler import Units
 
-__all__ = ["FACTS", "FORMATS", "RawForecast", "exported", "format_of"]
-
 FORMATS = {".pt2": "torch", ".onnx": "onnx"}
 FACTS = "tsattn.json"  # the plain data within a file
 _ONNX_PACKAGES = ("onnx", "onnxscript")

@@ -25,11 +25,6 @@ from tsattn.scaler import Scaler
 from tsattn.task import Output
 from tsattn.training.execution import Execution
 
-__all__ = [
-    *("FittedPredictor", "beyond_training", "calibrate_checkpoint", "forecast_batches", "future_batches"),
-    *("load_predictor", "restored_predictor", "save_predictor", "with_levels"),
-]
-
 _CONFORMAL = "conformal"  # the key of a checkpoint
 
 

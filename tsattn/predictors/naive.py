@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Persistence", "RepeatedSteps", "SeasonalNaive", "WindowMean"]
-
 
 class _Unfitted(Predictor):
     needs_fit = False

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import ForecastingModule, Training
 
-__all__ = ["NetworkPredictor"]
-
 
 class NetworkPredictor(Predictor):
     """Network that a `ForecastingModule` trains; it is made of the description of its backbone."""

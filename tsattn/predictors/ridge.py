@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-__all__ = ["Ridge", "least", "leave_block_out_errors", "ridge_label", "ridge_maps", "validation_errors"]
-
 _SELECTORS = ("validation", "leave_block_out")
 _NUM_BLOCKS = 10
 

@@ -16,8 +16,6 @@ from torch import Tensor
 from tsattn.errors import UserError
 from tsattn.structured.linear_operators import AxisSplit, BlockFactor, BlockProduct, normal, piece
 
-__all__ = ["Fitting", "Level", "LevelShape", "fit_levels", "truncated_svd"]
-
 
 class Fitting(TypedDict, total=False):
     """Options of `fit_levels`."""

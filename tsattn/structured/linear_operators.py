@@ -19,8 +19,6 @@ from typing_extensions import override
 
 from tsattn.errors import UserError
 
-__all__ = ["AxisSplit", "BlockFactor", "BlockProduct", "Drawing", "StructuredMatrix", "mapped", "normal", "piece"]
-
 _LEAST_VECTORS = 4
 """Vectors per component of a vector, from which on forming a matrix costs next to nothing."""
 

@@ -29,20 +29,6 @@ from tsattn.structured.linear_operators import (
     piece,
 )
 
-__all__ = [
-    "BTT",
-    "DIVISORS",
-    "MLBTC",
-    "MLR",
-    "Butterfly",
-    "Kronecker",
-    "LowRank",
-    "Monarch",
-    "MultiLevel",
-    "block_sizes",
-    "prime_factors",
-]
-
 DIVISORS = ("below", "above")
 """Which divisor of the width makes the blocks, as seen from its root."""
 

@@ -25,11 +25,6 @@ from typing_extensions import override
 from tsattn.backbones.task_network import load_checkpoint, write_checkpoint
 from tsattn.errors import DivergedError, UserError, duration
 
-__all__ = [
-    *("DIVERGED", "AtomicCheckpointIO", "BestCheckpoint", "BestInMemory", "ExactResume", "FiniteLoss", "Progress"),
-    *("SaveProgress", "StopEarly", "Throughput", "load_best", "stop_at"),
-]
-
 DIVERGED = "training diverged; a lower --model.learning_rate or more --model.warmup_steps may help"
 
 _SAVE_EVERY = 300.0  # seconds

@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # what only forecasts on a CPU needs no Lightning
 
     from tsattn.training.trainer_options import TrainerOptions
 
-__all__ = ["Execution", "is_first_process", "own_random_state", "quiet_lightning"]
-
 _NOISE = (
     *(r".*does not have many workers.*", r".*The number of training batches.*", r".*Experiment logs directory.*"),
     *(r".*Checkpoint directory .* exists and is not empty.*", r".*LeafSpec.*", r".*lr_scheduler.step\(\).*"),

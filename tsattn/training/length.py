@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from tsattn.data import ForecastDataModule
 
-__all__ = ["TrainingPlan", "choose_interval", "choose_length", "scored_windows", "train_as_one_epoch"]
-
 _EPOCHS, _FEWEST_STEPS, _MOST_STEPS = 20, 400, 1000
 _CHECKS, _STEPS_BETWEEN = 20, 10  # validations at most, and steps between them: each costs more than its windows
 _PATIENCE = 7  # validations

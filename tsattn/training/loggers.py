@@ -14,8 +14,6 @@ from tsattn.errors import UserError
 if TYPE_CHECKING:  # what only forecasts needs no Lightning
     from lightning.pytorch.loggers import Logger
 
-__all__ = ["LOGGERS", "attached_loggers", "check_packages", "keep_curve"]
-
 LOGGERS: dict[str, tuple[str | None, str]] = {
     "csv": (None, "CSVLogger"),
     "tensorboard": ("tensorboard", "TensorBoardLogger"),

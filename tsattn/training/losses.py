@@ -13,8 +13,6 @@ from tsattn.errors import UserError, one_of
 from tsattn.evaluation.window_errors import quantile_loss
 from tsattn.layers import OutputDistribution
 
-__all__ = ["FREQUENCY", "LOSSES", "NLL", "PINBALL", "batch_loss", "choose_loss", "frequency_loss", "masked_loss"]
-
 PINBALL, NLL, FREQUENCY = "pinball", "nll", "frequency"
 LOSSES: dict[str, Callable[..., Tensor]] = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 """Losses of a point forecast, step by step."""

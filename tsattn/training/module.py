@@ -31,11 +31,6 @@ from tsattn.scaler import Scaler, Units
 from tsattn.task import Output, Task
 from tsattn.training.losses import batch_loss, choose_loss
 
-__all__ = [
-    *("COMPILE_MODES", "ForecastingModule", "check_compile_device", "compiler_errors", "hold_gradients"),
-    *("start_compiled", "stop_compiled"),
-]
-
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _LOGGED = ("mse_scaled", "mae_scaled", "mse_original", "mae_original", "windows", "crps_scaled", "crps_original", "wql")
 

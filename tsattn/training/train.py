@@ -27,8 +27,6 @@ from tsattn.training.loggers import attached_loggers, keep_curve
 from tsattn.training.module import ForecastingModule, check_compile_device
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, build_trainer, listed
 
-__all__ = ["Training", "TrainingFiles", "all_fits", "chosen_lengths", "plan_training", "train"]
-
 logger = logging.getLogger("tsattn")
 
 

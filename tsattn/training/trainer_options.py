@@ -20,11 +20,6 @@ if TYPE_CHECKING:  # what only forecasts needs no Lightning
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import Callback
 
-__all__ = [
-    *("FULL_PRECISION", "TRAINER_DEFAULTS", "TrainerOptions", "build_trainer", "check_one_device"),
-    *("chosen_precision", "default_precision", "listed"),
-]
-
 TRAINER_DEFAULTS = {"devices": 1, "gradient_clip_val": 1.0, "log_every_n_steps": 10, "num_sanity_val_steps": 0}
 FULL_PRECISION: Literal["32-true"] = "32-true"
 

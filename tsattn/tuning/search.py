@@ -23,8 +23,6 @@ from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import complete, full_path, get_at, with_values
 
-__all__ = ["PARAMETER_KEYS", "SEARCH_KEYS", "Parameter", "Search", "read_search"]
-
 SEARCH_KEYS = ("parameters", "objectives", "constraints", "sampler", "pruner")
 PARAMETER_KEYS = ("type", "low", "high", "log", "step", "choices", "when")
 _OBJECTIVES = ("error", "flops", "parameters", "seconds", "memory")

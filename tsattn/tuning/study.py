@@ -38,10 +38,6 @@ from tsattn.tuning.search import Search
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FILE", "REASON", "SeededSampler", "StudyStorage", "best_trial", "counted", "error_word", "figures", "front"]
-__all__ += ["importances", "open_storage", "open_study", "reason", "retries", "run_study", "storage_errors"]
-__all__ += ["trial_table"]
-
 FILE = "study.db"
 REASON = "reason"
 DIED, SURPLUS = "its process died", "another process ran the last one"

@@ -33,8 +33,6 @@ from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.search import Search
 from tsattn.tuning.study import REASON
 
-__all__ = ["Fold", "HeldData", "check_one_trial", "check_search", "comparable", "run_trial"]
-
 # of the data, all else decides what is forecast or which windows are scored
 _DATA = tuple(f"data.init_args.{name}" for name in ("context_length", "batch_size", "eval_batch_size", "num_workers"))
 _SCORED: tuple[str, ...] = ("trainer.limit_val_batches", "trainer.overfit_batches", "trainer.fast_dev_run")

@@ -26,8 +26,6 @@ from tsattn.ops.masks import RegularBlocks, default_positions, floor_divide, lev
 from tsattn.ops.multilevel import DIVIDING_IMPLS, IMPLS, multilevel_attention
 from tsattn.ops.softmax import expand_heads, wide
 
-__all__ = ["MultiLevelCache", "MultiLevelPattern"]
-
 
 class MultiLevelPattern(Pattern):
     """Every pair, with the components of the levels in which the two tokens share a block.

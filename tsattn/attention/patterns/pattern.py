@@ -24,18 +24,6 @@ from tsattn.ops.full import IMPLS, full_attention
 from tsattn.ops.masks import allowed_pairs
 from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
-__all__ = [
-    "DecodingStep",
-    "FullCache",
-    "FullPattern",
-    "Pattern",
-    "PatternCall",
-    "PatternCost",
-    "TokenOrigin",
-    "Tokens",
-    "pair_scores",
-]
-
 
 @dataclass(frozen=True)
 class TokenOrigin:

@@ -20,8 +20,6 @@ from tsattn.ops.masks import without_padding
 from tsattn.ops.modes import is_readable
 from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
-__all__ = ["FixedMixingPattern", "IdentityPattern", "UniformPattern"]
-
 UNSCORED_IMPLS = ("auto", "reference", "direct")
 
 

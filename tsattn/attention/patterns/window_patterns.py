@@ -17,8 +17,6 @@ from tsattn.ops.full import IMPLS as FULL_IMPLS
 from tsattn.ops.masks import allowed_pairs, window_pairs
 from tsattn.ops.sliding_window import IMPLS, sliding_window_attention
 
-__all__ = ["GlobalSlidingWindowPattern", "SlidingWindowPattern", "SplitCache", "WindowCache"]
-
 
 class SlidingWindowPattern(Pattern):
     """Pairs at most `window_size - 1` steps apart, with all components.

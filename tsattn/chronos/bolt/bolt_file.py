@@ -22,9 +22,6 @@ from tsattn.descriptions import PlainData
 from tsattn.errors import UserError
 from tsattn.task import Output, Task
 
-__all__ = ["BoltModel", "bolt_config", "load_bolt", "named_file", "read_model", "save_bolt", "shipped_names"]
-__all__ += ["to_chronos_bolt"]
-
 T = TypeVar("T")
 
 _FORMAT = "tsattn chronos_bolt 1"

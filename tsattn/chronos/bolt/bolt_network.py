@@ -29,9 +29,6 @@ from tsattn.errors import UserError, one_of
 from tsattn.layers import BlockStack, Dropout
 from tsattn.task import Output, Task
 
-__all__ = ["UNSCALED", "ChronosBolt", "DistanceBias", "WindowScale", "continued_quantiles", "quantiles_of_paths"]
-__all__ += ["without_biases"]
-
 UNSCALED: Description = {"kind": "standard", "scaling": 1.0}
 """The attention of the T5 models, whose logits have no factor."""
 

@@ -20,8 +20,6 @@ from tsattn.data.splits import ByShare, Split
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.saved_folders import sha256
 
-__all__ = ["CARDS", "Card", "Oddity", "card_of", "data_root", "fetch", "reported"]
-
 _SENTENCES = {
     "note": "{text}",
     "flat": "{column} is {value:g} for {rows} rows from {first}",

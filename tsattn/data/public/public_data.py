@@ -21,8 +21,6 @@ from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import sha256
 from tsattn.task import Task
 
-__all__ = ["CO2DataModule", "CardSource", "PublicDataModule", "differences", "read_card"]
-
 
 class CO2DataModule(ForecastDataModule):
     """Weekly atmospheric CO2, split 70 / 10 / 20 percent in time; missing weeks are masked, never dropped.

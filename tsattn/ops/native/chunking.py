@@ -15,8 +15,6 @@ from pathlib import Path
 
 from tsattn.ops.native.library import CacheError, cache_folder
 
-__all__ = ["ChunkSizes", "chunk_sizes", "forget_sizes", "key_parts", "sizes_by_caches", "sizes_taken", "tuned_file"]
-
 # Below this many pieces of work, the backward pass cuts the keys into parts, for the sake of machines with many cores.
 MIN_PIECES = 8
 

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["COMPILE_SECONDS", "INSTRUCTION_SETS", "SOURCE", "CompileError", "Compiler", "InstructionSet"]
-__all__ += ["KernelError", "compile_library", "compilers", "sets_of_machine", "sets_of_this_cpu", "source_digest"]
-
 SOURCE = Path(__file__).with_name("source")
 
 COMPILE_SECONDS = 120

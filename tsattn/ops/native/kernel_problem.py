@@ -15,9 +15,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["DropoutProblem", "KernelProblem", "StridedTensor", "keep_threshold", "kept_numbers", "numbers"]
-__all__ += ["openmp_team", "philox", "strided", "what_is_wrong"]
-
 
 class StridedTensor(ctypes.Structure):
     """`(batch, heads, tokens, components)` with components side by side; strides are in numbers."""

@@ -36,9 +36,6 @@ from tsattn.ops.native.kernel_compiler import (
 )
 from tsattn.ops.native.kernel_problem import DropoutProblem, KernelProblem, what_is_wrong
 
-__all__ = ["COMPILED", "VARIABLE", "CacheError", "KernelLibrary", "LibraryCache", "build_library", "cache_folder"]
-__all__ += ["find_library", "kernels_taken", "load_kernels", "set_in_use", "why_no_kernels"]
-
 logger = logging.getLogger("tsattn")
 
 COMPILED = Path(__file__).with_name("compiled")

@@ -19,9 +19,6 @@ from tsattn.ops.native.library import load_kernels, why_no_kernels
 from tsattn.ops.native.query_intervals import Intervals
 from tsattn.ops.softmax import expand_heads, finite_as, softmax_attention, wide
 
-__all__ = ["FLOP_FORMULAS", "UNREADABLE", "backward_operator", "dropout_factors", "forward_operator"]
-__all__ += ["is_worth_native", "native_attention", "plain_attention", "takes_bfloat16", "why_not_native"]
-
 DTYPES = (torch.float32, torch.bfloat16)
 
 # The kernel finds the gradient of a bias from that of the logits before their scale, which it divides by.

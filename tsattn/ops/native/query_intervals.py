@@ -17,8 +17,6 @@ from torch import Tensor
 from tsattn.ops.masks import RegularBlocks, distinct_rows, level_block_ids
 from tsattn.ops.modes import as_if_alone, is_fake
 
-__all__ = ["Intervals", "every_pair", "find_intervals", "pair_intervals", "regular_intervals"]
-
 NEVER = 2**30  # the first of an interval that holds no query
 
 

@@ -16,8 +16,6 @@ from tsattn.ops.dropout import native_dropout_left, takes_native_dropout
 from tsattn.ops.native.chunking import ChunkSizes, chunk_sizes, sizes_taken
 from tsattn.ops.native.library import kernels_taken, load_kernels, set_in_use
 
-__all__ = ["kernels_as_noted", "kernels_in_use"]
-
 logger = logging.getLogger("tsattn")
 
 

@@ -18,8 +18,6 @@ from tsattn.ops.native.chunking import ChunkSizes, forget_sizes, sizes_by_caches
 from tsattn.ops.native.native_attention import native_attention
 from tsattn.ops.native.query_intervals import every_pair
 
-__all__ = ["tune_sizes"]
-
 CHUNKS = (64, 96, 128, 192, 256)
 BLOCKS = (2, 4, 8, 16)
 TURNS = 7
