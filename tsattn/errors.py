@@ -120,8 +120,8 @@ def find_user_error(error: BaseException | None) -> UserError | None:
 
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")
-_USER = re.compile(r"([^:@]*):([^@]*(?:@[^@?]*)*?)(?=@[^@?]*(?:\?|$))")
-_NO_PORT = re.compile(r"(\[[^]]*\]|(?!\[)[^:/?#]*):(?!\d+(?:[/?#]|$))([^/?#]+)")
+_USER = re.compile(r"([^@]*(?:@[^@?]*)*)@")
+_PORT = re.compile(r"(\[[^]]*\]|[^:/?#]*):([^/?#]+)")
 _SECRET = re.compile(r"[?&]((?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:secret|token))=([^&]*)", re.IGNORECASE)
 
 
@@ -152,7 +152,10 @@ def _taken_apart(url: str) -> tuple[str, list[str]]:
     secrets = list[str]()
     if not separator:
         return url, secrets
-    if found := _USER.match(rest) or ("@" not in rest and _NO_PORT.match(rest)):
+    if found := _USER.match(rest):
+        user, colon, password = found[1].partition(":")
+        secrets, rest = ([password], user + rest[found.end(1) :]) if colon else ([], rest)
+    elif (found := _PORT.match(rest)) and not found[2].isdecimal():
         secrets, rest = [found[2]], found[1] + rest[found.end() :]
     secrets += [found[2] for found in _SECRET.finditer(rest)]
     path, _, query = rest.partition("?")

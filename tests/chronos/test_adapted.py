@@ -313,7 +313,7 @@ def test_folders_that_are_not_right_are_refused(tmp_path: Path) -> None:
         load_adapted(tmp_path / "mine")
     record = json.loads((folder / "adapted.json").read_text())
     for name, value, message in [
-        ("format", "x", "not the folder of an adapted model of this tsattn: x"),
+        ("format", "x", "has the format x, not tsattn adapted chronos 2; adapt the model again"),
         ("swaps", {"encoder.0": {"attention": "btt", "convert": "project"}}, "is damaged: "),
         ("family", "t6", "is damaged: "),
         ("attention_implementation", "somebody/kernels", "is damaged: somebody/kernels is no attention_implementation"),

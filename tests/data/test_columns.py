@@ -331,6 +331,16 @@ def test_windows_have_the_weights_of_their_targets_and_only_ratios_matter() -> N
     np.testing.assert_allclose(batch.target_weight[2, :, 0], rows[17:21] / mean, rtol=1e-6)
 
 
+@pytest.mark.parametrize("end", ["9999-12-31", "2262-04-11", "2024-01-02"])
+def test_weights_until_a_day_include_it(end: str) -> None:
+    frame = long().drop(columns="w")
+    data = FrameDataModule(frame, **SIZES, row_weights=[["2024-01-01", end, 0.5]])
+    data.setup("fit")
+    is_in = pd.DatetimeIndex(data.panel.time) < pd.Timestamp("2024-01-03" if end == "2024-01-02" else "2200")
+    assert data.panel.weights is not None
+    np.testing.assert_array_equal(data.panel.weights[:][:, 0], np.where(is_in, 0.5, 1.0))
+
+
 def test_a_series_or_row_of_weight_0_takes_no_part() -> None:
     """Whatever its targets are: losses, and so gradients, see the weight alone."""
     frame = long().drop(columns="w")

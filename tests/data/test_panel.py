@@ -140,6 +140,13 @@ def test_overlapping_rows_are_those_of_the_later_panel(toy_frame: pd.DataFrame) 
     assert_same_panel(found, panel_from_frame(wide))
 
 
+def test_later_rows_keep_stamps_that_occur_twice() -> None:
+    days = pd.date_range("2017-10-01 02:30", periods=60, freq="D").tz_localize("Europe/Berlin", ambiguous=[False] * 60)
+    frame = pd.DataFrame({"ds": days, "y": range(60)})
+    found = appended(panel_from_frame(frame[:40]), panel_from_frame(frame[40:]))
+    assert found.time.equals(pd.DatetimeIndex(days))
+
+
 def test_panels_that_do_not_fit_are_refused() -> None:
     frame = full_frame(gaps=False)
     panel = read(frame)

@@ -374,7 +374,8 @@ def test_ids_that_cannot_be_joined_are_refused(columns: list[str], ids: list[tup
 FEWER = {
     DataOptions: set(),
     Forecaster: {*READING} - {*COLUMNS, "frequency"},
-    diagnose: {"format", "max_filled", "weight_column", "series_weights", "row_weights"},
+    # which takes options of text as `**text`
+    diagnose: {*READING} - {*COLUMNS, "frequency"},
 }
 
 

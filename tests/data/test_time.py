@@ -191,6 +191,11 @@ def test_frequency_is_seen_through_gaps_and_changes_of_clocks(frequency: str, un
         assert usual_frequency(whole.delete(5) + pd.Timedelta(6, "h")) == frequency
 
 
+def test_days_at_a_time_that_occurs_twice_are_days() -> None:
+    days = pd.date_range("2017-09-01 02:30", periods=120, freq="D").tz_localize("Europe/Berlin", ambiguous=[True] * 120)
+    assert usual_frequency(days) == "D"
+
+
 def test_the_smallest_step_and_days_of_business() -> None:
     assert usual_frequency(pd.Index([0, 1, 2, 4, 6])) == "1", "of steps that are as frequent"
     hours = pd.DatetimeIndex([f"2020-01-01 0{hour}:00" for hour in (0, 1, 2, 4, 6)])

@@ -129,6 +129,19 @@ def test_what_an_event_does_is_learnt(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(again.predict(future=as_categories), expected)
 
 
+def test_an_unseen_category_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frame = sales(120)
+    options = {**OPTIONS, "future_covariates": (), "past_covariates": ["event"], "max_steps": 2}
+    forecaster = Forecaster({"kind": "patchtst", **SIZES}, **options).fit(frame)
+    forecaster.predict(frame.assign(event="comet"))
+    says = "covariate event: comet not seen in training: the mean of all that were takes the place"
+    assert says in caplog.messages[-1]
+    with pytest.raises(UserError, match="event"):
+        forecaster.predict(frame.drop(columns="event"))
+    forecaster.fine_tune(frame.assign(event=frame["event"].replace("fair", "comet")), max_steps=1)
+    assert forecaster.task.covariate_categories == (("fair", "none", "storm"),)
+
+
 COLUMNS: dict[str, Any] = {"future_covariates": ["promotion"], "static": ["region"]}
 
 

@@ -183,7 +183,9 @@ def test_a_lazy_frame_is_computed_of_the_columns_that_are_named() -> None:
     pl = pytest.importorskip("polars")
     frame = pl.from_pandas(FRAME).with_columns(bad=pl.lit([1.0]))
     lazy = frame.lazy().with_columns(pl.col("bad").map_batches(lambda column: 1 / 0, return_dtype=pl.Float64))
-    assert len(naive(target="y").predict(lazy))
+    assert len(naive(target="y").predict(lazy)) == len(naive().predict(lazy))
+    with pytest.raises(UserError, match=r"has no target column yy \(did you mean y\?\)"):
+        naive(target="yy").predict(lazy)
 
     def fail(frame: Any) -> Any:
         raise AssertionError("computed")
@@ -192,6 +194,12 @@ def test_a_lazy_frame_is_computed_of_the_columns_that_are_named() -> None:
     lazy = pl.LazyFrame(schema=schema).map_batches(fail, schema=schema)
     with pytest.raises(UserError, match=r"the frame cannot be computed: .*computed"):
         naive().predict(lazy)
+
+
+def test_monthly_weekdays_with_gaps_are_read_again() -> None:
+    frame = pd.DataFrame({"ds": pd.date_range("2001", periods=160, freq="WOM-2TUE"), "y": np.arange(160.0)})
+    fitted = naive().fit(frame.drop(index=[20, 21, 50]))
+    assert fitted.predict(frame).equals(fitted.predict())
 
 
 TINY: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2, "patch_len": 4, "stride": 4}

@@ -38,7 +38,7 @@ HELD_OUT = 5  # one series in so many, or the last part of so many of each serie
 _HELD_OUT_WINDOWS = 64
 _MOMENT_WINDOWS, _BATCH = 256, 32
 
-FORMAT = "tsattn adapted chronos 1"
+FORMAT = "tsattn adapted chronos 2"
 WEIGHTS = "adapted.safetensors"
 CONFIG = {"model_type": "tsattn-adapted-chronos", "note": "opened by tsattn.chronos.load_adapted alone"}
 PACKAGES = ("tsattn", "torch", "transformers", "chronos-forecasting")
@@ -334,7 +334,7 @@ def load_adapted(folder: str | PathLike[str], *, device: str = "cpu") -> Adapted
     try:
         record = json.loads((path / RECORD).read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
-            raise UserError(f"{path} is not the folder of an adapted model of this tsattn: {record['format']}")
+            raise UserError(f"{path} has the format {record['format']}, not {FORMAT}; adapt the model again")
         adapted = rebuilt(record)
         dtypes = {name: part.dtype for name, part in load_file(path / WEIGHTS).items()}
         add_biases(adapted.model, dtypes)

@@ -105,9 +105,11 @@ def try_infer_frequency(index: Times) -> str | None:
         warnings.simplefilter("ignore", DeprecationWarning)  # pandas 4 answers with an offset
         frequency: object = pd.infer_freq(index)
     name = None if frequency is None else str(getattr(frequency, "freqstr", frequency))
-    # pandas takes the last Fridays of months for the fourth ones
-    is_right = name is not None and bool((index == pd.date_range(index[0], periods=len(index), freq=name)).all())
-    return name if is_right else None
+    with contextlib.suppress(ValueError):  # of a time that occurs twice
+        # pandas takes the last Fridays of months for the fourth ones
+        if name is not None and (index == pd.date_range(index[0], periods=len(index), freq=name)).all():
+            return name
+    return None
 
 
 def one_time(index: pd.Index[Any]) -> Times:
@@ -281,7 +283,7 @@ def usual_frequency(index: Times) -> str:
     days: NDArray[np.int64] = wall[at_usual_time] // _DAY
     usual, weekdays = _mode(np.diff(days)), _weeks(days)[1]
     if usual >= 28 and (months := _months(days)) is not None:
-        return months
+        return normalise_frequency(months)
     if usual == 1 and are_business_days(_index(days), np.array([0])):
         return "B"
     return normalise_frequency(f"{usual // 7}W-{_WEEKDAYS[_mode(weekdays)]}" if usual % 7 == 0 else f"{usual}D")

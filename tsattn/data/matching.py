@@ -219,6 +219,9 @@ def appended(panel: Panel, later: Panel) -> Panel:
         return result
 
     time = grid.join(np.arange(starts[-1]) - (starts[:-1] - origin).repeat(end - origin), phase.repeat(end - origin))
+    place_of = np.arange(len(time))  # the given stamps stay: a grid cannot tell apart those of a time that occurs twice
+    place_of[to] = len(time) + np.flatnonzero(kept)
+    time = time.append([panel.time, later.time]).take(place_of)
     if isinstance(panel.time, pd.DatetimeIndex) and isinstance(time, pd.DatetimeIndex):
         time = time.as_unit(panel.time.unit)
     wholes = {name: rows(name) for name in ("values", "past_covariates", "future_covariates")}

@@ -183,7 +183,7 @@ class RowWeights:
                 valid = one_of(map(shown, names[:12]))
                 raise UserError(f"series_weights names {shown(name)}, which {source} has not got; valid are {valid}")
             of_series[(slice(None), place) if panel.is_wide else place] *= weight
-        ends = [(_moment(start, panel.time), _moment(end, panel.time, is_end=True)) for start, end, _ in self.rows]
+        ends = [(_moment(start, panel.time), _moment(end, panel.time), _is_day(end)) for start, end, _ in self.rows]
         is_there = np.zeros(len(ends), dtype=bool)
 
         def weights_of(rows: slice) -> NDArray[np.float64]:
@@ -192,8 +192,12 @@ class RowWeights:
                 weights *= np.nan_to_num(cells[rows])
             weights *= of_series[owners(panel.starts, rows)]
             time: Any = panel.time[rows]
-            for number, (first, last) in enumerate(ends):
-                inside = np.asarray((time >= first) & (time <= last))
+            for number, (first, last, is_day) in enumerate(ends):
+                if is_day and isinstance(time, pd.DatetimeIndex):  # by days, as the next may not exist
+                    is_before = time.tz_localize(None).normalize() <= last.tz_localize(None)
+                else:
+                    is_before = time <= last
+                inside = np.asarray((time >= first) & is_before)
                 is_there[number] |= inside.any()
                 weights[inside] *= self.rows[number][2]
             return weights
@@ -228,13 +232,15 @@ def _weight(value: Any, what: str) -> float:
     return float(value)
 
 
-def _moment(given: Any, time: Any, *, is_end: bool = False) -> Any:
+def _is_day(given: Any) -> bool:
+    """Whether a date has no time of day, so that it means the whole day."""
+    is_date = isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given)) is not None
+    return is_date and not isinstance(given, datetime)
+
+
+def _moment(given: Any, time: Any) -> Any:
     if isinstance(time, pd.DatetimeIndex):
-        stamp, what = iso_date(given), "row_weights"
-        is_day = isinstance(given, date) or re.fullmatch(r"\s*\d{4}-?\d{2}-?\d{2}\s*", str(given))
-        if is_end and is_day and not isinstance(given, datetime):  # without a time of day it is the whole day
-            return in_zone(stamp + pd.Timedelta(1, "D"), time.tz, what) - pd.Timedelta(1, "ns")
-        return in_zone(stamp, time.tz, what)
+        return in_zone(iso_date(given), time.tz, "row_weights")
     if not is_whole_number(given):
         raise UserError(f"the data count steps, so row_weights must give steps, not {shown(repr(given))}")
     return int(given)

@@ -185,18 +185,23 @@ def check_roles(
     return roles
 
 
-def computed(table: Any, source: str, columns: TableOptions) -> Any:
-    """Compute a lazy frame, where targets are named of the columns with a role alone; other tables stay as they are."""
+def computed(table: Any, source: str, columns: TableOptions, *, needs_target: bool = True) -> Any:
+    """Compute a lazy frame, of the columns that have a role alone; any other table stays as it is."""
     if not is_lazy(table):
         return table
     try:
-        lazy = nw.from_native(table)
-        if columns.target is not None:
-            names = {*id_columns(columns.id_column, lazy.collect_schema().names()), columns.time_column}
-            names |= {*columns.target, *columns.past_covariates, *columns.future_covariates, *columns.static}
-            names |= {*ID_COLUMNS, *TIME_COLUMNS, columns.id_column, columns.weight_column}
-            lazy = lazy.select([name for name in lazy.collect_schema().names() if name in names])
-        return lazy.collect().to_native()
+        schema = nw.from_native(table).collect_schema()
+        empty = cells.with_joined_ids(pd.DataFrame(columns=schema.names()), columns.id_column, source)
+        roles, every_target = find_roles(empty, source, columns), columns.target is None
+        with quiet():  # what is not used is not computed
+            roles = check_roles(empty, source, roles, every_target=every_target, needs_target=needs_target)
+        names = dict.fromkeys([*(name for _, name in roles.named), *id_columns(roles.id, schema.names())])
+        used = [name for name in names if name in schema]
+        if nested := [name for name in used if schema[name].is_nested()]:
+            raise UserError(f"column {shown(nested[0])} of {source} holds {schema[nested[0]]}, not single values")
+        return nw.from_native(table).select(used).collect().to_native()
+    except UserError:
+        raise
     except Exception as error:  # whatever the foreign library raises
         raise UserError(f"{source} cannot be computed: {first_line(error)}") from error
 
@@ -284,7 +289,8 @@ def future_rows(frame: Any, own: Rows, roles: Roles, text: TableOptions, source:
     with quiet(False):  # the future is new, even where the table is not
         named: Any = {"id_column": roles.id, "time_column": roles.time, "target": ()}
         columns = TableOptions(**named, future_covariates=roles.future)
-        table, _, row_of = opened(computed(frame, _FUTURE, columns), _FUTURE, roles.id, roles.time, text)
+        frame = computed(frame, _FUTURE, columns, needs_target=False)
+        table, _, row_of = opened(frame, _FUTURE, roles.id, roles.time, text)
         if isinstance(table.index, pd.DatetimeIndex | pd.PeriodIndex) and roles.time not in map(str, table.columns):
             table = table.rename_axis(index=None)  # whatever it is called, it is the time
         plain, _ = plain_frame(table, _FUTURE, roles.id, roles.time, allow_steps=row_of is None)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
@@ -28,8 +29,8 @@ _POOLED = 200_000  # residuals, at most, whose distribution is drawn
 _TAIL = 0.002  # the share of residuals on each side that the histogram may leave out
 _CERTAIN = 1.96  # standard deviations on each side that hold 95 % of a normal distribution
 _LOOKS: dict[Any, Any] = {
-    **{"axes.titlesize": 10, "axes.labelsize": 10, "xtick.labelsize": 9, "ytick.labelsize": 9, "legend.fontsize": 9},
-    **{"axes.spines.right": False, "axes.spines.top": False, "legend.frameon": False, "date.converter": "concise"},
+    **{"axes.titlesize": 10, "axes.labelsize": 10, "legend.fontsize": 9, "legend.frameon": False},
+    **{"axes.spines.right": False, "axes.spines.top": False},
 }
 
 Array = NDArray[np.float64]
@@ -125,6 +126,8 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
         _draw_quantiles(axes["quantiles"], residuals.pooled, unit)
         _draw_lags(axes["lags"], residuals)
         _draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
+        for ax in axes.values():
+            ax.tick_params(labelsize=9)  # the number of ticks is found at drawing, outside of this context
         if len(residuals.lines) > 1:
             figure.legend(*axes["time"].get_legend_handles_labels(), loc="outside lower center", ncols=3)
         figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
@@ -142,6 +145,10 @@ def autocorrelation(values: Array, lags: int) -> Array:
 def _draw_time(ax: Axes, residuals: Residuals, unit: str) -> None:
     for color, (name, (time, values)) in zip(_COLORS, residuals.lines.items(), strict=False):
         ax.plot(time, values, color=color, lw=0.7, alpha=0.8, label=name)
+        if time.dtype.kind == "M":
+            locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
+            ax.xaxis.set_major_locator(locator)
+            ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     ax.xaxis.get_offset_text().set_fontsize(8)
     ax.axhline(0, color="0.6", lw=0.8)
     steps = "a step" if residuals.ahead == 1 else f"{residuals.ahead} steps"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 import pandas as pd
 import torch
@@ -108,6 +109,8 @@ class FrameKind:
     has_dates: bool = False
 
     def __post_init__(self) -> None:
+        if nw.Implementation.from_string(self.library) is nw.Implementation.UNKNOWN:
+            raise ValueError(f"{self.library} is no library of frames")
         if self.period is not None:
             pd.PeriodDtype(self.period)  # which refuses what is no frequency
 
@@ -116,8 +119,6 @@ class FrameKind:
         """Return the kind of a frame that was read as a panel; lazy frames count as what they are computed to."""
         if isinstance(frame, pd.DataFrame | pd.Series):
             return cls(period=_period(frame, panel.time_name))
-        import narwhals as nw
-
         known = nw.from_native(frame, pass_through=True)
         if not isinstance(known, nw.DataFrame | nw.LazyFrame):
             return cls()
@@ -135,7 +136,6 @@ class FrameKind:
             return frame
         if importlib.util.find_spec(self.library) is None:
             raise UserError(f"the series were frames of {self.library}, which is not installed here: give a frame")
-        import narwhals as nw
         import pyarrow as pa
 
         backend: Any = self.library
