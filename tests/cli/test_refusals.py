@@ -24,6 +24,7 @@ foo :: unknown command 'foo'; valid: fit, validate, test, predict, attention, ex
 fit :: fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, co2_mlr.yaml
 fit --config none.yaml :: no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, co2_mlr
 fit --config CO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
+fit -cCO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
 fit --config :: --config needs a value
 fit sales.csv :: sales.csv is not there
 fit co2_mlr.yaml :: Did you mean: tsattn fit --config co2_mlr.yaml?
@@ -109,6 +110,7 @@ tune --config co2_mlr :: tune needs a search space: --search NAME, a file or one
 tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
 tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
 compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
+compare -cCO2_mlr --attention swa,mlr :: no configuration CO2_mlr (did you mean co2_mlr?): neither
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`
 cost :: cost needs --attention and --d_model and --num_heads and --tokens
 cost --attention mlr --tokens 0 :: --tokens must be a whole number of at least 1, not 0

@@ -197,7 +197,7 @@ def as_pairs(words: Iterable[str]) -> list[Pair]:
         flag, value = pairs[-1] if pairs else ("", None)
         takes = flag not in _flags() or word.lower() in ("true", "false")  # which `Option.parsed` refuses
         if word.startswith("-") and not re.fullmatch(r"-[\d.].*|-inf|-nan", word):
-            name, equals, text = word.partition("=")
+            name, equals, text = re.sub("^-c=?(?=.)", "--config=", word).partition("=")
             pairs.append(("--config" if name == "-c" else name, text if equals else None))
         elif flag.startswith("-") and value is None and takes:
             pairs[-1] = (flag, word)
