@@ -114,6 +114,8 @@ compare -cCO2_mlr --attention swa,mlr :: no configuration CO2_mlr (did you mean 
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`
 cost :: cost needs --attention and --d_model and --num_heads and --tokens
 cost --attention mlr --tokens 0 :: --tokens must be a whole number of at least 1, not 0
+cost --attention mlr --tokens 1_6 :: --tokens must be a whole number of at least 1, not 1_6
+cost --attention mlr --tokens +16 :: --tokens must be a whole number of at least 1, not +16
 cost --attention [swa] --attention.a.b 1 :: unknown argument --attention.a.b
 cost --dtype int8 :: --dtype must be one of float64, float32, bfloat16, float16, not int8
 cost --token 9 :: unknown argument --token (did you mean --tokens?); valid: --attention, --d_model
@@ -135,6 +137,7 @@ benchmark --suite none :: no suite none: neither a file nor one of accuracy, ear
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
 benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
 benchmark --suite ett --horizon 100 :: the suite ett has no 100 in horizons; it has 96
+benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 96,0
 benchmark --suite ett --folder @CSV :: --folder is a folder, but @CSV is a file; name another
 report :: report needs records
 report nowhere :: nowhere holds no records; name a folder with a records.parquet

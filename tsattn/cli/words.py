@@ -62,14 +62,24 @@ def _seconds(text: str) -> float:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
+def _whole(text: str) -> int:
+    if not re.fullmatch("-?[0-9]+", text.strip()):  # `int` takes 1_6 and +16, too
+        raise ValueError(text)
+    return int(text)
+
+
 _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
-    "N": (int, lambda number: number >= 1, "a whole number of at least 1"),
-    "K": (int, lambda number: number >= 2, "a whole number of at least 2"),
-    "NUMBER": (int, lambda _: True, "a whole number"),
+    "N": (_whole, lambda number: number >= 1, "a whole number of at least 1"),
+    "K": (_whole, lambda number: number >= 2, "a whole number of at least 2"),
+    "NUMBER": (_whole, lambda _: True, "a whole number"),
     "SHARE": (float, lambda _: True, "a number"),
     "MARGIN": (float, lambda share: 0 < share < 1, "between 0 and 1"),
     "NAMES": (_split, bool, "names with commas between them"),
-    "STEPS": (lambda x: [*map(int, _split(x))], lambda x: x and min(x) > 0, "whole numbers with commas between them"),
+    "STEPS": (
+        lambda x: [*map(_whole, _split(x))],
+        lambda x: x and min(x) > 0,
+        "whole numbers of at least 1, with commas between them",
+    ),
     "TIME": (_seconds, bool, "a time like 90s, 30m, 2h or 1h30m"),
     "PERCENT": (yaml.safe_load, lambda _: True, 'a number, or a list, such as "[80, 95]"'),
 }
