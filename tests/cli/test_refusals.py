@@ -109,6 +109,7 @@ report @RUN :: run is a run: see its forecast.png, or `tsattn compare
 tune --config co2_mlr :: tune needs a search space: --search NAME, a file or one of search/
 tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
 tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
+tune none.csv --search search/mlr --trainer.fast_dev_run :: none.csv is not there
 compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
 compare -cCO2_mlr --attention swa,mlr :: no configuration CO2_mlr (did you mean co2_mlr?): neither
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`

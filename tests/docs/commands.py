@@ -66,7 +66,7 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
                 assert main([*words, "--dry-run"]) == 0
             assert all(get_at(base.to_dict(), full_path(one.partition("=")[0])) for one in options.vary or ())
         elif command == "tune":
-            Words("fit", [*flat(others), *given.free]).experiment()
+            Words("fit", [*given.free, *flat(others)]).experiment()
             assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
             assert options.trials or options.timeout
         else:  # run by tests of their own, which take longer

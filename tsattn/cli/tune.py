@@ -44,7 +44,7 @@ _FACTS = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", 
 
 def tune(given: Given) -> None:
     """Run or resume a study; a `UserError` says what is wrong."""
-    options, rest = given.options, [*flat(given.others), *given.free]
+    options, rest = given.options, [*given.free, *flat(given.others)]
     if options.search is None:
         raise UserError(f"tune needs a search space: --search NAME, a file or one of {one_of(config_names(_SEARCHES))}")
     if not rest:
