@@ -126,11 +126,14 @@ kernels --bild :: unknown argument --bild (did you mean --build?)
 datasets --root . :: datasets needs an action; valid: list, info, fetch, check, convert, diagnose
 datasets lst :: unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose
 datasets info :: info needs the name of a data set; valid: @NAMES
+datasets info weather ETTh1 :: unknown argument ETTh1; valid: --root
 datasets check co2 CO2 :: unknown data set 'CO2' (did you mean co2?); valid: @NAMES
 datasets list --rot x :: unknown argument --rot (did you mean --root?); valid: --root
 datasets list --root :: --root needs a value
 datasets diagnose x.csv --prediction_length 2.5 :: --prediction_length must be a whole number of at least 1, not 2.5
+datasets diagnose x.csv y.csv :: unknown argument y.csv; valid: --id_column
 datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
+datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv is not there: no such file or folder
 datasets convert in.csv out --max_filled 2 :: max_filled must be from 0 to 1
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/earlier_windows.yaml

@@ -233,7 +233,9 @@ def taken(name: str, words: list[str]) -> Given:
             others.append((flag, text))
         else:
             free.append(flag)
-    strange = [*(flag for flag, _ in others), *(free if len(values) == len(known) else [])] if name not in _OPEN else []
+    places = [one for one in known if one not in values]  # of free words
+    surplus = [] if any("..." in one for one in places) else free[len(places) :]
+    strange = [*(flag for flag, _ in others), *surplus] if name not in _OPEN else []
     if name == "fit":  # jsonargparse knows all its options, but not that one
         strange = [flag for flag, _ in others if "." not in flag and "--data.prediction" in _nearest(flag, name)]
     if strange:
