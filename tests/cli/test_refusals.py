@@ -62,6 +62,7 @@ CO2 --print_config=skip_null :: --print_config takes no value
 CO2 --run=a --run=b :: --run is given 2 times, as a, b; give it once
 CO2 --run= :: --run is empty; give a value, or leave it out
 predict --run=r --input=a.csv --input=b.csv :: --input is given 2 times, as a.csv, b.csv; give
+predict --run=r --data.path=a.csv --data.path=b.csv :: --data.path is given 2 times, as a.csv, b.csv; give
 predict --run x new.csv :: the run folder x is not there
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR

@@ -49,7 +49,7 @@ _SHARED = {
 """The table that a page shares with others, and its letter there."""
 _KEYS = ("--config", "--data", "--attention", "--seed_everything")  # of a configuration, without a dot
 _OPEN = (*OF_EXPERIMENTS, "tune", "compare", "cost")  # take flags that are not listed
-_ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure")
+_ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 
 
 def _split(text: str) -> list[str]:
@@ -226,7 +226,11 @@ def taken(name: str, words: list[str]) -> Given:
     known = own_options(name)
     values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
     free, others = list[str](), list[Pair]()
-    for flag, text in as_pairs(words):
+    pairs = as_pairs(words)
+    for flag in _ONCE if name in OF_EXPERIMENTS else ():
+        if len({*(paths := [text for one, text in pairs if one == flag and text])}) > 1:
+            raise UserError(f"{flag} is given {len(paths)} times, as {one_of(paths)}; give it once")
+    for flag, text in pairs:
         if flag in values:
             values[flag].append(known[flag].parsed(text))
         elif flag.startswith("-"):
@@ -243,8 +247,6 @@ def taken(name: str, words: list[str]) -> Given:
     options = Namespace()
     for flag, found in values.items():
         option, is_many = known[flag], known[flag].value.endswith("...")
-        if flag in _ONCE and name in OF_EXPERIMENTS and len({*map(str, found)}) > 1:
-            raise UserError(f"{flag} is given {len(found)} times, as {one_of(map(str, found))}; give it once")
         default = yaml.safe_load(option.default) if option.default else None if option.value else False
         setattr(options, flag[2:].replace("-", "_"), (found or None) if is_many else found[-1] if found else default)
     return Given(list(words), options, free, others)
