@@ -95,6 +95,7 @@ test --run @RUN --figure by.csv :: must end in .png or .pdf or .svg
 predict --run @RUN --data.test_rows=50 :: --data.test_rows would do nothing beside --run
 predict --run @RUN --input x.csv --data.path y.csv :: --data.path would do nothing beside --run and --inp
 predict --run @RUN --horizon=0 :: --horizon must be a whole number of at least 1, not 0
+predict --run x --level abc :: --level must be a number, or a list, such as "[80, 95]", not abc
 predict --run @RUN --output out.txt :: out.txt must end in .csv or .parquet
 predict --run @RUN --output no/such/out.csv :: the folder no/such of out.csv is not there
 predict --run @RUN --input none.csv :: none.csv is not there

@@ -68,6 +68,10 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _is_percent(level: Any) -> bool:
+    return all(type(one) in (int, float) for one in (level if isinstance(level, list) else [level]))
+
+
 _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
     "N": (_whole, lambda number: number >= 1, "a whole number of at least 1"),
     "K": (_whole, lambda number: number >= 2, "a whole number of at least 2"),
@@ -81,7 +85,7 @@ _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
         "whole numbers of at least 1, with commas between them",
     ),
     "TIME": (_seconds, bool, "a time like 90s, 30m, 2h or 1h30m"),
-    "PERCENT": (yaml.safe_load, lambda _: True, 'a number, or a list, such as "[80, 95]"'),
+    "PERCENT": (yaml.safe_load, _is_percent, 'a number, or a list, such as "[80, 95]"'),
 }
 """How a value is read, whether it is valid, and what it must be, by its word; others are text."""
 
