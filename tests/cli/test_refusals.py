@@ -79,6 +79,7 @@ TOY --trainer.callbacks+=RichProgressBar :: RichProgressBar needs a package that
 TOY "--trainer.callbacks={class_path: Timer, init_args: {duration: x}}" :: Timer cannot be made:
 TOY --trainer.accelerator=tpu :: the trainer cannot be made: Requirement 'torch_xla
 TOY --run=@RUN :: exists already; nothing is overwritten
+fit --resume @RUN --detail x :: to train it longer, --refit and --detail
 
 test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing beside --run: a trained model
 test --run @RUN --attention swa :: --attention would do nothing beside --run
@@ -87,6 +88,7 @@ test --run @RUN --seed_everything=3 :: --seed_everything would do nothing beside
 test --run @RUN --data.init_args.context_length=24 :: context_length would do nothing beside --run
 test --run @RUN --config co2_mlr.yaml :: test --run takes the configuration of the run; valid beside it are
 test --run @RUN --horizon=3 :: unknown argument --horizon
+test --run @RUN --detail x :: --detail takes no value, not x
 test --run @RUN --trainer.devices=2 :: test runs on one device, so that no window counts twice
 test --run @RUN --by week :: one of series, step, origin, not week
 test --run @RUN --output by.csv :: give --by, too

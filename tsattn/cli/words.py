@@ -229,7 +229,7 @@ def taken(name: str, words: list[str]) -> Given:
     """Take the words after a command apart, which are on its page; a `UserError` names one that is not valid."""
     known = own_options(name)
     values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
-    free, others = list[str](), list[Pair]()
+    free, others, last = list[str](), list[Pair](), ""
     pairs = as_pairs(words)
     for flag in _ONCE if name in OF_EXPERIMENTS else ():
         if len({*(paths := [text for one, text in pairs if one == flag and text])}) > 1:
@@ -239,8 +239,11 @@ def taken(name: str, words: list[str]) -> Given:
             values[flag].append(known[flag].parsed(text))
         elif flag.startswith("-"):
             others.append((flag, text))
+        elif name in OF_EXPERIMENTS[1:] and last in values and not known[last].value:  # these have no free words
+            known[last].parsed(flag)
         else:
             free.append(flag)
+        last = flag
     places = [one for one in known if one not in values]  # of free words
     surplus = [] if any("..." in one for one in places) else free[len(places) :]
     strange = [*(flag for flag, _ in others), *surplus] if name not in _OPEN else []
@@ -406,7 +409,7 @@ class Words:
         limits = [f"--trainer.{name}" for name in LIMITS]
         if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in typed):
             what = "fit --resume DIR goes on with a run as it was, and takes no other option than"
-            raise UserError(f"{what} {one_of(limits)}, to train it longer, and --refit")
+            raise UserError(f"{what} {one_of(limits)}, to train it longer, --refit and --detail")
         if missing := [name for name, value in self.pairs if value is None]:
             raise UserError(f"{missing[0]} needs a value")
         run = RunFolder(self.options.resume)
