@@ -113,7 +113,7 @@ report @RUN :: run is a run: see its forecast.png, or `tsattn compare
 tune --config co2_mlr :: tune needs a search space: --search NAME, a file or one of search/
 tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
 tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
-tune none.csv --search search/mlr --trainer.fast_dev_run :: none.csv is not there
+tune none.csv --search search/mlr --trainer.fast_dev_run :: --trainer.fast_dev_run needs a value
 compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
 compare -cCO2_mlr --attention swa,mlr :: no configuration CO2_mlr (did you mean co2_mlr?): neither
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`
@@ -145,7 +145,7 @@ benchmark --suite none :: no suite none: neither a file nor one of accuracy, ear
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
 benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
 benchmark --suite ett --horizon 100 :: the suite ett has no 100 in horizons; it has 96
-benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 96,0
+benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0
 benchmark --suite ett --folder @CSV :: --folder is a folder, but @CSV is a file; name another
 report :: report needs records
 report nowhere :: nowhere holds no records; name a folder with a records.parquet
