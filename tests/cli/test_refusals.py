@@ -308,7 +308,7 @@ def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> 
 
 # name -> what is typed, and what is not imported for it
 LIGHT = {
-    "mistakes": ("foo; test --run none; export --run none; cost --tokens x; datasets info x", "torch pandas"),
+    "mistakes": ("foo; test --run none; export --run none; cost --tokens x; datasets info x; tune", "torch pandas"),
     "helps": ("--help; --version; fit --help; test --help; export --help; tune --help; report --help", "torch numpy"),
     "data sets": ("datasets info weather; datasets list", "torch numpy"),
     "operators": ("kernels; cost --attention mlr --d_model 16 --num_heads 2 --tokens 32", "pandas matplotlib"),
