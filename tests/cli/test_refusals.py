@@ -23,6 +23,7 @@ foo :: unknown command 'foo'; valid: fit, validate, test, predict, attention, ex
 fit :: fit needs a configuration: --config NAME, a file or one of chronos_mlr.yaml, co2_mlr.yaml
 fit --config none.yaml :: no configuration none.yaml: neither a file nor one of chronos_mlr.yaml, co2_mlr
 fit --config CO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
+fit -cCO2_mlr.yml :: no configuration CO2_mlr.yml (did you mean co2_mlr?): neither
 fit --config :: --config needs a value
 fit sales.csv :: sales.csv is not there
 fit co2_mlr.yaml :: Did you mean: tsattn fit --config co2_mlr.yaml?
@@ -54,6 +55,7 @@ CO2 --refit true :: --refit takes no value, not true
 CO2 --print_config=skip_null :: --print_config takes no value
 CO2 --run=a --run=b :: --run is given 2 times, as a, b; give it once
 predict --run=r --input=a.csv --input=b.csv :: --input is given 2 times, as a.csv, b.csv; give
+predict --run=r --data.path=a.csv --data.path=b.csv :: --data.path is given 2 times, as a.csv, b.csv; give
 predict --run x new.csv :: the run folder x is not there
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR
@@ -69,12 +71,14 @@ TOY --trainer.callbacks+=RichProgressBar :: RichProgressBar needs a package that
 TOY "--trainer.callbacks={class_path: Timer, init_args: {duration: x}}" :: Timer cannot be made:
 TOY --trainer.accelerator=tpu :: the trainer cannot be made: Requirement 'torch_xla
 TOY --run=@RUN :: exists already; nothing is overwritten
+fit --resume @RUN --detail x :: to train it longer, --refit and --detail
 
 test --run @RUN --model.learning_rate 5 :: --model.learning_rate would do nothing beside --run: a trained model
 test --run @RUN --attention swa :: --attention would do nothing beside --run
 test --run @RUN --data.init_args.context_length=24 :: context_length would do nothing beside --run
 test --run @RUN --config co2_mlr.yaml :: test --run takes the configuration of the run; valid beside it are
 test --run @RUN --horizon=3 :: unknown argument --horizon
+test --run @RUN --detail x :: --detail takes no value, not x
 test --run @RUN --trainer.devices=2 :: test runs on one device, so that no window counts twice
 test --run @RUN --by week :: one of series, step, origin, not week
 test --run @RUN --output by.csv :: give --by, too
@@ -82,6 +86,7 @@ test --run @RUN --by step --output by.txt :: must end in .csv or .parquet
 predict --run @RUN --data.test_rows=50 :: --data.test_rows would do nothing beside --run
 predict --run @RUN --input x.csv --data.path y.csv :: --data.path would do nothing beside --run and --inp
 predict --run @RUN --horizon=0 :: --horizon must be a whole number of at least 1, not 0
+predict --run x --level abc :: --level must be a number, or a list, such as "[80, 95]", not abc
 predict --run @RUN --output out.txt :: out.txt must end in .csv or .parquet
 predict --run @RUN --output no/such/out.csv :: the folder no/such of out.csv is not there
 attention --run @RUN --window 109 :: window must be from 0 to 108, or from -109 for the first to -1 for the last, of the
@@ -94,10 +99,14 @@ report @RUN :: run is a run: see its forecast.png, or `tsattn compare
 tune --config co2_mlr :: tune needs a search space: --search NAME, a file or one of search/
 tune --search search/mlr --config co2_mlr --trials some :: --trials must be a whole number of at least 1, not some
 tune --search search/mlr --config co2_mlr --timeout 2x :: --timeout must be a time like 90s, 30m, 2h or 1h30m, not 2x
+tune none.csv --search search/mlr --trainer.fast_dev_run :: --trainer.fast_dev_run needs a value
 compare --config co2_mlr --margin 2 :: --margin must be between 0 and 1, not 2
+compare -cCO2_mlr --attention swa,mlr :: no configuration CO2_mlr (did you mean co2_mlr?): neither
 compare --jobs=2 --jbos 3 :: compare has no option --jbos; see `tsattn compare --help`
 cost :: cost needs --attention and --d_model and --num_heads and --tokens
 cost --attention mlr --tokens 0 :: --tokens must be a whole number of at least 1, not 0
+cost --attention mlr --tokens 1_6 :: --tokens must be a whole number of at least 1, not 1_6
+cost --attention mlr --tokens +16 :: --tokens must be a whole number of at least 1, not +16
 cost --attention [swa] --attention.a.b 1 :: unknown argument --attention.a.b
 cost --dtype int8 :: --dtype must be one of float64, float32, bfloat16, float16, not int8
 cost --token 9 :: unknown argument --token (did you mean --tokens?); valid: --attention, --d_model
@@ -106,15 +115,19 @@ kernels --bild :: unknown argument --bild (did you mean --build?)
 datasets --root . :: datasets needs an action; valid: list, info, fetch, check, convert, diagnose
 datasets lst :: unknown action 'lst' (did you mean list?); valid: list, info, fetch, check, convert, diagnose
 datasets info :: info needs the name of a data set; valid: @NAMES
+datasets info weather ETTh1 :: unknown argument ETTh1; valid: --root
 datasets check co2 CO2 :: unknown data set 'CO2' (did you mean co2?); valid: @NAMES
 datasets diagnose x.csv --prediction_length 2.5 :: --prediction_length must be a whole number of at least 1, not 2.5
+datasets diagnose x.csv y.csv :: unknown argument y.csv; valid: --id_column
 datasets convert in.csv :: convert needs a table and a folder to write: datasets convert IN OUT
+datasets convert in.csv out more :: unknown argument more; valid: --id_column
 datasets convert in.csv out :: in.csv is not there: no such file or folder
 datasets convert in.csv out --max_filled 2 :: max_filled must be from 0 to 1
 benchmark :: benchmark needs a suite: --suite NAME, a file or one of suites/accuracy.yaml, suites/earlier_windows.yaml
 benchmark --suite none :: no suite none: neither a file nor one of accuracy, earlier_windows, equal_training
 benchmark --suite ett --attention , :: --attention must be names with commas between them, not ,
 benchmark --suite ett --attention mrl :: the suite ett has no mrl in attentions (did you mean mlr?)
+benchmark --suite ett --horizon 0 :: must be whole numbers of at least 1, with commas between them, not 0
 benchmark --suite ett --folder @CSV :: --folder is a folder, but @CSV is a file; name another
 report :: report needs records
 report nowhere :: nowhere holds no records; name a folder with a records.parquet
@@ -242,7 +255,7 @@ def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> 
 
 # name -> what is typed, and what is not imported for it
 LIGHT = {
-    "mistakes": ("foo; test --run none; export --run none; cost --tokens x; datasets info x", "torch pandas"),
+    "mistakes": ("foo; test --run none; export --run none; cost --tokens x; datasets info x; tune", "torch pandas"),
     "helps": ("--help; --version; fit --help; test --help; export --help; tune --help; report --help", "torch numpy"),
     "data sets": ("datasets info weather; datasets list", "torch numpy"),
     "operators": ("kernels; cost --attention mlr --d_model 16 --num_heads 2 --tokens 32", "pandas matplotlib"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -61,9 +62,11 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
             base = Experiment.read(options.config, given_overrides(others))
             values = options.attention or options.vary[0].partition("=")[2]
             assert len(given_values("what differs", values)) > 1
+            if not options.ray and ("co2" in options.config or os.environ.get("TSATTN_DATA")):
+                assert main([*words, "--dry-run"]) == 0
             assert all(get_at(base.to_dict(), full_path(one.partition("=")[0])) for one in options.vary or ())
         elif command == "tune":
-            Words("fit", [*flat(others), *given.free]).experiment()
+            Words("fit", [*given.free, *flat(others)]).experiment()
             assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
             assert options.trials or options.timeout
         else:  # run by tests of their own, which take longer

@@ -46,7 +46,7 @@ _SHARED = {
 """The table that a page shares with others, and its letter there."""
 _KEYS = ("--config", "--data", "--attention", "--seed_everything")  # of a configuration, without a dot
 _OPEN = (*OF_EXPERIMENTS, "tune", "compare", "cost")  # take flags that are not listed
-_ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure")
+_ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 
 
 def _split(text: str) -> list[str]:
@@ -59,16 +59,30 @@ def _seconds(text: str) -> float:
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
+def _whole(text: str) -> int:
+    if not re.fullmatch("-?[0-9]+", text.strip()):  # `int` takes 1_6 and +16, too
+        raise ValueError(text)
+    return int(text)
+
+
+def _is_percent(level: Any) -> bool:
+    return all(type(one) in (int, float) for one in (level if isinstance(level, list) else [level]))
+
+
 _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
-    "N": (int, lambda number: number >= 1, "a whole number of at least 1"),
-    "K": (int, lambda number: number >= 2, "a whole number of at least 2"),
-    "NUMBER": (int, lambda _: True, "a whole number"),
+    "N": (_whole, lambda number: number >= 1, "a whole number of at least 1"),
+    "K": (_whole, lambda number: number >= 2, "a whole number of at least 2"),
+    "NUMBER": (_whole, lambda _: True, "a whole number"),
     "SHARE": (float, lambda _: True, "a number"),
     "MARGIN": (float, lambda share: 0 < share < 1, "between 0 and 1"),
     "NAMES": (_split, bool, "names with commas between them"),
-    "STEPS": (lambda x: [*map(int, _split(x))], lambda x: x and min(x) > 0, "whole numbers with commas between them"),
+    "STEPS": (
+        lambda x: [*map(_whole, _split(x))],
+        lambda x: x and min(x) > 0,
+        "whole numbers of at least 1, with commas between them",
+    ),
     "TIME": (_seconds, bool, "a time like 90s, 30m, 2h or 1h30m"),
-    "PERCENT": (yaml.safe_load, lambda _: True, 'a number, or a list, such as "[80, 95]"'),
+    "PERCENT": (yaml.safe_load, _is_percent, 'a number, or a list, such as "[80, 95]"'),
 }
 """How a value is read, whether it is valid, and what it must be, by its word; others are text."""
 
@@ -194,7 +208,7 @@ def as_pairs(words: Iterable[str]) -> list[Pair]:
         flag, value = pairs[-1] if pairs else ("", None)
         takes = flag not in _flags() or word.lower() in ("true", "false")  # which `Option.parsed` refuses
         if word.startswith("-") and not re.fullmatch(r"-[\d.].*|-inf|-nan", word):
-            name, equals, text = word.partition("=")
+            name, equals, text = re.sub("^-c=?(?=.)", "--config=", word).partition("=")
             pairs.append(("--config" if name == "-c" else name, text if equals else None))
         elif flag.startswith("-") and value is None and takes:
             pairs[-1] = (flag, word)
@@ -212,15 +226,24 @@ def taken(name: str, words: list[str]) -> Given:
     """Take the words after a command apart, which are on its page; a `UserError` names one that is not valid."""
     known = own_options(name)
     values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
-    free, others = list[str](), list[Pair]()
-    for flag, text in as_pairs(words):
+    free, others, last = list[str](), list[Pair](), ""
+    pairs = as_pairs(words)
+    for flag in _ONCE if name in OF_EXPERIMENTS else ():
+        if len({*(paths := [text for one, text in pairs if one == flag and text])}) > 1:
+            raise UserError(f"{flag} is given {len(paths)} times, as {one_of(paths)}; give it once")
+    for flag, text in pairs:
         if flag in values:
             values[flag].append(known[flag].parsed(text))
         elif flag.startswith("-"):
             others.append((flag, text))
+        elif name in OF_EXPERIMENTS[1:] and last in values and not known[last].value:  # these have no free words
+            known[last].parsed(flag)
         else:
             free.append(flag)
-    strange = [*(flag for flag, _ in others), *(free if len(values) == len(known) else [])] if name not in _OPEN else []
+        last = flag
+    places = [one for one in known if one not in values]  # of free words
+    surplus = [] if any("..." in one for one in places) else free[len(places) :]
+    strange = [*(flag for flag, _ in others), *surplus] if name not in _OPEN else []
     if name == "fit":  # jsonargparse knows all its options, but not that one
         strange = [flag for flag, _ in others if "." not in flag and "--data.prediction" in _nearest(flag, name)]
     if strange:
@@ -228,8 +251,6 @@ def taken(name: str, words: list[str]) -> Given:
     options = Namespace()
     for flag, found in values.items():
         option, is_many = known[flag], known[flag].value.endswith("...")
-        if flag in _ONCE and name in OF_EXPERIMENTS and len({*map(str, found)}) > 1:
-            raise UserError(f"{flag} is given {len(found)} times, as {one_of(map(str, found))}; give it once")
         default = yaml.safe_load(option.default) if option.default else None if option.value else False
         setattr(options, flag[2:].replace("-", "_"), (found or None) if is_many else found[-1] if found else default)
     return Given(list(words), options, free, others)
@@ -385,7 +406,7 @@ class Words:
         limits = [f"--trainer.{name}" for name in LIMITS]
         if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in typed):
             what = "fit --resume DIR goes on with a run as it was, and takes no other option than"
-            raise UserError(f"{what} {one_of(limits)}, to train it longer, and --refit")
+            raise UserError(f"{what} {one_of(limits)}, to train it longer, --refit and --detail")
         if missing := [name for name, value in self.pairs if value is None]:
             raise UserError(f"{missing[0]} needs a value")
         run = RunFolder(self.options.resume)

@@ -1,0 +1,129 @@
+"""The trials of `tsattn tune`, and the files of its study."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from optuna import Study
+from optuna.trial import FrozenTrial, Trial
+
+from tsattn import tuning
+from tsattn.cli.fit import fit
+from tsattn.cli.words import Words, say
+from tsattn.errors import UserError
+from tsattn.experiments import RESULTS_VERSION, Experiment
+from tsattn.experiments.experiment import fingerprint
+from tsattn.experiments.measuring import device_type
+from tsattn.experiments.run_folder import versions
+from tsattn.saved_folders import write_text, write_whole
+from tsattn.tuning import HeldData, Search, best_trial, error_word
+from tsattn.tuning.study import FILE, figures, front, importances, reason, trial_table
+
+_FACTS = ("parameters", "flops", "seconds", "memory", "step", "seed", "errors", "selected_by")
+
+
+def test_best(folder: Path) -> None:
+    """Train and test the best, which the first of several workers does."""
+    run = folder / "test"
+    with contextlib.suppress(Timeout), FileLock(folder / ".test.lock", timeout=0):
+        if not run.exists():
+            fit(Words("fit", ["--config", str(folder / "best.yaml"), "--run", str(run)]))
+            return
+    say(f"another worker tests the best trial, or has done so: {run}")
+
+
+@tuning.storage_errors()
+def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namespace, command: list[str]) -> None:
+    """Check everything, run the trials, and write down what they found; the command is that without passwords."""
+    base, search, held = tuning.comparable(experiment), tuning.read_search(file), HeldData()
+    tuning.check_one_trial(base)
+    tuning.check_search(search, base.to_dict(), held.check)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the study folder {folder} cannot be made: {error.strerror}") from error
+    if options.storage is None and (folder / "trials.csv").exists() and not (folder / FILE).exists():
+        raise UserError(f"{folder} has results of a study, but no {FILE} to continue; name another folder by --study")
+    storage = tuning.open_storage(options.storage, folder)
+    as_it_is = search.configured(base.to_dict())
+    first = search.grid() if search.sampler == "grid" else [as_it_is] if as_it_is else []
+    identity: dict[str, Any] = {"config": base.to_dict(), "search": dict(search.content), "cv": options.cv}
+    identity |= {"fingerprint": fingerprint(held.of(base)), "results": RESULTS_VERSION}
+    identity, name = json.loads(json.dumps(identity)), folder.resolve().name
+    study = tuning.open_study(storage, name, search, identity=identity, first=first, seed=base.seed or 0)
+    trials = options.trials or (None if options.timeout else 40)
+    trials = min(trials or len(first), len(first)) if search.sampler == "grid" else trials
+    done = tuning.counted(study.get_trials(deepcopy=False))
+    say(f"study {study.study_name} in {folder}: {done} {f'of {trials} ' if trials else ''}trials are done")
+
+    def objective(trial: Trial) -> list[float]:
+        return tuning.run_trial(trial, base, search.suggest(trial), search=search, held=held, folds=options.cv)
+
+    write = partial(_write, base, held, study, search, folder, options.cv, as_it_is, command)
+    try:
+        tuning.run_study(study, storage, objective, trials=trials, seconds=options.timeout or math.inf, say=say)
+    except KeyboardInterrupt:
+        write()
+        raise
+    write()
+    best = best_trial(study)
+    if best is None:
+        reasons = [*filter(None, map(reason, study.get_trials(deepcopy=False)))]
+        why = f"; the last: {reasons[-1]}" if reasons else ""
+        raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
+    say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
+    for path, value in best.params.items():
+        say(f"  {path}: {f'{value:.4g}' if isinstance(value, float) else value}")
+    say(f"train and test it with `tsattn fit --config {folder / 'best.yaml'}`")
+
+
+def _write(
+    base: Experiment, held: HeldData, study: Study, search: Search, folder: Path, folds: int, as_it_is: Any, words: Any
+) -> None:
+    """Write the files of the study folder, each all or nothing: several processes may do so at once."""
+    trials, best, best_ones = study.get_trials(deepcopy=False), best_trial(study), front(study)
+    write_text(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
+    if best is None:
+        return
+    configs = {}
+    of_folds = f", the mean of {folds} rolling origins" if folds else ""
+    for trial in {one.number: one for one in [*best_ones, best]}.values():
+        score = f"validation {error_word(trial)} {trial.values[0]:.6g}{of_folds}"
+        head = f"# trial {trial.number} of the study {study.study_name}: {score}\n"
+        configs[f"trial_{trial.number}.yaml"] = head + search.experiment(base, trial.params).to_yaml()
+    write_text(folder / "best.yaml", configs[f"trial_{best.number}.yaml"])
+    if len(search.objectives) > 1:
+        for name, text in configs.items():
+            write_text(folder / "front" / name, text)
+        for file in {*(folder / "front").glob("trial_*.yaml")} - {folder / "front" / name for name in configs}:
+            file.unlink(missing_ok=True)  # beaten since
+    default = next((t for t in trials if as_it_is and t.params == as_it_is and t.state.name == "COMPLETE"), None)
+    states = [trial.state.name.lower() for trial in trials]
+
+    def facts(trial: FrozenTrial) -> dict[str, Any]:
+        seen = {name: trial.user_attrs.get(name) for name in _FACTS}
+        return {"trial": trial.number, "values": trial.values, **seen}
+
+    summary = {
+        "study": study.study_name,
+        "data": held.of(base).name,
+        "objectives": list(search.objectives),
+        "constraints": dict(search.constraints),
+        "validation": f"mean of {folds} rolling origins" if folds else "the validation part",
+        "trials": {state: states.count(state) for state in sorted(set(states))},
+        "best": {**facts(best), "params": best.params},
+        "configuration_as_it_is": default and facts(default),
+        "front": [trial.number for trial in best_ones],
+        "importance": importances(study),
+        "versions": versions(words, device_type(base)),
+    }
+    write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    for name, figure in figures(study, search).items():
+        write_whole(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=130))
