@@ -132,7 +132,7 @@ def test_no_mistake_shows_a_password(
         ("postgresql://h/db?user=me&password=pw&sslmode=require", "postgresql://h/db?user=me&sslmode=require"),
         ("postgresql://h/db?PASSWORD=pw", "postgresql://h/db"),
         ("postgresql://me:pw", "postgresql://me"),
-        ("postgresql://joe@myserver:pw@host.azure.com:5432/db", "postgresql://joe@host.azure.com:5432/db"),
+        ("postgresql://joe@myserver:pw@host.azure.com:5432/db", "postgresql://joe@myserver@host.azure.com:5432/db"),
         ("postgresql://[host:pw/db", "postgresql://[host/db"),
         *((url, url) for url in ("postgresql://me@h/db?passfile=/home/me/.pgpass", "postgresql://[::1]:5432/db")),
         *((url, url) for url in ("postgresql://h:5432/db", "sqlite:////tmp/study.db", "runs/a:b@c")),
