@@ -1,7 +1,4 @@
-"""Runs: from an experiment, as plain data, to its result.
-
-The names are imported when they are first asked for: finding a configuration, or the folder of a run, needs no torch.
-"""
+"""Runs: from an experiment, as plain data, to its result; names are imported late, as few of them need torch."""
 
 from __future__ import annotations
 

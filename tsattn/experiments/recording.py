@@ -25,7 +25,7 @@ from tsattn.experiments.configs import read_config
 from tsattn.experiments.experiment import Experiment, fingerprint, user_errors
 from tsattn.experiments.run_folder import RunFolder, versions
 from tsattn.ops.native.record import kernels_in_use
-from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, load_predictor, save_predictor, with_levels
+from tsattn.predictors.fitted import FittedPredictor, load_predictor, save_predictor, with_levels
 from tsattn.saved_folders import write_checksums, write_text, write_whole
 from tsattn.training import Execution, TrainerOptions
 from tsattn.training.execution import is_first_process
@@ -96,10 +96,7 @@ class Recording:
         self.notes = {"fingerprint": found, **self.notes}
 
     def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
-        """Open the folder for the training of a member, or of the whole (empty), and return its part.
-
-        Steps are those of the whole training, None where they are not known.
-        """
+        """Open the folder for the training, of all steps if they are known, of a member, or of the whole if empty."""
         last = self.folder.of_member(member).last
         step = int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
         kernels = {"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}
@@ -150,10 +147,7 @@ class Recording:
 
     @contextlib.contextmanager
     def held(self, can_resume: bool) -> Iterator[None]:
-        """Remove a new folder again where an error leaves neither a checkpoint nor a curve that explains it.
-
-        An interruption says how to resume: the command line can where the data are in files.
-        """
+        """Remove a new folder that an error leaves without checkpoint or curve; an interruption says how to resume."""
         try:
             yield
         except KeyboardInterrupt as stop:
@@ -191,11 +185,6 @@ class Recording:
     def _remove(self) -> None:
         if self.folder.is_held:  # else it is no longer that of this process
             shutil.rmtree(self.folder.path, ignore_errors=True)
-
-    def calibrate(self, fitted: FittedPredictor) -> None:
-        """Keep the scores that calibrate a predictor, if it has any."""
-        if fitted.conformal is not None:
-            calibrate_checkpoint(self.folder.best, fitted.conformal)
 
     def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
         """Write the results, the metrics last of all: a folder with them is finished; `draws` adds forecasts."""
@@ -239,11 +228,7 @@ class Recording:
 def reopened(
     experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
 ) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
-    """Open a finished run: its fitted predictor, the data of its experiment, set up for it, and where to compute.
-
-    The data are set up for a stage, ``validate``, ``test`` or ``predict``; they are those of the experiment, or of the
-    file `input`, with future covariates from the file `future`.
-    """
+    """Open a finished run: its predictor, the data of its experiment or of the files, set up, and where to compute."""
     data, trainer = experiment.made()
     accelerator = trainer["accelerator"]
     if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -35,7 +35,7 @@ from tsattn.ops.native.record import kernels_as_noted
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.calibrated import check_calibration, conformal_scores, highest_level
 from tsattn.predictors.ensemble import Ensemble, member_name
-from tsattn.predictors.fitted import FittedPredictor, load_predictor, with_levels
+from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, load_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
@@ -53,11 +53,7 @@ _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """A fitted network, whose weights another training starts from; its optimizer is new.
-
-    Raises:
-        UserError: for a predictor that is no network, or of which nothing is trained.
-    """
+    """A fitted network, whose weights another training starts from; its optimizer is new."""
 
     fitted: FittedPredictor
     rescale: bool = False  # by the rows that are trained on now; else its scales stay, those of new series are added
@@ -67,10 +63,8 @@ class WarmStart:
         if not isinstance(self.fitted.predictor, NetworkPredictor):
             raise UserError(f"only a network starts from weights that it has, and {name} is none: fit it anew")
         if not self.fitted.predictor.is_trained:
-            raise UserError(
-                f"nothing of {name} is trained, so that no training goes on from it: fit it anew, or give trained "
-                "(all, attention or lora)"
-            )
+            what = f"nothing of {name} is trained, so that no training goes on from it"
+            raise UserError(f"{what}: fit it anew, or give trained (all, attention or lora)")
 
     def set_up(self, data: ForecastDataModule) -> None:
         """Read data as the network needs them, and scale them."""
@@ -188,42 +182,23 @@ def resume(
         place.release()
 
 
-@dataclass(frozen=True)
-class CalibratedRun:
-    """The data of a run, parted between the choice of weights and the calibration of intervals."""
-
-    fit_data: ForecastDataModule  # what is fitted to; their validation windows choose weights
-    data: ForecastDataModule | None  # those whose validation windows calibrate; None where nothing is calibrated
-
-    @classmethod
-    def of(cls, data: ForecastDataModule, calibrate: bool | float, output: Output) -> Self:
-        """Part data that are set up, by the option of the experiment; UserError for too few validation windows."""
-        share = calibration_share(calibrate)
-        if share is None:
-            return cls(data, None)
-        if share == 1.0:
-            check_calibration(data, output)
-            return cls(data, data)
-        try:
-            fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
-            check_calibration(held_out, output)
-            fit_data.windows("val")
-        except UserError as error:
-            raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
-        return cls(fit_data, held_out)
-
-    def calibrated(
-        self, fitted: FittedPredictor, execution: Execution, say: Callable[[str], None]
-    ) -> tuple[FittedPredictor, dict[str, Any]]:
-        """The predictor with its scores, and facts about them; as it is where nothing is calibrated."""
-        if self.data is None:
-            return fitted, {}
-        scores = conformal_scores(fitted.predictor, self.data, execution)
-        most, least, own = int(scores.counts[0].max()), int(scores.counts[0].min()), len(scores.ids)
-        said = f", {number_of(own, 'series')} by windows of its own" if own else ""
-        say(f"calibrated by {number_of(most, 'validation window')}: levels up to {highest_level(least):g}{said}")
-        facts = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
-        return replace(fitted, conformal=scores), {"calibration": {**facts, "series_of_their_own": own}}
+def calibration_parts(
+    data: ForecastDataModule, calibrate: bool | float, output: Output
+) -> tuple[ForecastDataModule, ForecastDataModule | None]:
+    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated."""
+    share = calibration_share(calibrate)
+    if share is None:
+        return data, None
+    if share == 1.0:
+        check_calibration(data, output)
+        return data, data
+    try:
+        fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
+        check_calibration(held_out, output)
+        fit_data.windows("val")
+    except UserError as error:
+        raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
+    return fit_data, held_out
 
 
 @dataclass(frozen=True)
@@ -246,21 +221,39 @@ class _PreparedRun:
         can_resume = not isinstance(self.data, PanelDataModule)
         held = contextlib.nullcontext() if self.recording is None else self.recording.held(can_resume)
         with user_errors(), held:
-            result, training, parts = self._fit()
+            result, training, fit_data, held_out = self._fit()
             if not is_first_process() or self.options.arguments["fast_dev_run"]:
                 return result
-            return self._record(self._evaluate(result, parts), training)
+            result, execution = self._evaluate(result, fit_data, held_out), Execution(self.options)
+            if self.recording is not None:
+                self.recording.write(result, execution, draws=self.hooks.beside)
+            if self.refit:  # no failure of which loses the test
+                result = replace(result, refitted=_refitted(self, training, result))
+                if self.recording is not None:
+                    self.recording.write(result, execution, draws=False)
+            return result
 
-    def _fit(self) -> tuple[Result, Training, CalibratedRun]:
-        """Read the data, and fit the predictor to them."""
-        data, predictor, experiment = self.data, self.predictor, self.experiment
-        self._set_up()
+    def _fit(self) -> tuple[Result, Training, ForecastDataModule, ForecastDataModule | None]:
+        """Read the data, and fit the predictor to them; return those fitted to, and those that calibrate."""
+        data, predictor, experiment, start = self.data, self.predictor, self.experiment, self.hooks.start
+        asked = (predictor.description, experiment.output)
+        # task and scaler are those of the weights that a training starts from, or of its checkpoint
+        if start is not None:
+            check_same(start.fitted.predictor.description, start.fitted.predictor.output, *asked)
+            start.set_up(data)
+        else:
+            if self.hooks.checkpoint is not None:
+                content = read_content(load_checkpoint(self.hooks.checkpoint))
+                check_same(content.predictor, content.output, *asked)
+                data.task, data.scaler = content.task, content.scaler
+            data.prepare_data()
+            data.setup("fit")
         _, task, scaler = data.contents
         predictor.build(task, experiment.output, empty=True)
         self.hooks.built(predictor, data)
         if self.recording is not None:
             self.recording.check_data(data)
-        parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
+        fit_data, held_out = calibration_parts(data, experiment.model["calibrate"], experiment.output)
         own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
         sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
         first = [f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"]
@@ -272,38 +265,23 @@ class _PreparedRun:
 
         training = self._training(say)
         if not _is_network(predictor):  # whose fit checks first, with the Trainer that trains
-            predictor.check_fit(parts.fit_data, training)
+            predictor.check_fit(fit_data, training)
             self.hooks.say(first.pop())
         if not predictor.is_trained:
             self.hooks.say(predictor.summary)
         with own_random_state(self.seed):
             started = time.perf_counter()
-            facts = {**predictor.fit(parts.fit_data, training), "parameters": predictor.num_parameters}
+            facts = {**predictor.fit(fit_data, training), "parameters": predictor.num_parameters}
             seconds = time.perf_counter() - started
         fitted, key = FittedPredictor(predictor.eval(), scaler), experiment.key_with(data)
-        if self.hooks.start is not None:
-            key = self.hooks.start.key_after(key)
+        if start is not None:
+            key = start.key_after(key)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # what follows in one process would wait for the others
         if self.recording is not None and is_first_process():
             # the training of a network writes the weights that validation chose
             self.recording.keep_fit(None if _is_network(predictor) and "val" in data.parts else fitted, seconds)
-        return Result(experiment, key, fitted, data, facts), training, parts
-
-    def _set_up(self) -> None:
-        """Read the data; of a checkpoint or the weights that a training starts from, task and scaler are obeyed."""
-        data, hooks, asked = self.data, self.hooks, (self.predictor.description, self.experiment.output)
-        if hooks.start is not None:
-            before = hooks.start.fitted.predictor
-            check_same(before.description, before.output, *asked)
-            hooks.start.set_up(data)
-            return
-        if hooks.checkpoint is not None:
-            content = read_content(load_checkpoint(hooks.checkpoint))
-            check_same(content.predictor, content.output, *asked)
-            data.task, data.scaler = content.task, content.scaler
-        data.prepare_data()
-        data.setup("fit")
+        return Result(experiment, key, fitted, data, facts), training, fit_data, held_out
 
     def _training(self, say: Callable[[str], None]) -> Training:
         hooks, shows = self.hooks, self.options.arguments["enable_progress_bar"]
@@ -322,17 +300,27 @@ class _PreparedRun:
             fitted=partial(_earlier_fit, hooks, self.data),
         )
 
-    def _evaluate(self, result: Result, parts: CalibratedRun) -> Result:
+    def _evaluate(self, result: Result, fit_data: ForecastDataModule, held_out: ForecastDataModule | None) -> Result:
         """Validate what was fitted, calibrate it, and test it beside the baselines."""
         execution, facts, recording = Execution(self.options), dict(result.fit), self.recording
-        if "validation_error" not in facts and "val" in parts.fit_data.parts:
+        fitted = result.fitted
+        if "validation_error" not in facts and "val" in fit_data.parts:
             metric = self.experiment.selection
-            scores = measured(self.predictor, parts.fit_data, "val", execution).scores()
+            scores = measured(self.predictor, fit_data, "val", execution).scores()
             named = {"selected_by": metric, "validation_windows": scores["windows"]}
             facts |= {"validation_error": scores[metric], **named}
-        fitted, known = parts.calibrated(result.fitted, execution, self.hooks.say)
-        if recording is not None:
-            recording.calibrate(fitted)
+        if held_out is not None:
+            scores_kept = conformal_scores(fitted.predictor, held_out, execution)
+            counts, own = scores_kept.counts[0], len(scores_kept.ids)
+            most, least = int(counts.max()), int(counts.min())
+            said = f", {number_of(own, 'series')} by windows of its own" if own else ""
+            levels = f"levels up to {highest_level(least):g}{said}"
+            self.hooks.say(f"calibrated by {number_of(most, 'validation window')}: {levels}")
+            known = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
+            facts["calibration"] = {**known, "series_of_their_own": own}
+            fitted = replace(fitted, conformal=scores_kept)
+            if recording is not None:
+                calibrate_checkpoint(recording.folder.best, scores_kept)
         tables: dict[str, ErrorTable] = {}
         if self.test and "test" in self.data.parts:
             predictor = with_levels(fitted, self.data.contents[0].ids).predictor
@@ -340,18 +328,7 @@ class _PreparedRun:
             given += (None if recording is None else recording.folder.errors,)
             tables = tables_beside_baselines(*given) if self.hooks.beside else {predictor.name: measured(*given)}
         folder = None if recording is None else recording.folder.path
-        return replace(result, fitted=fitted, fit={**facts, **known}, tables=tables, folder=folder)
-
-    def _record(self, result: Result, training: Training) -> Result:
-        """Write the result, before a refit, no failure of which loses the test, and after it."""
-        execution = Execution(self.options)
-        if self.recording is not None:
-            self.recording.write(result, execution, draws=self.hooks.beside)
-        if self.refit:
-            result = replace(result, refitted=_refitted(self, training, result))
-            if self.recording is not None:
-                self.recording.write(result, execution, draws=False)
-        return result
+        return replace(result, fitted=fitted, fit=facts, tables=tables, folder=folder)
 
 
 def _prepare(
@@ -376,7 +353,15 @@ def _prepare(
         if one != other:
             raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
     predictor = build_predictor(experiment.model["backbone"])
-    _check_options(options, predictor, hooks, writes=folder is not None, goes_on=goes_on, refit=refit)
+    writes = folder is not None
+    if refit:
+        check_one_device(options.arguments, "a refit runs on one device")
+    if options.arguments["enable_checkpointing"] is (not writes):
+        why = "cannot be false: the folder of a run has its checkpoints; leave the folder out, in Python, to write none"
+        why = why if writes else "needs a folder for the run: name one"
+        raise UserError(f"--trainer.enable_checkpointing {why}")
+    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
+        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
     where, recording = folder(data, predictor) if callable(folder) else folder, None
     if where is not None:
         if not goes_on and is_first_process():
@@ -388,19 +373,6 @@ def _prepare(
             recording = Recording(where, experiment, [*hooks.command], hooks.say, goes_on, notes)
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
     return _PreparedRun(experiment, options, data, predictor, seed, recording, hooks, goes_on, test, refit)
-
-
-def _check_options(
-    options: TrainerOptions, predictor: Predictor, hooks: Hooks, *, writes: bool, goes_on: bool, refit: bool
-) -> None:
-    if refit:
-        check_one_device(options.arguments, "a refit runs on one device")
-    if options.arguments["enable_checkpointing"] is (not writes):
-        why = "cannot be false: the folder of a run has its checkpoints; leave the folder out, in Python, to write none"
-        why = why if writes else "needs a folder for the run: name one"
-        raise UserError(f"--trainer.enable_checkpointing {why}")
-    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
-        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
 
 
 def _is_network(predictor: Predictor) -> bool:
@@ -426,10 +398,7 @@ def _refitted(run: _PreparedRun, training: Training, result: Result) -> FittedPr
 def member_experiments(
     experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
 ) -> dict[str, Experiment]:
-    """Return the experiments that fit the trained members of an ensemble alone, bit for bit as in it, by their names.
-
-    There is none where no seed is given; `parse` completes a description.
-    """
+    """Experiments that fit the trained members of an ensemble alone, bit for bit as in it; none without a seed."""
     ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
         return found
