@@ -125,10 +125,10 @@ def test_an_interrupted_fit_saves_after_a_whole_step_and_says_how_to_go_on(
 
 
 PHASES = {
-    "the folder is made": ("tsattn.experiments.recording", "versions"),
+    "the folder is made": ("tsattn.experiments.running", "versions"),
     "training begins": ("tsattn.training.callbacks", "FiniteLoss.on_train_start"),
     "training ends": ("tsattn.training.callbacks", "FiniteLoss.on_train_end"),
-    "results are written": ("tsattn.experiments.recording", "write_checksums"),
+    "results are written": ("tsattn.experiments.running", "write_checksums"),
 }
 
 

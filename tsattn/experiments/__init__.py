@@ -1,7 +1,4 @@
-"""Runs: from an experiment, as plain data, to its result.
-
-The names are imported when they are first asked for: finding a configuration, or the folder of a run, needs no torch.
-"""
+"""Runs: from an experiment, as plain data, to its result; names are imported late, as few of them need torch."""
 
 from __future__ import annotations
 
@@ -11,13 +8,12 @@ from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
-    from tsattn.experiments.recording import Result
     from tsattn.experiments.run_folder import LIMITS, RunFolder
-    from tsattn.experiments.running import Hooks, resume, run
+    from tsattn.experiments.running import Hooks, Result, resume, run
 
 __all__ = ["LIMITS", "RESULTS_VERSION", "Experiment", "Hooks", "Result", "RunFolder", "resume", "run"]
 
-_HOMES = {"Hooks": "running", "Result": "recording", "RESULTS_VERSION": "experiment", "Experiment": "experiment"}
+_HOMES = {"Hooks": "running", "Result": "running", "RESULTS_VERSION": "experiment", "Experiment": "experiment"}
 _HOMES |= {"LIMITS": "run_folder", "RunFolder": "run_folder", "resume": "running", "run": "running"}
 
 

@@ -25,11 +25,7 @@ def config_names(pattern: str = "*.yaml") -> list[str]:
 
 
 def find_config(name: str | Path, what: str = "configuration", pattern: str = "*.yaml") -> Path:
-    """The file of this name, or an included one.
-
-    Raises:
-        UserError: if there is none; the message lists those that match the pattern.
-    """
+    """The file of this name, or an included one; a `UserError` lists those that match the pattern."""
     for path in (Path(name), *(folder / file for folder in _folders() for file in (name, f"{name}.yaml"))):
         if path.is_file():
             return path
@@ -74,9 +70,6 @@ def check_sections(content: Mapping[str, Any], source: str = "") -> None:
         raise UserError(f"{source}{what}, not {shown(repr(data))}")
 
 
-# values by their dotted paths, e.g. ``model.backbone.attention.ranks``
-
-
 def full_path(path: str) -> str:
     """The path in the YAML of what may be written as on the command line: ``attention.ranks``, ``data.batch_size``."""
     if f"{path}.".startswith("attention."):
@@ -116,12 +109,7 @@ def get_at(config: Any, path: str, default: Any = _NONE) -> Any:
 
 
 def with_values(config: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy a configuration with other values at some paths, which may be written as in `full_path`.
-
-    Another ``kind`` starts its description afresh, as on the command line, so that no argument of the old kind stays;
-    the kind that is there already changes nothing. Short paths come first, and kinds before their arguments, whatever
-    the order of `values`.
-    """
+    """Copy a configuration with other values at some paths; another ``kind`` drops the arguments of the old one."""
     changed, values = copy.deepcopy(dict(config)), {full_path(path): value for path, value in values.items()}
     for path in sorted(values, key=lambda one: (one.count("."), one.rpartition(".")[2] != "kind")):
         at: Any = changed

@@ -1,7 +1,4 @@
-"""An experiment as plain data: what is forecast, by what, how it is trained. It is read, overridden, parsed, written.
-
-One parser, of jsonargparse, reads YAML, the command line and Python.
-"""
+"""An experiment as plain data; one parser, of jsonargparse, reads it from YAML, the command line and Python."""
 
 from __future__ import annotations
 
@@ -240,8 +237,6 @@ def _network_without(description: Any) -> Any:
     return [*map(_network_without, description)] if isinstance(description, list) else description
 
 
-# the parser
-
 _LIMITED = {"limit_train_batches": "training batches of an epoch, a number or a share"}
 _LIMITED |= {"limit_val_batches": "validation batches, a number or a share"}
 _Name: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]  # those of LOGGERS
@@ -251,7 +246,6 @@ _LOCK = threading.RLock()  # a parser has a state while it parses
 _load = get_loader("yaml")
 # `#` alone is text, where YAML has an empty comment
 set_loader("yaml", lambda text: text if text == "#" else _load(text), exceptions=(yaml.YAMLError,))
-
 
 _HERE = "--\0"  # begins an option in a message of the parser of a class, which does not know where it is an argument
 _UNKNOWN = r"unrecognized arguments: (\S+)|(?:Group '([^']+)' does not accept o|O)ption '([^']+)'|Key '([^']+)' is not"
@@ -268,13 +262,9 @@ _KINDS |= {**dict.fromkeys(("Sequence", "list"), 'a list, such as "[a, b]"'), "d
 
 
 class ExperimentParser(ArgumentParser):
-    """Raises a `UserError` of one sentence where argparse would print its usage and exit.
+    """Raises a `UserError` of one sentence where argparse would print its usage and exit."""
 
-    Attributes:
-        more: options that stand beside those of the parser, which a message may mean.
-    """
-
-    more: tuple[str, ...] = ("--attention",)
+    more: tuple[str, ...] = ("--attention",)  # options beside those of the parser, which a message may mean
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Name the argument in one sentence, and say what is valid."""
@@ -407,30 +397,23 @@ def user_errors() -> Iterator[None]:
         found = find_user_error(error)
         if found is not None:
             raise found from found.__cause__  # from `error`, which came of it, the chain would have no end
-        if (reason := _class_problem(error)) is None:
+        text, missing = str(error), "needs a package that is not installed"
+        if isinstance(error, ImportError):
+            raise UserError(f"a class of the configuration {missing}: {' '.join(text.split())}") from error
+        # there is text alone where several classes were tried
+        cls = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", text)
+        pattern = r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)"
+        reason = re.search(pattern, text, re.M)
+        if not (cls and reason):
             raise
-        raise UserError(reason) from error
+        said = reason[1] or reason[2]
+        is_missing = re.search(r"Requirement '|No module named|pip install", said)
+        raise UserError(f"{cls[1]} {missing if is_missing else 'cannot be made'}: {said}") from error
     except (MisconfigurationException, RuntimeError) as error:
         # a RuntimeError of EarlyStopping, once there is a metric
         if not isinstance(error, MisconfigurationException) and "conditioned on metric" not in str(error):
             raise
         raise UserError(" ".join(str(error).split())) from error
-
-
-def _class_problem(error: BaseException) -> str | None:
-    """Why a class of the configuration, or what it needs, cannot be made; None for an error of something else."""
-    text, missing = str(error), "needs a package that is not installed"
-    if isinstance(error, ImportError):
-        return f"a class of the configuration {missing}: {' '.join(text.split())}"
-    # there is text alone where several classes were tried
-    found = re.search(r"class_path[= ]'(?:\w+\.)*(\w+)'", text)
-    pattern = r"Problem with given class_path .*:\s*\n\s*(.*)|^  - (?!Expected|Not a valid|Problem)(.*)"
-    reason = re.search(pattern, text, re.M)
-    if not (found and reason):
-        return None
-    said = reason[1] or reason[2]
-    is_missing = re.search(r"Requirement '|No module named|pip install", said)
-    return f"{found[1]} {missing if is_missing else 'cannot be made'}: {said}"
 
 
 def _arguments_of_sets() -> dict[str, list[str]]:

@@ -38,12 +38,7 @@ _MORE = "; --detail adds original units"
 
 
 def fitted_baselines(data: ForecastDataModule, part: str, training: Training) -> Iterator[tuple[str, Predictor]]:
-    """Closed-form ridge, seasonal naive and persistence, by what tables call them, fitted to the training windows.
-
-    They read the series itself, with contexts of their own, whatever the predictor's. The ridge has `RIDGE_CONTEXT`
-    steps, fewer only if no series has that many before a window of the part. There is no seasonal naive for a season
-    longer than the data.
-    """
+    """Ridge, persistence and, unless the season is longer than the data, seasonal naive, fitted to training windows."""
     _, task, _ = data.contents
     T, season = task.prediction_length, task.season_length
     bounds = [split.bounds(part) for split in data.splits]
@@ -74,11 +69,7 @@ def measured(
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> ErrorTable:
-    """The errors of a fitted predictor over all windows of a part, each once; they must be finite.
-
-    A path of a Parquet file takes the rows, where they are too many for memory. `by_step` adds totals by step of the
-    horizon. `watch` is given each batch with its forecast.
-    """
+    """The errors of a fitted predictor over all windows of a part, in a Parquet file of this path if one is given."""
     panel, task, _ = data.contents
     before = np.array([split.bounds(part)[0] for split in data.splits])
     table = measure(
@@ -114,10 +105,7 @@ def tables_beside_baselines(
     by_step: bool = False,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """The errors of a predictor and of the baselines on the same windows, by name; the arguments are `measured`'s.
-
-    A folder takes all rows, where they are too many for memory.
-    """
+    """The errors of a predictor and of baselines on the same windows, by name; a folder takes all rows as files."""
     path = path if folder is None else folder / "0.parquet"
     tables = {predictor.name: measured(predictor, data, part, execution, path, by_step=by_step, watch=watch)}
     for name, baseline in fitted_baselines(data, part, Training(execution.options, {})):
@@ -130,9 +118,6 @@ def tables_beside_baselines(
 def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str, ErrorTable]:
     """Tables of `tables_beside_baselines`, that of the predictor under its label."""
     return {predictor.label if name == predictor.name else name: table for name, table in tables.items()}
-
-
-# as text
 
 
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:
@@ -148,11 +133,7 @@ def extent(data: ForecastDataModule) -> str:
 
 
 def score_table(head: str, tables: Mapping[str, ErrorTable], *, detail: bool = False) -> str:
-    """The scores under a title, one predictor a line, the lowest scaled MSE marked.
-
-    MSE, MAE and CRPS are on the scale that is trained on; what only quantiles have is blank for a point forecast.
-    `detail` adds a second table: scores in original units, sMAPE, WAPE and WQL.
-    """
+    """The scores under a title, the lowest scaled MSE marked; `detail` adds a table in original units."""
     scores = {name: table.scores() for name, table in tables.items()}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
     lines = [head, *_lines(scores, {name for name, one in scores.items() if one["mse_scaled"] == best})]
@@ -174,10 +155,7 @@ def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
 
 
 def verdict(tables: Mapping[str, ErrorTable], context_length: int | None) -> list[str]:
-    """Compare the scaled MSE of the first predictor with the baselines, in sentences.
-
-    The context length is given where `--data.context_length` sets the steps that the predictor sees.
-    """
+    """Compare the scaled MSE of the first predictor with the baselines, in sentences; None is a fixed context."""
     mse = {name: table.scores()["mse_scaled"] for name, table in tables.items()}
     name, *others = tables
     naive = next((one for one in others if one.startswith("seasonal naive")), "persistence")
@@ -218,9 +196,6 @@ def _lines(
     lines = frame.to_string(col_space=[max(7, 1 + len(name)) for name in cells]).split("\n")
     marks = ["", *(" *" if name in marked else "" for name in scores)]
     return [f"{line}{mark}".rstrip() for line, mark in zip(lines, marks, strict=True)]
-
-
-# what it takes
 
 
 def predictor_sizes(predictor: Predictor, data: ForecastDataModule, flops_needed: bool) -> dict[str, float]:

@@ -1,46 +1,52 @@
-"""The one way from an experiment to its result, whoever asks for it: prepare, fit, evaluate, record."""
+"""The one way from an experiment to its result, and a finished run opened again."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import logging
+import math
 import random
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from torch import nn
 
 from tsattn.backbones.task_network import check_same, load_checkpoint, read_content
-from tsattn.checks import calibration_share
-from tsattn.data import ForecastDataModule, PanelDataModule
+from tsattn.checks import ACCELERATORS, calibration_share, has_accelerator
+from tsattn.data import ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.data.scaling import fit_scaler, with_new_series
-from tsattn.errors import UserError, number_of, one_of
+from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.errors import UserError, number_of, one_of, without_password
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments.configs import with_values
-from tsattn.experiments.experiment import OF_DATA, Experiment, user_errors
+from tsattn.experiments.configs import read_config, with_values
+from tsattn.experiments.experiment import OF_DATA, Experiment, fingerprint, user_errors
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
-from tsattn.experiments.recording import Recording, Result
-from tsattn.experiments.run_folder import LIMITS, RunFolder
-from tsattn.ops.native.record import kernels_as_noted
+from tsattn.experiments.run_folder import LIMITS, RunFolder, versions
+from tsattn.ops.native.record import kernels_as_noted, kernels_in_use
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.calibrated import check_calibration, conformal_scores, highest_level
 from tsattn.predictors.ensemble import Ensemble, member_name
-from tsattn.predictors.fitted import FittedPredictor, load_predictor, with_levels
+from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, load_predictor, save_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.saved_folders import write_checksums, write_text, write_whole
 from tsattn.task import Output
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
+from tsattn.training.train import chosen_lengths
 from tsattn.training.trainer_options import check_one_device
 
 logger = logging.getLogger("tsattn")
@@ -52,12 +58,195 @@ _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", 
 
 
 @dataclass(frozen=True)
-class WarmStart:
-    """A fitted network, whose weights another training starts from; its optimizer is new.
+class Result:
+    """Result of a run.
 
-    Raises:
-        UserError: for a predictor that is no network, or of which nothing is trained.
+    Attributes:
+        experiment: what was run.
+        key: tells results apart, see `Experiment.key`.
+        fitted: the predictor and its scaler; of a network, the weights of the lowest validation error.
+        data: the DataModule that it was fitted to, set up.
+        fit: facts of the fit as plain data: ``validation_error``, ``selected_by`` (its name), ``parameters``, and of a
+            network ``best_step`` and ``training``.
+        tables: for the test part, by the name of the predictor and of each baseline, its table of errors; empty for a
+            run that was not tested.
+        folder: of the run; None for one that was not written.
+        refitted: fitted once more to all rows; None where that was not asked for.
     """
+
+    experiment: Experiment
+    key: str
+    fitted: FittedPredictor
+    data: ForecastDataModule
+    fit: Mapping[str, Any]
+    tables: Mapping[str, ErrorTable] = field(default_factory=dict)
+    folder: Path | None = None
+    refitted: FittedPredictor | None = None
+
+    @property
+    def errors(self) -> ErrorTable | None:
+        """The test errors of the predictor, a row for each series, origin and channel; None if it was not tested."""
+        return self.tables.get(self.fitted.predictor.name)
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """The test scores: a row for the predictor and each baseline, a column for each score."""
+        return pd.DataFrame.from_dict({name: table.scores() for name, table in self.tables.items()}, orient="index")
+
+    def __repr__(self) -> str:
+        scores = self.scores[["mse_scaled", "mae_scaled"]] if self.tables else "not tested"
+        return f"Result of {self.fitted.predictor.name} in {self.folder}:\n{scores}"
+
+
+@dataclass
+class Recording:
+    """A run that writes into a folder."""
+
+    folder: RunFolder  # a new one may get another name once it is made
+    experiment: Experiment
+    command: list[str]
+    say: Callable[[str], None]
+    goes_on: bool  # whether the folder is that of a resumed run
+    notes: dict[str, Any]  # that a new folder gets, for those who resume the run
+    _is_open: bool = field(default=False, init=False)
+
+    def check_data(self, data: ForecastDataModule) -> None:
+        """Refuse to resume with other data than the run was begun with; note those of a new one."""
+        found = fingerprint(data)
+        if self.goes_on and self.folder.noted("fingerprint") not in (None, found):
+            what = f"the data are not those that the run {self.folder.path} was begun with"
+            raise UserError(f"{what}: give it the same ones again, or start a new run")
+        self.notes = {"fingerprint": found, **self.notes}
+
+    def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
+        """Open the folder for the training, of all steps if they are known, of a member, or of the whole if empty."""
+        last = self.folder.of_member(member).last
+        step = int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
+        kernels = {"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}
+        self._open(device, kernels, steps, step, f" after step {step}{f' of {member}' if member else ''}")
+        return self.folder.of_member(member)
+
+    def keep_fit(self, fitted: FittedPredictor | None, seconds: float) -> None:
+        """Note the seconds of a fit, and write a predictor that its training has not written."""
+        self._open("cpu", {}, None, 0, "")
+        self.folder.note("fit_seconds", round(seconds, 3))
+        if fitted is not None:
+            save_predictor(self.folder.best, fitted, global_step=0)
+
+    def _open(self, device: str, more: Mapping[str, Any], steps: int | None, step: int, after: str) -> None:
+        """Make the folder unless it is there, or resume the run in it."""
+        if not self._is_open and is_first_process():
+            if self.goes_on:
+                self._go_on(steps, step)
+            else:
+                self.folder = self.folder.create()
+                self._is_open = True  # from here on the folder is that of this process
+                known = {**versions(self.command, device), **self.notes, **more}
+                self.folder.write_json(self.folder.versions, known)
+                write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
+            path = self.folder.path
+            self.say(f"going on with {path}{after}" if self.goes_on else f"run folder: {path}")
+        self._is_open = True
+
+    def _go_on(self, steps: int | None, step: int) -> None:
+        """Make a finished run, or one with another end now, one whose results are to come; former ones keep a name."""
+        run = self.folder
+        is_longer = Experiment.read(run.config).trainer != self.experiment.trainer
+        if is_longer and steps is not None and steps <= step:
+            what = f"the run {run.path} is trained for {step:,} steps already, and {steps:,} are asked for in all"
+            raise UserError(f"{what}: --trainer.max_steps must be above that")
+        if is_longer or run.metrics.exists():
+            write_text(run.config, self.experiment.to_yaml())
+            if run.metrics.exists():
+                ends = itertools.chain([""], map("_{}".format, itertools.count(2)))
+                former = (run.path / f"metrics_step_{step}{end}.json" for end in ends)
+                run.metrics.replace(next(file for file in former if not file.exists()))
+            again = {"step": step, "command": [without_password(word) for word in self.command]}
+            run.note("extensions", [*(run.noted("extensions") or []), again])
+        for file in (run.checksums, run.errors, run.refit, *run.path.glob("*.partial")):  # are written again
+            file.unlink(missing_ok=True)
+        if self.notes["refit"]:
+            run.note("refit", True)
+
+    @contextlib.contextmanager
+    def held(self, can_resume: bool) -> Iterator[None]:
+        """Remove a new folder that an error leaves without checkpoint or curve; an interruption says how to resume."""
+        try:
+            yield
+        except KeyboardInterrupt as stop:
+            if not self._is_open:
+                raise
+            if not self.folder.config.exists():
+                self._remove()
+                raise
+            raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
+        except Exception as error:
+            if self._is_open and is_first_process():
+                self._check_held(error)
+                explains = isinstance(error, UserError) and [*self.folder.path.rglob(self.folder.curve.name)]
+                if not (self.goes_on or explains or self.folder.all_checkpoints()):
+                    self._remove()
+            raise
+        finally:
+            self.folder.release()
+
+    def _how_to_resume(self, can_resume: bool) -> str:
+        folder = self.folder
+        if folder.is_finished:
+            return f"the run is finished: its results are in {folder.metrics}"
+        if not can_resume:
+            return f"its series were given in Python: fit them again; the best weights so far are in {folder.best}"
+        if folder.noted("started"):
+            return f"a run with --start cannot be resumed: run it again with another --run, or remove {folder.path}"
+        return f"go on with `tsattn fit --resume {folder.path}`"
+
+    def _check_held(self, error: Exception | None = None) -> None:
+        if not self.folder.is_held:
+            path = self.folder.path
+            raise UserError(f"the run folder {path} was removed while the run went on; start the run again") from error
+
+    def _remove(self) -> None:
+        if self.folder.is_held:  # else it is no longer that of this process
+            shutil.rmtree(self.folder.path, ignore_errors=True)
+
+    def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
+        """Write the results, the metrics last of all: a folder with them is finished; `draws` adds forecasts."""
+        predictor = result.fitted.predictor
+        metrics = {
+            "key": result.key,
+            "data": predictor.task.data,
+            "context_length": predictor.context_length,
+            "prediction_length": predictor.task.prediction_length,
+            **({"test_windows": result.errors.scores()["windows"]} if result.errors is not None else {}),
+            "test": {  # JSON has no word for a score that is not defined
+                name: {score: value if math.isfinite(value) else None for score, value in table.scores().items()}
+                for name, table in result.tables.items()
+            },
+            **result.fit,
+            "seed": result.experiment.seed,
+        }
+        if result.refitted is not None:
+            save_predictor(self.folder.refit, result.refitted, global_step=result.fit.get("best_step", 0))
+            lengths = chosen_lengths(result.fit)  # by member of an ensemble; nothing of what is not trained
+            metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
+        if result.tables and draws:
+            from tsattn.figures import plot_test_forecasts
+            from tsattn.figures.plain_names import forecast_title, model_words
+
+            task, data = predictor.task, result.data
+            forecasting = with_levels(result.fitted, data.contents[0].ids).predictor
+            title = forecast_title(task, task.prediction_length, model_words(predictor))
+            windows = 2 if task.num_channels == 1 else 1
+            figure = plot_test_forecasts(forecasting, data, title, forecasting.on(execution), windows)
+            write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))
+        self._check_held()
+        write_checksums(self.folder.path, self.folder.all_checkpoints())
+        self.folder.write_json(self.folder.metrics, metrics)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A fitted network, whose weights another training starts from; its optimizer is new."""
 
     fitted: FittedPredictor
     rescale: bool = False  # by the rows that are trained on now; else its scales stay, those of new series are added
@@ -67,10 +256,8 @@ class WarmStart:
         if not isinstance(self.fitted.predictor, NetworkPredictor):
             raise UserError(f"only a network starts from weights that it has, and {name} is none: fit it anew")
         if not self.fitted.predictor.is_trained:
-            raise UserError(
-                f"nothing of {name} is trained, so that no training goes on from it: fit it anew, or give trained "
-                "(all, attention or lora)"
-            )
+            what = f"nothing of {name} is trained, so that no training goes on from it"
+            raise UserError(f"{what}: fit it anew, or give trained (all, attention or lora)")
 
     def set_up(self, data: ForecastDataModule) -> None:
         """Read data as the network needs them, and scale them."""
@@ -188,42 +375,23 @@ def resume(
         place.release()
 
 
-@dataclass(frozen=True)
-class CalibratedRun:
-    """The data of a run, parted between the choice of weights and the calibration of intervals."""
-
-    fit_data: ForecastDataModule  # what is fitted to; their validation windows choose weights
-    data: ForecastDataModule | None  # those whose validation windows calibrate; None where nothing is calibrated
-
-    @classmethod
-    def of(cls, data: ForecastDataModule, calibrate: bool | float, output: Output) -> Self:
-        """Part data that are set up, by the option of the experiment; UserError for too few validation windows."""
-        share = calibration_share(calibrate)
-        if share is None:
-            return cls(data, None)
-        if share == 1.0:
-            check_calibration(data, output)
-            return cls(data, data)
-        try:
-            fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
-            check_calibration(held_out, output)
-            fit_data.windows("val")
-        except UserError as error:
-            raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
-        return cls(fit_data, held_out)
-
-    def calibrated(
-        self, fitted: FittedPredictor, execution: Execution, say: Callable[[str], None]
-    ) -> tuple[FittedPredictor, dict[str, Any]]:
-        """The predictor with its scores, and facts about them; as it is where nothing is calibrated."""
-        if self.data is None:
-            return fitted, {}
-        scores = conformal_scores(fitted.predictor, self.data, execution)
-        most, least, own = int(scores.counts[0].max()), int(scores.counts[0].min()), len(scores.ids)
-        said = f", {number_of(own, 'series')} by windows of its own" if own else ""
-        say(f"calibrated by {number_of(most, 'validation window')}: levels up to {highest_level(least):g}{said}")
-        facts = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
-        return replace(fitted, conformal=scores), {"calibration": {**facts, "series_of_their_own": own}}
+def calibration_parts(
+    data: ForecastDataModule, calibrate: bool | float, output: Output
+) -> tuple[ForecastDataModule, ForecastDataModule | None]:
+    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated."""
+    share = calibration_share(calibrate)
+    if share is None:
+        return data, None
+    if share == 1.0:
+        check_calibration(data, output)
+        return data, data
+    try:
+        fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
+        check_calibration(held_out, output)
+        fit_data.windows("val")
+    except UserError as error:
+        raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
+    return fit_data, held_out
 
 
 @dataclass(frozen=True)
@@ -246,21 +414,39 @@ class _PreparedRun:
         can_resume = not isinstance(self.data, PanelDataModule)
         held = contextlib.nullcontext() if self.recording is None else self.recording.held(can_resume)
         with user_errors(), held:
-            result, training, parts = self._fit()
+            result, training, fit_data, held_out = self._fit()
             if not is_first_process() or self.options.arguments["fast_dev_run"]:
                 return result
-            return self._record(self._evaluate(result, parts), training)
+            result, execution = self._evaluate(result, fit_data, held_out), Execution(self.options)
+            if self.recording is not None:
+                self.recording.write(result, execution, draws=self.hooks.beside)
+            if self.refit:  # no failure of which loses the test
+                result = replace(result, refitted=_refitted(self, training, result))
+                if self.recording is not None:
+                    self.recording.write(result, execution, draws=False)
+            return result
 
-    def _fit(self) -> tuple[Result, Training, CalibratedRun]:
-        """Read the data, and fit the predictor to them."""
-        data, predictor, experiment = self.data, self.predictor, self.experiment
-        self._set_up()
+    def _fit(self) -> tuple[Result, Training, ForecastDataModule, ForecastDataModule | None]:
+        """Read the data, and fit the predictor to them; return those fitted to, and those that calibrate."""
+        data, predictor, experiment, start = self.data, self.predictor, self.experiment, self.hooks.start
+        asked = (predictor.description, experiment.output)
+        # task and scaler are those of the weights that a training starts from, or of its checkpoint
+        if start is not None:
+            check_same(start.fitted.predictor.description, start.fitted.predictor.output, *asked)
+            start.set_up(data)
+        else:
+            if self.hooks.checkpoint is not None:
+                content = read_content(load_checkpoint(self.hooks.checkpoint))
+                check_same(content.predictor, content.output, *asked)
+                data.task, data.scaler = content.task, content.scaler
+            data.prepare_data()
+            data.setup("fit")
         _, task, scaler = data.contents
         predictor.build(task, experiment.output, empty=True)
         self.hooks.built(predictor, data)
         if self.recording is not None:
             self.recording.check_data(data)
-        parts = CalibratedRun.of(data, experiment.model["calibrate"], experiment.output)
+        fit_data, held_out = calibration_parts(data, experiment.model["calibrate"], experiment.output)
         own = "" if predictor.context_length == task.context_length else f" (that of {predictor.name})"
         sizes = f"context {predictor.context_length}{own}, horizon {task.prediction_length}"
         first = [f"{task.data}: {extent(data)}, {sizes}, {len(data.windows('train'))} training windows"]
@@ -272,38 +458,23 @@ class _PreparedRun:
 
         training = self._training(say)
         if not _is_network(predictor):  # whose fit checks first, with the Trainer that trains
-            predictor.check_fit(parts.fit_data, training)
+            predictor.check_fit(fit_data, training)
             self.hooks.say(first.pop())
         if not predictor.is_trained:
             self.hooks.say(predictor.summary)
         with own_random_state(self.seed):
             started = time.perf_counter()
-            facts = {**predictor.fit(parts.fit_data, training), "parameters": predictor.num_parameters}
+            facts = {**predictor.fit(fit_data, training), "parameters": predictor.num_parameters}
             seconds = time.perf_counter() - started
         fitted, key = FittedPredictor(predictor.eval(), scaler), experiment.key_with(data)
-        if self.hooks.start is not None:
-            key = self.hooks.start.key_after(key)
+        if start is not None:
+            key = start.key_after(key)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()  # what follows in one process would wait for the others
         if self.recording is not None and is_first_process():
             # the training of a network writes the weights that validation chose
             self.recording.keep_fit(None if _is_network(predictor) and "val" in data.parts else fitted, seconds)
-        return Result(experiment, key, fitted, data, facts), training, parts
-
-    def _set_up(self) -> None:
-        """Read the data; of a checkpoint or the weights that a training starts from, task and scaler are obeyed."""
-        data, hooks, asked = self.data, self.hooks, (self.predictor.description, self.experiment.output)
-        if hooks.start is not None:
-            before = hooks.start.fitted.predictor
-            check_same(before.description, before.output, *asked)
-            hooks.start.set_up(data)
-            return
-        if hooks.checkpoint is not None:
-            content = read_content(load_checkpoint(hooks.checkpoint))
-            check_same(content.predictor, content.output, *asked)
-            data.task, data.scaler = content.task, content.scaler
-        data.prepare_data()
-        data.setup("fit")
+        return Result(experiment, key, fitted, data, facts), training, fit_data, held_out
 
     def _training(self, say: Callable[[str], None]) -> Training:
         hooks, shows = self.hooks, self.options.arguments["enable_progress_bar"]
@@ -322,17 +493,27 @@ class _PreparedRun:
             fitted=partial(_earlier_fit, hooks, self.data),
         )
 
-    def _evaluate(self, result: Result, parts: CalibratedRun) -> Result:
+    def _evaluate(self, result: Result, fit_data: ForecastDataModule, held_out: ForecastDataModule | None) -> Result:
         """Validate what was fitted, calibrate it, and test it beside the baselines."""
         execution, facts, recording = Execution(self.options), dict(result.fit), self.recording
-        if "validation_error" not in facts and "val" in parts.fit_data.parts:
+        fitted = result.fitted
+        if "validation_error" not in facts and "val" in fit_data.parts:
             metric = self.experiment.selection
-            scores = measured(self.predictor, parts.fit_data, "val", execution).scores()
+            scores = measured(self.predictor, fit_data, "val", execution).scores()
             named = {"selected_by": metric, "validation_windows": scores["windows"]}
             facts |= {"validation_error": scores[metric], **named}
-        fitted, known = parts.calibrated(result.fitted, execution, self.hooks.say)
-        if recording is not None:
-            recording.calibrate(fitted)
+        if held_out is not None:
+            scores_kept = conformal_scores(fitted.predictor, held_out, execution)
+            counts, own = scores_kept.counts[0], len(scores_kept.ids)
+            most, least = int(counts.max()), int(counts.min())
+            said = f", {number_of(own, 'series')} by windows of its own" if own else ""
+            levels = f"levels up to {highest_level(least):g}{said}"
+            self.hooks.say(f"calibrated by {number_of(most, 'validation window')}: {levels}")
+            known = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
+            facts["calibration"] = {**known, "series_of_their_own": own}
+            fitted = replace(fitted, conformal=scores_kept)
+            if recording is not None:
+                calibrate_checkpoint(recording.folder.best, scores_kept)
         tables: dict[str, ErrorTable] = {}
         if self.test and "test" in self.data.parts:
             predictor = with_levels(fitted, self.data.contents[0].ids).predictor
@@ -340,18 +521,7 @@ class _PreparedRun:
             given += (None if recording is None else recording.folder.errors,)
             tables = tables_beside_baselines(*given) if self.hooks.beside else {predictor.name: measured(*given)}
         folder = None if recording is None else recording.folder.path
-        return replace(result, fitted=fitted, fit={**facts, **known}, tables=tables, folder=folder)
-
-    def _record(self, result: Result, training: Training) -> Result:
-        """Write the result, before a refit, no failure of which loses the test, and after it."""
-        execution = Execution(self.options)
-        if self.recording is not None:
-            self.recording.write(result, execution, draws=self.hooks.beside)
-        if self.refit:
-            result = replace(result, refitted=_refitted(self, training, result))
-            if self.recording is not None:
-                self.recording.write(result, execution, draws=False)
-        return result
+        return replace(result, fitted=fitted, fit=facts, tables=tables, folder=folder)
 
 
 def _prepare(
@@ -376,7 +546,15 @@ def _prepare(
         if one != other:
             raise UserError(f"the data that are given have {name} {one}, and the experiment says {other}")
     predictor = build_predictor(experiment.model["backbone"])
-    _check_options(options, predictor, hooks, writes=folder is not None, goes_on=goes_on, refit=refit)
+    writes = folder is not None
+    if refit:
+        check_one_device(options.arguments, "a refit runs on one device")
+    if options.arguments["enable_checkpointing"] is (not writes):
+        why = "cannot be false: the folder of a run has its checkpoints; leave the folder out, in Python, to write none"
+        why = why if writes else "needs a folder for the run: name one"
+        raise UserError(f"--trainer.enable_checkpointing {why}")
+    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
+        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
     where, recording = folder(data, predictor) if callable(folder) else folder, None
     if where is not None:
         if not goes_on and is_first_process():
@@ -388,19 +566,6 @@ def _prepare(
             recording = Recording(where, experiment, [*hooks.command], hooks.say, goes_on, notes)
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
     return _PreparedRun(experiment, options, data, predictor, seed, recording, hooks, goes_on, test, refit)
-
-
-def _check_options(
-    options: TrainerOptions, predictor: Predictor, hooks: Hooks, *, writes: bool, goes_on: bool, refit: bool
-) -> None:
-    if refit:
-        check_one_device(options.arguments, "a refit runs on one device")
-    if options.arguments["enable_checkpointing"] is (not writes):
-        why = "cannot be false: the folder of a run has its checkpoints; leave the folder out, in Python, to write none"
-        why = why if writes else "needs a folder for the run: name one"
-        raise UserError(f"--trainer.enable_checkpointing {why}")
-    if hooks.checkpoint is not None and not goes_on and not _is_network(predictor):
-        raise UserError(f"a checkpoint to go on from is that of one trained network, and {predictor.name} is none")
 
 
 def _is_network(predictor: Predictor) -> bool:
@@ -426,10 +591,7 @@ def _refitted(run: _PreparedRun, training: Training, result: Result) -> FittedPr
 def member_experiments(
     experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
 ) -> dict[str, Experiment]:
-    """Return the experiments that fit the trained members of an ensemble alone, bit for bit as in it, by their names.
-
-    There is none where no seed is given; `parse` completes a description.
-    """
+    """Experiments that fit the trained members of an ensemble alone, bit for bit as in it; none without a seed."""
     ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
     if not isinstance(ensemble, Ensemble) or experiment.seed is None:
         return found
@@ -463,3 +625,37 @@ def _earlier_fit(hooks: Hooks, data: ForecastDataModule, member: str, predictor:
     hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
     known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
     return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}
+
+
+@user_errors()
+def reopened(
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
+) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
+    """Open a finished run: its predictor, the data of its experiment or of the files, set up, and where to compute."""
+    data, trainer = experiment.made()
+    accelerator = trainer["accelerator"]
+    if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
+        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
+        accelerator = "auto"
+    # one device of this machine, wherever the training was
+    here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
+    execution = Execution(TrainerOptions.of(here, is_new=False))
+    fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
+    data.task, data.scaler = fitted.predictor.task, fitted.scaler
+    if input is not None:
+        data.forecast_from(input)
+    if future is not None:
+        if not isinstance(data, FrameDataModule):
+            raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
+        data.future = Path(future)
+    data.prepare_data()
+    data.setup(stage)
+    return fitted, data, execution
+
+
+def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
+    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts."""
+    if not run.config.exists():
+        raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
+    model = read_config(run.config).get("model", {})
+    return load_predictor(checkpoint or run.forecasting_checkpoint(), model.get("backbone", DEFAULT_BACKBONE))

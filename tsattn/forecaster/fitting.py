@@ -14,7 +14,7 @@ from tsattn.data import Panel, PanelDataModule
 from tsattn.data.data_options import SPLIT
 from tsattn.errors import UserError, one_of, shown, whole_number
 from tsattn.experiments import Experiment, Hooks, Result, run
-from tsattn.experiments.running import CalibratedRun, WarmStart
+from tsattn.experiments.running import WarmStart, calibration_parts
 from tsattn.forecaster.options import ForecasterOptions
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.ridge import least, validation_errors
@@ -131,8 +131,8 @@ def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
     possible = [length for length in CONTEXTS if length <= min(rows / _MOST, longest)]
     if len(possible) < 2 or "val" not in data.parts:
         return shortest
-    parts = CalibratedRun.of(data, shortest.model["calibrate"], shortest.output)
-    best = least(validation_errors(parts.fit_data, possible, _ALPHAS, lambda line: None))
+    fit_data, _ = calibration_parts(data, shortest.model["calibrate"], shortest.output)
+    best = least(validation_errors(fit_data, possible, _ALPHAS, lambda line: None))
     return experiment.with_values({"data.context_length": best["context_length"]})
 
 
