@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from tsattn.backbones.task_network import load_checkpoint
-from tsattn.checks import ACCELERATORS, has_accelerator
+from tsattn.batch import ACCELERATORS, has_accelerator
 from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, without_password

@@ -21,7 +21,6 @@ from lightning.pytorch.loggers import Logger
 from torch import nn
 
 from tsattn.backbones.task_network import check_same, load_checkpoint, read_content
-from tsattn.checks import calibration_share
 from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.data.scaling import fit_scaler, with_new_series
 from tsattn.errors import UserError, number_of, one_of
@@ -37,7 +36,7 @@ from tsattn.predictors.calibrated import check_calibration, conformal_scores, hi
 from tsattn.predictors.ensemble import Ensemble, member_name
 from tsattn.predictors.fitted import FittedPredictor, load_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.task import Output
+from tsattn.task import Output, calibration_share
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
