@@ -10,7 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "tsattn"
 
 # neutral ground: records and helpers that everything may use and that use nothing of the package but each other
-GROUND = {*("errors", "batch", "task", "scaler", "descriptions"), *("checks", "saved_folders", "ray_cluster")}
+GROUND = {"errors", "batch", "task", "scaler", "descriptions", "saved_folders"}
 LAYERS = [
     *(
         "structured",

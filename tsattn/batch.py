@@ -1,4 +1,4 @@
-"""Record of a batch of windows; the precision of sums, and constants of a module.
+"""Record of a batch of windows; the precision of sums, accelerators, and constants of a module.
 
 Shape letters: B windows, L context length, T prediction length, C channels.
 """
@@ -13,8 +13,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tsattn.errors import UserError, one_of, shown
+
 # long sums of small numbers need float64, which Apple's GPUs lack
 EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+
+
+def check_accelerator(name: Any) -> None:
+    """Refuse an accelerator that is unknown, or not on this machine."""
+    if name not in ACCELERATORS:
+        raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
+    if not has_accelerator(name):
+        valid = one_of(filter(has_accelerator, ACCELERATORS))
+        raise UserError(f"accelerator {name} is not on this machine; valid are {valid}")
+
+
+def has_accelerator(name: str) -> bool:
+    """Whether this machine has one of the accelerators."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}[name]
 
 
 class ModuleWithConstants(nn.Module):
@@ -65,24 +83,16 @@ class WindowUnits:
 
     This is no dataclass: Lightning casts their tensors to the precision of a training, and bfloat16 rounds a mean of
     10000 by tens.
-
-    Args:
-        mean: `(B, C)`, kept in float64 (float32 on MPS).
-        scale: `(B, C)`.
-        past_covariate_scale: `(B, P)`, or None.
-        future_covariate_scale: `(B, F)`, or None.
-        target: `(B, T, C)` targets as given, in original units, NaN where missing; None unless asked for.
-        seasons: last seasons before the horizon, by length.
     """
 
     def __init__(
         self,
-        mean: Tensor,
-        scale: Tensor,
-        past_covariate_scale: Tensor | None = None,
-        future_covariate_scale: Tensor | None = None,
-        target: Tensor | None = None,
-        seasons: Mapping[int, LastSeason] | None = None,
+        mean: Tensor,  # (B, C), kept in float64 (float32 on MPS)
+        scale: Tensor,  # (B, C)
+        past_covariate_scale: Tensor | None = None,  # (B, P)
+        future_covariate_scale: Tensor | None = None,  # (B, F)
+        target: Tensor | None = None,  # (B, T, C) targets as given, in original units, NaN where missing
+        seasons: Mapping[int, LastSeason] | None = None,  # last seasons before the horizon, by length
     ) -> None:
         self.mean, self.scale, self.seasons = mean.to(EXACT), scale.to(EXACT), seasons or {}
         self.past_covariate_scale, self.future_covariate_scale = past_covariate_scale, future_covariate_scale

@@ -1,8 +1,7 @@
 """Plain data: descriptions that name a kind and its arguments, records that are saved, and YAML.
 
-A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. It fits into YAML, the command line, a
-notebook, and a checkpoint that is loaded without unpickling. A table of kinds has the import path of each class, which
-is imported when a description first asks for it; so a lower room can name what lies above.
+A description is a kind's name, ``mlr``, or ``{kind: mlr, ranks: [32, 16, 16]}``. A table of kinds has the import path
+of each class, which is imported when a description first asks for it; so a lower room can name what lies above.
 """
 
 from __future__ import annotations
@@ -27,22 +26,9 @@ DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_p
 
 
 def parse(
-    description: object,
-    *,
-    what: str,
-    table: Mapping[str, str],
-    base: Bases,
-    arguments: Callable[[type[Any]], list[str]],
+    description: object, *, what: str, table: Mapping[str, str], base: Bases, arguments: Callable[..., list[str]]
 ) -> tuple[str, type[Any], dict[str, Any]]:
-    """Return kind, class and arguments of a description.
-
-    Args:
-        description: a kind's name, or a mapping.
-        what: the word for it in messages, e.g. ``attention``.
-        table: import path of each kind.
-        base: base class, or several, of what an import path names, ``my_package.MyAttention``.
-        arguments: gives the arguments that a description of a class may name.
-    """
+    """Return kind, class and arguments of a description of `what`; `table` has the import path of each kind."""
     kind, chosen = named(description, what=what, table=table)
     cls = class_of(kind, what=what, table=table, base=base)
     check_names(chosen, arguments(cls), f"{what} {kind}")
@@ -134,8 +120,8 @@ def keyword_arguments(function: Callable[..., object]) -> list[str]:
 def defaults(function: Callable[..., object]) -> dict[str, Any]:
     """Return the default values of the keyword-only parameters that have one."""
     parameters = inspect.signature(function).parameters
-    values = {name: parameters[name].default for name in keyword_arguments(function)}
-    return {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
+    pairs = ((name, parameters[name].default) for name in keyword_arguments(function))
+    return {name: default for name, default in pairs if default is not inspect.Parameter.empty}
 
 
 def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:

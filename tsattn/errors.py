@@ -6,10 +6,12 @@ import contextlib
 import difflib
 import logging
 import operator
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -80,6 +82,18 @@ def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize)
     return number
 
 
+def is_number(value: Any) -> bool:
+    """Whether this is a real number; a bool is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def positive_number(name: str, value: Any) -> float:
+    """Check that a number is finite and above 0."""
+    if not is_number(value) or not 0 < value <= sys.float_info.max:
+        raise UserError(f"{name} must be a number above 0, not {shown(repr(value))}")
+    return float(value)
+
+
 def shown(cell: object) -> str:
     """A cell or name from a file as it can stand in a message of one line."""
     text = "an empty cell" if isinstance(cell, float) and cell != cell else str(cell)
@@ -96,6 +110,25 @@ def check_file(path: Path) -> None:
     """Refuse a path that is no file."""
     if path.is_dir() or not path.exists():
         raise UserError(f"{path} is {'a folder, not a file' if path.is_dir() else 'not there: no such file'}")
+
+
+def folder_path(folder: Any, name: str = "folder") -> Path:
+    """Return a path with ``~`` expanded; `name` says in messages what it is."""
+    if not isinstance(folder, str | os.PathLike):
+        raise UserError(f"the {name} must be a path, not {shown(repr(folder))}")
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError as error:  # of a user who has no home
+        raise UserError(f"{folder} cannot be expanded: {error}") from error
+
+
+def import_ray(what: str) -> Any:
+    """Import Ray; `what` names in the message what needs it."""
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError(f"{what} needs Ray: pip install 'tsattn[ray]'") from error
+    return ray
 
 
 _is_quiet = ContextVar("_is_quiet", default=False)

@@ -18,10 +18,7 @@ from tsattn.errors import UserError
 
 @contextlib.contextmanager
 def atomic_write(path: Path, *, alone: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file next to `path`, which is moved there once whole; an OSError leaves the old file intact.
-
-    A process that writes it `alone` replaces what a killed one left.
-    """
+    """Open a file next to `path`, moved there once whole; a process `alone` replaces what a killed one left."""
     partial = path.with_name(f"{path.name}.partial" if alone else f"{path.name}.{os.getpid()}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -72,10 +69,7 @@ def restore_folder(folder: Path, record: str) -> None:
 
 
 def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite: bool) -> None:
-    """Move a folder to its place on the same disk; with `overwrite` it replaces a folder that has the file `record`.
-
-    Another folder is refused by the sentence `refusal`.
-    """
+    """Move a folder to its place on the same disk; `overwrite` replaces only one that has the file `record`."""
     restore_folder(folder, record)
     aside, replaces = _aside(folder), overwrite and folder.exists()
     if replaces:
@@ -98,10 +92,7 @@ def put_folder(new: Path, folder: Path, *, record: str, refusal: str, overwrite:
 
 @contextlib.contextmanager
 def whole_folder(folder: Path, *, record: str, what: str, overwrite: bool) -> Iterator[Path]:
-    """Yield a new folder, which is moved to its place once all is written; see `put_folder`.
-
-    `what` names its content in messages: ``a saved model``.
-    """
+    """Yield a new folder, moved to its place once written; `what` names it in messages: ``a saved model``."""
     refusal = f"{folder} is not the folder of {what}; it is not overwritten"
     restore_folder(folder, record)
     if folder.exists() and not overwrite:

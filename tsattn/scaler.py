@@ -49,13 +49,6 @@ class TargetTransform(PlainData):
         if {C, *map(len, rows)} != {C} or len(self.series_scale) != S or len(self.series_lambdas) not in (0, S):
             raise UserError("a transform needs a lambda, a mean and a scale for each channel and series")
 
-    def of_series(self, each: bool) -> SeriesTransform:
-        """Transform of each series that was trained on by its own scale, `(S, C)`, or of all by one, `(1, C)`."""
-        lambdas = self.series_lambdas or (self.lambdas,) * len(self.series_mean)
-        ours = (lambdas, self.series_mean, self.series_scale)
-        parts = ours if each else ([self.lambdas], [self.mean], [self.scale])
-        return SeriesTransform(self.kind, *(np.array(part, float) for part in parts))
-
 
 class SeriesTransform(NamedTuple):
     """Transform of some series, and the units of their values: `(S, C)` float64, in original units."""
@@ -89,15 +82,6 @@ def transformed(kind: str, values: NDArray[np.float64], lambdas: NDArray[np.floa
 
     result: NDArray[np.float64] = special.boxcox1p(values, 0.0) if kind == "log1p" else special.boxcox(values, lambdas)
     return result
-
-
-def transformed_tensor(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
-    """Transform tensors as `transformed` does arrays: for graphs that are exported."""
-    if kind == "log1p":
-        return values.log1p()
-    logarithm, is_log = values.log(), lambdas == 0
-    power = torch.where(is_log, 1.0, lambdas)
-    return torch.where(is_log, logarithm, (power * logarithm).expm1() / power)
 
 
 def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
@@ -155,23 +139,21 @@ class Scaler(PlainData):
 
     def units(self) -> Units:
         """Return the units of the series of `ids`; `(1, C)` if all share one scale."""
-        each = self.scaling == "series"
-        transform = None if self.transform is None else self.transform.of_series(each)
+        each, ours, transform = self.scaling == "series", self.transform, None
+        if ours is not None:
+            lambdas = ours.series_lambdas or (ours.lambdas,) * len(ours.series_mean)
+            own = (lambdas, ours.series_mean, ours.series_scale)
+            parts = own if each else ([ours.lambdas], [ours.mean], [ours.scale])
+            transform = SeriesTransform(ours.kind, *(np.array(part, float) for part in parts))
         mean, scale = (self.series_mean, self.series_scale) if each else ([self.mean], [self.scale])
         return Units(mean, scale, transform)
 
 
 class Units(ModuleWithConstants):
-    """Mean and scale of every series, kept precise when a model is cast to another precision.
+    """Mean and scale of every series, kept precise when a model is cast to another precision."""
 
-    Args:
-        mean: `(S, C)`; `(1, C)` serves all series.
-        scale: `(S, C)`; ``original = scaled * scale + mean``.
-        transform: transform of the targets; mean and scale are of transformed values.
-    """
-
-    mean: Tensor
-    scale: Tensor
+    mean: Tensor  # (S, C), of transformed values; (1, C) serves all series
+    scale: Tensor  # likewise; original = scaled * scale + mean
     lambdas: Tensor
     original_mean: Tensor
     original_scale: Tensor
@@ -184,49 +166,47 @@ class Units(ModuleWithConstants):
             self.register_constant(name, table, EXACT, cast=False)
 
     def of(self, series_id: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return mean and scale of untransformed values of series `(B,)`, by which errors are measured.
-
-        Both are `(B, 1, C)`, or `(1, 1, C)` if all share one.
-        """
-        tables = (self.mean, self.scale) if self.kind is None else (self.original_mean, self.original_scale)
-        return self._rows(tables[0], series_id), self._rows(tables[1], series_id)
+        """Return mean and scale of untransformed values of series `(B,)`, both `(B, 1, C)`, or `(1, 1, C)`."""
+        if self.kind is None:
+            return self._rows(self.mean, series_id), self._rows(self.scale, series_id)
+        return self._rows(self.original_mean, series_id), self._rows(self.original_scale, series_id)
 
     def standardised(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Convert `(B, T, C)` or `(B, T, C, Q)` from the scale of the batch to that of `of`."""
         if self.kind is None:
             return scaled
         original = self.restore(scaled, series_id)
-        mean, scale = (_beside(part, original) for part in self.of(series_id))
+        tables = self.original_mean, self.original_scale
+        mean, scale = (self._rows(table, series_id, original) for table in tables)
         return (original - mean) / scale
 
     def scaled(self, original: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Convert `(B, L, C)` from original units to the scale of the batch (float64)."""
         self.fill_constants(original.device)
         values = original.to(EXACT)
-        if self.kind is not None:
-            values = transformed_tensor(self.kind, values, _beside(self._rows(self.lambdas, series_id), original))
-        mean, scale = (_beside(self._rows(part, series_id), original) for part in (self.mean, self.scale))
+        if self.kind == "log1p":
+            values = values.log1p()
+        elif self.kind is not None:  # as `transformed` does, in a graph that is exported
+            lambdas, logarithm = self._rows(self.lambdas, series_id, original), values.log()
+            power = torch.where(lambdas == 0, 1.0, lambdas)
+            values = torch.where(lambdas == 0, logarithm, (power * logarithm).expm1() / power)
+        mean, scale = (self._rows(part, series_id, original) for part in (self.mean, self.scale))
         return (values - mean) / scale
 
     def restore(self, scaled: Tensor, series_id: Tensor | None = None) -> Tensor:
         """Convert `(B, T, C)` or `(B, T, C, Q)` from the scale of the batch to original units (float64)."""
         self.fill_constants(scaled.device)
-        mean, scale = (_beside(self._rows(part, series_id), scaled) for part in (self.mean, self.scale))
+        mean, scale = (self._rows(part, series_id, scaled) for part in (self.mean, self.scale))
         values = torch.addcmul(mean, scaled.to(EXACT), scale)
-        if self.kind is None:
-            return values
-        return restored(self.kind, values, _beside(self._rows(self.lambdas, series_id), scaled))
+        return values if self.kind is None else restored(self.kind, values, self._rows(self.lambdas, series_id, scaled))
 
-    def _rows(self, table: Tensor, series_id: Tensor | None) -> Tensor:
-        """Return the rows of a table `(S, C)` for windows, `(B, 1, C)`."""
+    def _rows(self, table: Tensor, series_id: Tensor | None, values: Tensor | None = None) -> Tensor:
+        """Return the rows of a table `(S, C)` for windows, `(B, 1, C)`, or as they broadcast to values."""
         if len(table) == 1:
-            return table[:, None]
-        if series_id is None:
+            rows = table[:, None]
+        elif series_id is None:
             raise UserError(f"each of the {len(table)} series has a scale of its own: give series_id, (B,)")
-        return table[series_id.to(table.device), None]
-
-
-def _beside(rows: Tensor, values: Tensor) -> Tensor:
-    """Let rows `(B, 1, C)` broadcast to `(B, T, C)` or `(B, T, C, Q)`, on their device."""
-    rows = rows.to(values.device)
-    return rows[..., None] if values.dim() == 4 else rows
+        else:
+            rows = table[series_id.to(table.device), None]
+        rows = rows if values is None else rows.to(values.device)
+        return rows[..., None] if values is not None and values.dim() == 4 else rows

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from tsattn.descriptions import PlainData
-from tsattn.errors import UserError, one_of, shown, whole_number
+from tsattn.errors import UserError, is_number, one_of, shown, whole_number
 
 MEDIAN = 0.5
 UNKNOWN_ZONE = "unknown"
@@ -134,3 +135,22 @@ def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
     if checked and MEDIAN not in checked:
         raise UserError(f"quantiles must include {MEDIAN}, the median, which is the point forecast, not only {written}")
     return checked
+
+
+def levels(quantiles: Any) -> tuple[float, ...]:
+    """Return quantile levels, rounded by `rounded_level`; none for None."""
+    given = () if quantiles is None else quantiles
+    some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
+    if not all(map(is_number, some)):
+        raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(quantiles))}")
+    return check_quantiles(map(rounded_level, some))
+
+
+def calibration_share(value: Any) -> float | None:
+    """Return the share of validation rows that calibrate alone; None for none, 1 if all rows also choose weights."""
+    if isinstance(value, bool):
+        return 1.0 if value else None
+    if not is_number(value) or not 0 < value < 1:
+        what = "true, false, or the share of the rows for validation that calibrate alone, between 0 and 1"
+        raise UserError(f"calibrate must be {what}, not {shown(repr(value))}")
+    return float(value)

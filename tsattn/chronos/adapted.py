@@ -25,13 +25,12 @@ from torch import Tensor, nn
 
 from tsattn.attention import attention_per_layer
 from tsattn.attention.cost import closed_form
-from tsattn.checks import folder_path, positive_number
 from tsattn.chronos.conversions import CONVERSIONS, InputMoments, convert_weights
 from tsattn.chronos.families import FAMILIES, IMPLEMENTATIONS, AttentionSite, ChronosFamily, family_of
 from tsattn.chronos.opening import RECORD, NamedWeights, check_extra, open_pipeline
 from tsattn.chronos.swapped_attention import Surroundings, SwappedAttention, build_swapped, mark_adapted, real_keys
 from tsattn.descriptions import Description
-from tsattn.errors import UserError, first_line, one_of, whole_number
+from tsattn.errors import UserError, first_line, folder_path, one_of, positive_number, whole_number
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
 
 HELD_OUT = 5  # one series in so many, or the last part of so many of each series

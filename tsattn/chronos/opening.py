@@ -16,11 +16,10 @@ import torch
 from safetensors import SafetensorError
 
 from tsattn.backbones import complete_backbone
-from tsattn.checks import folder_path
 from tsattn.chronos.bolt.bolt_file import bolt_config, load_bolt, named_file, read_model, shipped_names, to_chronos_bolt
 from tsattn.chronos.bolt.bolt_network import UNSCALED
 from tsattn.chronos.families import Bolt, check_implementations, configured_family
-from tsattn.errors import UserError, first_line, number_of, one_of
+from tsattn.errors import UserError, first_line, folder_path, number_of, one_of
 
 RECORD = "adapted.json"  # in the folder of an adapted model, see `AdaptedChronos.save`
 DTYPES = ("auto", "float32", "bfloat16")

@@ -32,8 +32,8 @@ def find_suite(name: str) -> Path:
 
 
 def _how(options: Any, jobs: int, command: str) -> Options:
+    from tsattn.errors import import_ray
     from tsattn.leaderboard.runner import Options
-    from tsattn.ray_cluster import import_ray
 
     if options.ray is not None:
         import_ray("--ray")  # before the data are read

@@ -25,7 +25,6 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import Logger
 
-from tsattn.checks import calibration_share
 from tsattn.data import DATA_MODULES, ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.data.frequency import counts
 from tsattn.descriptions import class_at, imported
@@ -34,7 +33,7 @@ from tsattn.evaluation import selection_metric
 from tsattn.experiments.configs import SECTIONS, check_sections, find_config, read_config, with_values
 from tsattn.layers.optim import Optimization
 from tsattn.predictors import complete_predictor
-from tsattn.task import Output
+from tsattn.task import Output, calibration_share
 from tsattn.training import ForecastingModule
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.losses import choose_loss

@@ -25,7 +25,7 @@ from lightning.pytorch.loggers import Logger
 from torch import nn
 
 from tsattn.backbones.task_network import check_same, load_checkpoint, read_content
-from tsattn.checks import ACCELERATORS, calibration_share, has_accelerator
+from tsattn.batch import ACCELERATORS, has_accelerator
 from tsattn.data import ForecastDataModule, FrameDataModule, PanelDataModule
 from tsattn.data.scaling import fit_scaler, with_new_series
 from tsattn.descriptions import DEFAULT_BACKBONE
@@ -42,7 +42,7 @@ from tsattn.predictors.ensemble import Ensemble, member_name
 from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, load_predictor, save_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_checksums, write_text, write_whole
-from tsattn.task import Output
+from tsattn.task import Output, calibration_share
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state

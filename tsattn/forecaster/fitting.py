@@ -9,10 +9,9 @@ from statistics import median
 from typing import Any
 
 from tsattn.backbones.task_network import load_checkpoint, read_content
-from tsattn.checks import folder_path, positive_number
 from tsattn.data import Panel, PanelDataModule
 from tsattn.data.data_options import SPLIT
-from tsattn.errors import UserError, one_of, shown, whole_number
+from tsattn.errors import UserError, folder_path, one_of, positive_number, shown, whole_number
 from tsattn.experiments import Experiment, Hooks, Result, run
 from tsattn.experiments.running import WarmStart, calibration_parts
 from tsattn.forecaster.options import ForecasterOptions

@@ -15,12 +15,11 @@ import pandas as pd
 from pandas.tseries.offsets import BaseOffset
 
 from tsattn.batch import Batch
-from tsattn.checks import folder_path
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import DEFAULT_BACKBONE, Description
-from tsattn.errors import UserError, did_you_mean, one_of, quiet, shown, whole_number
+from tsattn.errors import UserError, did_you_mean, folder_path, one_of, quiet, shown, whole_number
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.frame_model import FrameModel
 from tsattn.forecaster.frames import FrameKind, last_window, plain_forecast

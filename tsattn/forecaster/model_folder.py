@@ -18,7 +18,7 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from tsattn.backbones.task_network import FORMAT, CheckpointContent, check_format
-from tsattn.checks import ACCELERATORS, has_accelerator
+from tsattn.batch import ACCELERATORS, has_accelerator
 from tsattn.data import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed

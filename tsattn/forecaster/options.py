@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsattn.checks import calibration_share, check_accelerator, folder_path, levels, positive_number
+from tsattn.batch import check_accelerator
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.descriptions import DEFAULT_BACKBONE, imported
-from tsattn.errors import UserError, did_you_mean, one_of, shown, whole_number
+from tsattn.errors import UserError, did_you_mean, folder_path, one_of, positive_number, shown, whole_number
 from tsattn.layers.optim import BETAS
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.task import Output
+from tsattn.task import Output, calibration_share, levels
 from tsattn.training.execution import Execution
 from tsattn.training.loggers import LOGGERS
 from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, listed

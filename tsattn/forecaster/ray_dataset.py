@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from tsattn.data.columns import id_columns
 from tsattn.data.table_rows import find_roles
-from tsattn.errors import UserError, quiet, whole_number
+from tsattn.errors import UserError, import_ray, quiet, whole_number
 from tsattn.forecaster.forecaster import Forecaster
-from tsattn.ray_cluster import import_ray
 from tsattn.training.execution import quiet_lightning
 
 _BLOCKS = 4  # for each processor

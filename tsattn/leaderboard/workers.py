@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -19,9 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tsattn.errors import first_line
+from tsattn.errors import UserError, first_line, import_ray
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, run_entry
-from tsattn.ray_cluster import connect
 from tsattn.training.execution import quiet_lightning
 
 BUSY = "busy"
@@ -146,6 +146,32 @@ def _print_into(path: Path) -> None:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
 
 
+def _connect(address: str, processors: int | None = None) -> Any:
+    """The address ``local`` starts a cluster, which ends with this process."""
+    ray = import_ray("--ray")
+    if address not in ("local", "auto"):  # Ray itself would try an address that nothing answers at for minutes
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except (OSError, ValueError, OverflowError) as error:
+            what = f"no Ray cluster answers at {address}; valid is its HOST:PORT, or local to start one"
+            raise UserError(what) from error
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what goes wrong is raised
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address == "local":
+        options |= {"num_cpus": processors, "include_dashboard": False}
+    ends = signal.getsignal(signal.SIGTERM)  # Ray takes it over, and ends without a sentence
+    try:
+        ray.init(address=address, **options)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UserError(f"the Ray cluster at {address} cannot be used: {said}") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, ends or signal.SIG_DFL)
+    return ray
+
+
 class RayWorkers:
     """Tasks of a Ray cluster, whose machines need not share a disk: files of members go there, those of runs come back.
 
@@ -162,7 +188,7 @@ class RayWorkers:
     """
 
     def __init__(self, folder: WorkingFolder, address: str, jobs: int, threads: int) -> None:
-        self._ray = connect(address, jobs * threads)
+        self._ray = _connect(address, jobs * threads)
         self._folder = folder
         self._threads = threads
         self._task = self._ray.remote(num_cpus=threads, max_retries=_RETRIES)(_run_there)

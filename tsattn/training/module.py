@@ -20,7 +20,6 @@ from typing_extensions import override
 from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name, task_network
 from tsattn.backbones.task_network import CheckpointContent, Network, read_content
 from tsattn.batch import Batch
-from tsattn.checks import calibration_share
 from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.reductions import ErrorTotals
@@ -28,7 +27,7 @@ from tsattn.evaluation.selection import selection_metric
 from tsattn.layers import BlockStack
 from tsattn.layers.optim import BETAS, Optimization, cap_rms_, mup_init_
 from tsattn.scaler import Scaler, Units
-from tsattn.task import Output, Task
+from tsattn.task import Output, Task, calibration_share
 from tsattn.training.losses import batch_loss, choose_loss
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")

@@ -16,10 +16,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tsattn.backbones import build_backbone
-from tsattn.checks import folder_path
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
 from tsattn.descriptions import PlainData
-from tsattn.errors import UserError
+from tsattn.errors import UserError, folder_path
 from tsattn.task import Output, Task
 
 T = TypeVar("T")
