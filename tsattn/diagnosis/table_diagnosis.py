@@ -5,7 +5,7 @@ Shape letters: R rows, S series, C targets, P past and F future covariates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -254,9 +254,13 @@ class _Diagnosis:
                 self._look_for_constant("", column, values, sentence)
         is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names
         for channel, column in enumerate(self.roles.target[:1] if is_wide else self.roles.target):
-            series = [self.values[self.rows(one), channel] for one in range(len(self.names))]
-            columns: Iterable[Array] = self.values.T if is_wide else series
-            spreads = np.array([np.nanstd(values) if (~np.isnan(values)).any() else 0.0 for values in columns])
+            each = [self.values[self.rows(one), channel] for one in range(len(self.names))]
+            spreads = np.array(
+                [
+                    np.nanstd(values) if (~np.isnan(values)).any() else 0.0
+                    for values in (self.values.T if is_wide else each)
+                ]
+            )
             known = np.flatnonzero(spreads > 0)
             if len(known) < 2:
                 continue

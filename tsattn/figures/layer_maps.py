@@ -74,12 +74,12 @@ def plot_layers(
             )
         named = [*parts] if levels is None else [[*parts][at] for at in _numbers("levels", levels, len(parts), first=1)]
         for name in named:
-            values, row = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
+            values, shown = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
             H = len(values)
             if heads == "mean":
-                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", row)]
+                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", shown)]
             else:
-                maps = [_Map(layer, values[one], f"head {one}", row) for one in _numbers("heads", heads, H, "mean, ")]
+                maps = [_Map(layer, values[one], f"head {one}", shown) for one in _numbers("heads", heads, H, "mean, ")]
             rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
     if all(len(row) == 1 for row in rows):
         single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
