@@ -5,7 +5,7 @@ Shape letters: R rows, S series, C targets, P past and F future covariates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -107,36 +107,28 @@ def diagnose(
     return pd.DataFrame(found, columns=[*_COLUMNS])
 
 
-def _empty_columns(table: Table, reader: TableReader) -> dict[str, str]:
-    """Say what the reader does with each target and covariate of which every value is missing."""
-    roles, frame = table.roles, table.frame
-    empty = {name for name in (*roles.target, *roles.past, *roles.future) if len(frame) and frame[name].isna().all()}
-    has_targets, refused = bool({*roles.target} - empty), "every value is missing; the reader refuses that"
-    target = f"{refused}: {'leave it out of the targets' if has_targets else 'a target needs some'}"
-    if roles.is_wide and reader.target is None and has_targets:
-        target = "every value is missing: the column is left out"
-    covariate = dict.fromkeys((*roles.past, *roles.future), f"{refused}: leave the covariate out")
-    said = {**dict.fromkeys(roles.target, target), **covariate}
-    return {name: said[name] for name in said if name in empty}
-
-
 class _Diagnosis:
-    """Findings of a table, and its rows by series and time, each time stamp of a series once.
+    """Findings of a table, and its rows by series and time, each time stamp of a series once."""
 
-    `begin (S + 1,)` has the first row of each series. `coordinates (R,)` number the stamps on the grid of `frequency`;
-    `on_grid (R,)` says whether a stamp is on the grid of most of its series.
-    """
+    begin: NDArray[np.int64]  # (S + 1,), the first row of each series
+    coordinates: NDArray[np.int64]  # (R,), the stamps as numbers on the grid of `frequency`
+    on_grid: Bools  # (R,), whether a stamp is on the grid of most of its series
 
     def __init__(self, table: Table, reader: TableReader) -> None:
         self.findings: list[tuple[Any, ...]] = []
-        empty, self.max_filled = _empty_columns(table, reader), reader.max_filled
-        for column, sentence in empty.items():
-            self.add("", column, "missing", len(table.frame), "everywhere", sentence)
-        left: Any = {
-            name: tuple(column for column in getattr(table.roles, name) if column not in empty)
-            for name in ("target", "past", "future")
-        }
-        self.roles, self.time_name = replace(table.roles, **left), shown(table.roles.time)
+        roles, frame, self.max_filled = table.roles, table.frame, reader.max_filled
+        by_role = {name: getattr(roles, name) for name in ("target", "past", "future")}
+        empty = {name for names in by_role.values() for name in names if len(frame) and frame[name].isna().all()}
+        has_targets, refused = bool({*roles.target} - empty), "every value is missing; the reader refuses that"
+        target = f"{refused}: {'leave it out of the targets' if has_targets else 'a target needs some'}"
+        if roles.is_wide and reader.target is None and has_targets:
+            target = "every value is missing: the column is left out"
+        for role, names in by_role.items():
+            sentence = target if role == "target" else f"{refused}: leave the covariate out"
+            for column in [name for name in names if name in empty]:
+                self.add("", column, "missing", len(frame), "everywhere", sentence)
+        kept: Any = {role: tuple(name for name in names if name not in empty) for role, names in by_role.items()}
+        self.roles, self.time_name = replace(roles, **kept), shown(roles.time)
         given = read_rows(replace(table, roles=self.roles))
         self.names, stamps = given.names, counts(given.time)
         order = np.lexsort((stamps, given.series))
@@ -145,7 +137,21 @@ class _Diagnosis:
         self.time: Times = given.time[once]
         self.begin = np.searchsorted(given.series[once], np.arange(len(given.names) + 1))
         self.values, self.past, self.known = given.values[once], given.past[once], given.known[once]
-        self.frequency, self.coordinates, self.on_grid = _on_grid(self.time, self.begin, table.frequency)
+        lengths, self.frequency = np.diff(self.begin), table.frequency
+        longest = int(lengths.argmax())
+        if self.frequency is None and lengths[longest] > 2:
+            self.frequency = usual_frequency(self.time[self.rows(longest)])
+            if self.frequency == "D" and are_business_days(self.time, self.begin[:-1]):
+                self.frequency = "B"
+        self.coordinates, self.on_grid = np.arange(len(self.time)), np.ones(len(self.time), dtype=bool)
+        if self.frequency is not None:
+            self.coordinates, phases = Grid(self.time, self.frequency).split(self.time)
+            usual = np.full(len(lengths), OFF_GRID, np.int64)
+            for series, own in enumerate(np.split(phases, self.begin[1:-1])):
+                if (own != OFF_GRID).any():
+                    found, how_often = np.unique(own[own != OFF_GRID], return_counts=True)
+                    usual[series] = found[how_often.argmax()]
+            self.on_grid = (phases == np.repeat(usual, lengths)) & (phases != OFF_GRID)
 
         later = np.flatnonzero(again) + 1
         cells, owners = np.concatenate([given.values, given.past, given.known], axis=1), given.series[order[later]]
@@ -173,14 +179,6 @@ class _Diagnosis:
     def rows(self, series: int) -> slice:
         return slice(int(self.begin[series]), int(self.begin[series + 1]))
 
-    def before_future(self, series: int) -> slice:
-        """Return the rows of a series up to its last target, if there are covariates of the future; else all."""
-        part = self.rows(series)
-        if not self.roles.future:
-            return part
-        known = np.flatnonzero(~np.isnan(self.values[part]).all(axis=1))
-        return slice(part.start, part.start + (int(known[-1]) + 1 if len(known) else 0))
-
     def label(self, series: int, channel: int | None = None) -> Any:
         """Return the name of a series, or of its column in a wide table."""
         if not self.roles.is_wide:
@@ -203,7 +201,11 @@ class _Diagnosis:
                 sentence = f"its frequency is {own}, others' {self.frequency}; {refused}: bring all to one"
                 self.add(*of, "frequency", len(time), str(time[0]), sentence)
                 continue
-            if run := _regular_run(time, off):
+            # the first stamps off the grid that follow each other at one step
+            jumps = np.diff(counts(time))
+            ends = (np.flatnonzero(np.diff(jumps)) + 1).tolist() if off.any() else []
+            runs = zip([0, *ends], [*ends, len(jumps)], strict=True)
+            if run := next((run for run in runs if off[run[0] : run[1] + 1].sum() >= _RUN), None):
                 apart: Any = time[run[0] + 1] - time[run[0]]  # type: ignore[operator]
                 sentence = f"stamps come {apart} apart there, else at {usual}; {refused}"
                 self.add(*of, "frequency", int(off.sum()), f"{time[run[0]]} to {time[run[1]]}", sentence)
@@ -234,7 +236,10 @@ class _Diagnosis:
     def look_at_values(self, needed: int, prediction_length: int) -> None:
         """Find missing values, constants, outliers, series of fewer than `needed` steps, and scales that lie apart."""
         for series in range(len(self.names)):
-            part = self.before_future(series)
+            part = self.rows(series)
+            if self.roles.future:  # the rows up to the last target
+                known = np.flatnonzero(~np.isnan(self.values[part]).all(axis=1))
+                part = slice(part.start, part.start + (int(known[-1]) + 1 if len(known) else 0))
             own = self.coordinates[part][self.on_grid[part]]
             steps = int(np.ptp(own)) + 1 if len(own) else 0
             if steps < needed:
@@ -247,7 +252,25 @@ class _Diagnosis:
             for column, values in zip(names, columns.T, strict=True):
                 sentence = "every value of this covariate is {:g}, in all series: it says nothing"
                 self._look_for_constant("", column, values, sentence)
-        self._look_at_scales()
+        is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names
+        for channel, column in enumerate(self.roles.target[:1] if is_wide else self.roles.target):
+            each = [self.values[self.rows(one), channel] for one in range(len(self.names))]
+            spreads = np.array(
+                [
+                    np.nanstd(values) if (~np.isnan(values)).any() else 0.0
+                    for values in (self.values.T if is_wide else each)
+                ]
+            )
+            known = np.flatnonzero(spreads > 0)
+            if len(known) < 2:
+                continue
+            least, most = known[spreads[known].argmin()], known[spreads[known].argmax()]
+            if spreads[most] > _APART * spreads[least]:
+                count = int((spreads[known] * _APART < spreads[most]).sum())
+                small, name = shown(names[least]), names[most] if is_wide else column
+                far = f"its values spread {spreads[most] / spreads[least]:.3g} times as far as those of {small}"
+                sentence = f"{far}: it decides errors in original units, so compare by MASE or sMAPE"
+                self.add(names[most], name, "scale", count, f"{small} is the least", sentence)
 
     def _look_at_targets(self, series: int, part: slice) -> None:
         is_empty = bool(np.isnan(self.values[self.rows(series)]).all())
@@ -302,51 +325,6 @@ class _Diagnosis:
         if is_constant:
             self.add(label, column, "constant", len(known), "everywhere", sentence.format(known[0]))
         return is_constant
-
-    def _look_at_scales(self) -> None:
-        is_wide, names = self.roles.is_wide, self.roles.target if self.roles.is_wide else self.names
-        for channel, column in enumerate(self.roles.target[:1] if is_wide else self.roles.target):
-            series = [self.values[self.rows(one), channel] for one in range(len(self.names))]
-            columns: Iterable[Array] = self.values.T if is_wide else series
-            spreads = np.array([np.nanstd(values) if (~np.isnan(values)).any() else 0.0 for values in columns])
-            known = np.flatnonzero(spreads > 0)
-            if len(known) < 2:
-                continue
-            least, most = known[spreads[known].argmin()], known[spreads[known].argmax()]
-            if spreads[most] > _APART * spreads[least]:
-                count = int((spreads[known] * _APART < spreads[most]).sum())
-                small, name = shown(names[least]), names[most] if is_wide else column
-                far = f"its values spread {spreads[most] / spreads[least]:.3g} times as far as those of {small}"
-                sentence = f"{far}: it decides errors in original units, so compare by MASE or sMAPE"
-                self.add(names[most], name, "scale", count, f"{small} is the least", sentence)
-
-
-def _on_grid(time: Times, begin: NDArray[np.int64], given: str | None) -> tuple[str | None, NDArray[np.int64], Bools]:
-    lengths = np.diff(begin)
-    longest = int(lengths.argmax())
-    frequency = given
-    if frequency is None and lengths[longest] > 2:
-        frequency = usual_frequency(time[begin[longest] : begin[longest + 1]])
-        if frequency == "D" and are_business_days(time, begin[:-1]):
-            frequency = "B"
-    if frequency is None:
-        return None, np.arange(len(time)), np.ones(len(time), dtype=bool)
-    coordinates, phases = Grid(time, frequency).split(time)
-    usual = np.full(len(lengths), OFF_GRID, np.int64)
-    for series, own in enumerate(np.split(phases, begin[1:-1])):
-        if (own != OFF_GRID).any():
-            found, how_often = np.unique(own[own != OFF_GRID], return_counts=True)
-            usual[series] = found[how_often.argmax()]
-    on_grid = (phases == np.repeat(usual, lengths)) & (phases != OFF_GRID)
-    return frequency, coordinates, on_grid
-
-
-def _regular_run(time: Times, off: Bools) -> tuple[int, int] | None:
-    """Return the first and last of the first stamps off the grid that follow each other at one step."""
-    steps = np.diff(counts(time))
-    ends = (np.flatnonzero(np.diff(steps)) + 1).tolist() if off.any() else []
-    runs = zip([0, *ends], [*ends, len(steps)], strict=True)
-    return next((run for run in runs if off[run[0] : run[1] + 1].sum() >= _RUN), None)
 
 
 def outliers(values: Array, season: int) -> NDArray[np.int64]:

@@ -62,7 +62,12 @@ def plot_test_forecasts(
     if batch.past_observed is not None and batch.target_observed is not None:
         past[~batch.past_observed.numpy()] = np.nan
         target[~batch.target_observed.numpy()] = np.nan
-    stamps, observed = _stamps(batch, task), np.concatenate([past, target], axis=1)
+    observed, stamps = np.concatenate([past, target], axis=1), np.asarray(batch.time)
+    if not is_steps(task.frequency):
+        stamps = stamps.astype("M8[s]").astype("M8[ns]")
+        step = np.diff(pd.date_range("2000", periods=2, freq=task.frequency).to_numpy()).astype("m8[ns]")
+        if step < np.timedelta64(1, "s"):  # the time of a window begins with a whole second
+            stamps = stamps[:, :1] + np.arange(stamps.shape[1]) * step
     dates, first = are_dates(stamps.ravel()), max(0, L - 2 * task.prediction_length)
     channels = range(task.num_channels)[-_CHANNELS:]
     figure, axes = _panels(len(numbers) * len(channels))
@@ -108,7 +113,15 @@ def plot_forecast(
         raise UserError("the forecast has no rows")
     stamps = in_zone_of(history.time, one_time(pd.Index(forecast[time_name])), "the forecast", "the history")
     forecast = forecast.assign(**{time_name: stamps})
-    chosen = _chosen(ids, forecast[id_name].drop_duplicates().tolist(), history, most)
+    known = forecast[id_name].drop_duplicates().tolist()
+    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
+        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
+    past_ids = history.channels if history.is_wide else history.ids
+    if without := [shown(name) for name in chosen if name not in past_ids]:
+        raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
     targets = task.channels if "target_name" in forecast.columns else (None,)
     rows = [(name, target) for name in chosen for target in targets]
     (figure, axes), horizon = _panels(len(rows)), 0
@@ -148,18 +161,6 @@ def plot_forecast(
     return figure
 
 
-def _chosen(ids: Any, known: list[Any], history: Panel, most: int) -> list[Any]:
-    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
-    unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
-        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
-        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
-    past_ids = history.channels if history.is_wide else history.ids
-    if without := [shown(name) for name in chosen if name not in past_ids]:
-        raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
-    return chosen
-
-
 def _panels(count: int) -> tuple[Figure, NDArray[Any]]:
     figure = Figure(figsize=(_WIDTH, 1.0 + _HEIGHT * max(1.2, count)), layout="constrained")
     return figure, figure.subplots(count, 1, squeeze=False)[:, 0]
@@ -186,16 +187,6 @@ def _finish(figure: Figure, title: str, handles: Sequence[Any]) -> None:
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
     columns = 3 if len(handles) > 4 else 4
     figure.legend(handles=handles, frameon=False, fontsize=10, loc="outside lower left", ncols=columns)
-
-
-def _stamps(batch: Any, task: Task) -> NDArray[Any]:
-    """The time of windows, `(windows, L + T)`, as an axis shows it; steps below a second begin with a whole one."""
-    stamps: NDArray[Any] = batch.time.numpy()
-    if is_steps(task.frequency):
-        return stamps
-    stamps = stamps.astype("M8[s]").astype("M8[ns]")
-    step = np.diff(pd.date_range("2000", periods=2, freq=task.frequency).to_numpy()).astype("m8[ns]")
-    return stamps if step >= np.timedelta64(1, "s") else stamps[:, :1] + np.arange(stamps.shape[1]) * step
 
 
 def are_dates(stamps: Any) -> bool:

@@ -74,30 +74,17 @@ def plot_layers(
             )
         named = [*parts] if levels is None else [[*parts][at] for at in _numbers("levels", levels, len(parts), first=1)]
         for name in named:
-            values, row = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
+            values, shown = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
             H = len(values)
             if heads == "mean":
-                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", row)]
+                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", shown)]
             else:
-                maps = [_Map(layer, values[one], f"head {one}", row) for one in _numbers("heads", heads, H, "mean, ")]
+                maps = [_Map(layer, values[one], f"head {one}", shown) for one in _numbers("heads", heads, H, "mean, ")]
             rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
     if all(len(row) == 1 for row in rows):
         single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
         rows = [single[start : start + _COLUMNS] for start in range(0, len(single), _COLUMNS)]
-    return _draw_grid(rows, title, signed=levels is not None)
-
-
-def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", first: int = 0) -> list[int]:
-    valid = range(first, first + count)
-    numbers = [*valid] if given == "all" else [] if isinstance(given, str | int) else [*given]
-    if not numbers or any(isinstance(one, bool) or not isinstance(one, int) or one not in valid for one in numbers):
-        some = f"some of the numbers {first} to {valid[-1]}, such as [{first}]"
-        raise UserError(f"{name} must be {also}all, or {some}, not {given!r}")
-    return [number - first for number in numbers]
-
-
-def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> Figure:
-    """Draw a row of maps for each row; rows may have fewer than the first. Signed numbers have 0 in mid-scale."""
+    signed = levels is not None  # then 0 is in mid-scale
     columns = max(map(len, rows))
     maps = [one for row in rows for one in row]
     zones = {name: zone for one in maps for name, zone in one.layer.zones.items()}
@@ -135,6 +122,15 @@ def _draw_grid(rows: Sequence[Sequence[_Map]], title: str, *, signed: bool) -> F
         figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=ncols)
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", first: int = 0) -> list[int]:
+    valid = range(first, first + count)
+    numbers = [*valid] if given == "all" else [] if isinstance(given, str | int) else [*given]
+    if not numbers or any(isinstance(one, bool) or not isinstance(one, int) or one not in valid for one in numbers):
+        some = f"some of the numbers {first} to {valid[-1]}, such as [{first}]"
+        raise UserError(f"{name} must be {also}all, or {some}, not {given!r}")
+    return [number - first for number in numbers]
 
 
 def _draw_map(ax: Axes, one: _Map, colours: Mapping[str, Any]) -> Any:
@@ -197,21 +193,16 @@ def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple
         numbers = np.asarray(stamps, dtype=np.float64)
         ticks = MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1])
     wanted = [tick for tick in ticks if numbers[0] <= tick <= numbers[-1]] or numbers[:1]
-    texts, common = [f"{number:g}" for number in wanted], ""
-    if isinstance(stamps[0], pd.Timestamp):
-        texts, common = _written(pd.DatetimeIndex(_dates.num2date(wanted)))
-    return [*zip(np.interp(wanted, numbers, places).tolist(), texts, strict=True)], common
-
-
-def _written(ticks: pd.DatetimeIndex) -> tuple[list[str], str]:
-    """Return the shortest labels, and the year where it is the same in all."""
-    same_year = ticks[0].year == ticks[-1].year
-    if (ticks != ticks.normalize()).any():
-        texts = [f"{tick:%H:%M}\n{tick:%b} {tick.day}" for tick in ticks]
-    elif (ticks.day != 1).any():
-        texts = [f"{tick:%b} {tick.day}" if same_year else f"{tick:%Y-%m-%d}" for tick in ticks]
-    elif (ticks.month != 1).any():
-        texts = [f"{tick:%b}" if same_year else f"{tick:%b %Y}" for tick in ticks]
-    else:
-        return [f"{tick:%Y}" for tick in ticks], ""
-    return texts, f", {ticks[0]:%Y}" if same_year else ""
+    positions = np.interp(wanted, numbers, places).tolist()
+    if not isinstance(stamps[0], pd.Timestamp):
+        return [(position, f"{number:g}") for position, number in zip(positions, wanted, strict=True)], ""
+    dates = pd.DatetimeIndex(_dates.num2date(wanted))
+    same_year, form = dates[0].year == dates[-1].year, "{0:%Y}"
+    if (dates != dates.normalize()).any():
+        form = "{0:%H:%M}\n{0:%b} {0.day}"
+    elif (dates.day != 1).any():
+        form = "{0:%b} {0.day}" if same_year else "{0:%Y-%m-%d}"
+    elif (dates.month != 1).any():
+        form = "{0:%b}" if same_year else "{0:%b %Y}"
+    common = f", {dates[0]:%Y}" if same_year and form != "{0:%Y}" else ""
+    return [(position, form.format(date)) for position, date in zip(positions, dates, strict=True)], common

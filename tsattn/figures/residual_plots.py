@@ -48,16 +48,7 @@ class Residuals:
 
 
 class ResidualRecorder:
-    """Takes the batches of `measure` as its ``watch``.
-
-    Args:
-        panel: the series that are forecast.
-        ids: the series (of a wide panel, the channels) to look at; None for all.
-        ahead: the step of the horizon, from 1.
-
-    Raises:
-        UserError: for an id that is not in the panel.
-    """
+    """Gathers residuals as the ``watch`` of `measure`: of series, or of a wide panel's channels, `ahead` from 1."""
 
     def __init__(self, panel: Panel, ids: Sequence[Any] | None = None, ahead: int = 1) -> None:
         known = panel.channels if panel.is_wide else panel.ids

@@ -2,14 +2,12 @@
 
 The Python of the peers' environment runs it; it imports nothing of tsattn. A request is a line of JSON on the standard
 input, its answer a line of JSON on what was the standard output: ``{"facts": {...}}``, or ``{"error": "a sentence"}``.
-Requests name files of Parquet, NumPy and safetensors: nothing is unpickled. The process ends with its
-standard input.
+Requests name files of Parquet, NumPy and safetensors: nothing is unpickled. The end of its input ends the process.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -21,7 +19,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from queue import Queue
 from typing import Any
 
@@ -46,10 +44,9 @@ class RequestError(Exception):
 def check(request: Mapping[str, Any]) -> dict[str, Any]:
     """Make the model of a request, and say how large it is."""
     facts = {"version": f"{request['library']} {importlib.metadata.version(request['library'])}"}
+    model = make_model(request)
     if request["library"] == "statsforecast":
-        local_model(request)
         return facts
-    model = neural_model(request)
     return {**facts, "parameters": _num_parameters(model), "is_multivariate": bool(model.MULTIVARIATE)}
 
 
@@ -60,11 +57,29 @@ def _num_parameters(model: Any) -> int:
 def fit(request: Mapping[str, Any]) -> dict[str, Any]:
     """Train a model of neuralforecast on the table of a request; its weights go into the file ``state``."""
     from neuralforecast.tsdataset import TimeSeriesDataset
+    from pytorch_lightning.callbacks import Callback
     from safetensors.torch import save_file
+
+    class BestValidation(Callback):
+        """Keeps the weights of the lowest validation loss, and ends training after a step."""
+
+        least, weights, step, steps = float("inf"), None, 0, 0
+
+        def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
+            trainer.should_stop = trainer.should_stop or trainer.global_step == request["stop_at"]
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            found = trainer.callback_metrics.get("ptl/val_loss")
+            if found is not None and float(found) < self.least:
+                self.least, self.step = float(found), trainer.global_step
+                self.weights = copy.deepcopy(pl_module.state_dict())
+
+        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+            self.steps = trainer.global_step
 
     table = pd.read_parquet(request["table"]).rename(columns={"observed": "available_mask"})
     table["available_mask"] = table["available_mask"].astype(np.float32)
-    model, best = neural_model(request), _best_weights(request["stop_at"])
+    model, best = make_model(request), BestValidation()
     model.trainer_kwargs["callbacks"] = [*(model.trainer_kwargs.get("callbacks") or []), best]
     started = time.perf_counter()
     model.fit(TimeSeriesDataset.from_df(table)[0], val_size=request["val_rows"])
@@ -84,11 +99,36 @@ def forecast(request: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def neural_model(request: Mapping[str, Any]) -> Any:
-    """Make a model of neuralforecast with new weights."""
+def make_model(request: Mapping[str, Any]) -> Any:
+    """Make a model of either library, with new weights; refuse arguments that its class does not have."""
+    library, model, is_neural = request["library"], request["model"], request["library"] == "neuralforecast"
+    models = importlib.import_module(f"{library}.models")
+    names = sorted({*models.__all__} - {"HINT", "TimeLLM"})  # which are made of other models
+    if model not in names:
+        raise RequestError(f"{library} has no model {model!r}; valid: {', '.join(names)}")
+    kind = getattr(models, model)
+    parameters = inspect.signature(kind.__init__).parameters
+    valid = [name for name in parameters if name not in ("self", "trainer_kwargs", *_DECIDED)]
+    others: Mapping[str, Any] = {}
+    said = ""
+    if is_neural:
+        trainer = importlib.import_module("pytorch_lightning").Trainer
+        others, said = inspect.signature(trainer.__init__).parameters, ", and those of Lightning's Trainer"
+    for name in request["arguments"]:
+        if name in _DECIDED:
+            raise RequestError(f"{model} takes its {name} from the task: leave it out of arguments")
+        if name not in valid and name not in others:
+            raise RequestError(f"{model} of {library} has no argument {name!r}; valid: {', '.join(valid)}{said}")
+    season = {name: request[name] for name in ("season_length",) if name in valid}
+    chosen = _neural_arguments(kind, request) if is_neural else {**season, **request["arguments"]}
+    try:
+        return kind(**chosen)
+    except Exception as error:
+        raise RequestError(f"{model} cannot be made of these arguments: {error}") from error
+
+
+def _neural_arguments(kind: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     losses = importlib.import_module("neuralforecast.losses.pytorch")
-    trainer = inspect.signature(importlib.import_module("pytorch_lightning").Trainer.__init__)
-    kind, _ = _class_of(request, trainer.parameters, ", and those of Lightning's Trainer")
     own, options, levels = request["arguments"], request["options"], request["quantiles"]
     if kind.RECURRENT:
         raise RequestError(f"{request['model']} forecasts step by step, which is not supported here; name another")
@@ -109,39 +149,7 @@ def neural_model(request: Mapping[str, Any]) -> Any:
         chosen["n_series"] = request["channels"]
     elif "windows_batch_size" in options and "windows_batch_size" not in own:
         chosen["windows_batch_size"] *= request["channels"]  # windows of single channels, not of all together
-    return _made(kind, chosen)
-
-
-def local_model(request: Mapping[str, Any]) -> Any:
-    """Make a model of statsforecast."""
-    kind, valid = _class_of(request)
-    season = {name: request[name] for name in ("season_length",) if name in valid}
-    return _made(kind, {**season, **request["arguments"]})
-
-
-def _class_of(request: Mapping[str, Any], others: Collection[str] = (), said: str = "") -> tuple[Any, list[str]]:
-    """Return the class of a model and its arguments; refuse what is neither among them nor in `others`."""
-    library, model = request["library"], request["model"]
-    models = importlib.import_module(f"{library}.models")
-    names = sorted({*models.__all__} - {"HINT", "TimeLLM"})  # which are made of other models
-    if model not in names:
-        raise RequestError(f"{library} has no model {model!r}; valid: {', '.join(names)}")
-    kind = getattr(models, model)
-    parameters = inspect.signature(kind.__init__).parameters
-    valid = [name for name in parameters if name not in ("self", "trainer_kwargs", *_DECIDED)]
-    for name in request["arguments"]:
-        if name in _DECIDED:
-            raise RequestError(f"{model} takes its {name} from the task: leave it out of arguments")
-        if name not in valid and name not in others:
-            raise RequestError(f"{model} of {library} has no argument {name!r}; valid: {', '.join(valid)}{said}")
-    return kind, valid
-
-
-def _made(kind: Any, arguments: Mapping[str, Any]) -> Any:
-    try:
-        return kind(**arguments)
-    except Exception as error:
-        raise RequestError(f"{kind.__name__} cannot be made of these arguments: {error}") from error
+    return chosen
 
 
 def _of_network(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
@@ -154,10 +162,9 @@ def _of_network(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
     rows = np.zeros((C, B, L + T, 2), np.float32)
     rows[:, :, :L] = np.stack([past, observed], -1).swapaxes(0, 1)
     length = B * (L + T)
-    dataset = TimeSeriesDataset(
-        rows.reshape(C * length, 2), pd.Index(["y", "available_mask"]), np.arange(C + 1) * length, y_idx=0
-    )
-    model = neural_model(request)
+    names, ends = pd.Index(["y", "available_mask"]), np.arange(C + 1) * length
+    dataset = TimeSeriesDataset(rows.reshape(C * length, 2), names, ends, y_idx=0)
+    model = make_model(request)
     model.load_state_dict(load_file(request["state"]))
     model.eval()
     torch.manual_seed(request["seed"])
@@ -168,7 +175,7 @@ def _of_network(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
 def _of_local_model(past: Any, observed: Any, request: Mapping[str, Any]) -> Any:
     from statsforecast import StatsForecast
 
-    model = local_model(request)
+    model = make_model(request)
     name, (window, channel, step) = repr(model), np.indices(past.shape, np.int32)
     # padding before the first observed value would be taken for values; a context without any is left whole
     kept = (observed.cumsum(-1) > 0) | ~observed.any(-1, keepdims=True)
@@ -182,35 +189,11 @@ def _of_local_model(past: Any, observed: Any, request: Mapping[str, Any]) -> Any
         levels |= {percent} - {0}
     asked = {"level": sorted(levels)} if levels else {}
     try:
-        made = StatsForecast(models=[model], freq=1, n_jobs=request["threads"]).forecast(
-            df=each, h=request["h"], **asked
-        )
+        forecaster = StatsForecast(models=[model], freq=1, n_jobs=request["threads"])
+        made = forecaster.forecast(df=each, h=request["h"], **asked)
     except Exception as error:
         raise RequestError(f"{request['model']} of statsforecast failed on a window: {error}") from error
     return made.sort_values(["unique_id", "ds"], kind="stable")[names].to_numpy()
-
-
-def _best_weights(stop_at: int | None) -> Any:
-    """Return a callback that keeps the weights of the lowest validation loss, and ends training after a step."""
-    from pytorch_lightning.callbacks import Callback
-
-    class BestValidation(Callback):
-        def __init__(self) -> None:
-            self.least, self.weights, self.step, self.steps = float("inf"), None, 0, 0
-
-        def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
-            trainer.should_stop = trainer.should_stop or trainer.global_step == stop_at
-
-        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-            found = trainer.callback_metrics.get("ptl/val_loss")
-            if found is not None and float(found) < self.least:
-                self.least, self.step = float(found), trainer.global_step
-                self.weights = copy.deepcopy(pl_module.state_dict())
-
-        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-            self.steps = trainer.global_step
-
-    return BestValidation()
 
 
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:

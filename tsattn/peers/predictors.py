@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
     from tsattn.training import Training
 
-logger = logging.getLogger("tsattn")
-
 VARIABLE = "TSATTN_PEERS"
 _FOLDER = Path(__file__).parents[2] / ".venv-peers"  # next to the package, where `make peers` makes it
 _SCRIPT = Path(__file__).with_name("peer_worker.py")
@@ -54,10 +52,8 @@ def peers_python(what: str) -> Path:
         raise UserError(f"{VARIABLE} must be the python of an environment with the peers, not {named}")
     python = Path(named).absolute() if named else _FOLDER / "bin" / "python"
     if not python.exists():
-        raise UserError(
-            f"{what} runs in an environment of its own, which is not there: `make peers` makes it, or {VARIABLE} "
-            "names the python of one"
-        )
+        lacking = "an environment of its own, which is not there: `make peers` makes it"
+        raise UserError(f"{what} runs in {lacking}, or {VARIABLE} names the python of one")
     return python
 
 
@@ -273,7 +269,8 @@ class NeuralForecast(PeerPredictor):
             if not rows:
                 asked["options"]["early_stop_patience_steps"] = -1
                 if "val" in data.parts:
-                    logger.warning("no series has the rows to hold a part out; the weights of the last step stay")
+                    lacking = "no series has the rows to hold a part out"
+                    logging.getLogger("tsattn").warning(f"{lacking}; the weights of the last step stay")
             trained = self._ask("fit", **asked, table=str(table), state=str(weights), val_rows=rows)
             self.fitted = torch.from_numpy(np.fromfile(weights, np.uint8))
         course = {"steps": trained["steps"], "seconds": trained["seconds"]}
@@ -310,9 +307,8 @@ class NeuralForecast(PeerPredictor):
             training = replace(training, trainer=training.trainer.fresh().with_max_steps(steps))
         plan = plan_training(data.with_context(data.context_length), training)
         if plan.steps is None:
-            raise UserError(
-                f"{self.name} is trained for so many steps: give max_steps or max_epochs, not max_time alone"
-            )
+            length = "give max_steps or max_epochs, not max_time alone"
+            raise UserError(f"{self.name} is trained for so many steps: {length}")
         loss = choose_loss(given.get("loss"), levels)
         if loss not in _LOSSES:
             raise UserError(f"{self.name} is trained by one of {one_of(_LOSSES)}, not {loss}")
@@ -332,10 +328,8 @@ class NeuralForecast(PeerPredictor):
         asked = {"options": options, "seed": seed, "stop_at": stop_at}
         facts = self._ask("check", **asked)
         if facts["is_multivariate"] and len(data.series) > 1:
-            raise UserError(
-                f"{self.model} of neuralforecast forecasts all channels of one series together, and the data have "
-                f"{len(data.series)} series: name another model"
-            )
+            several = f"all channels of one series together, and the data have {len(data.series)} series"
+            raise UserError(f"{self.model} of neuralforecast forecasts {several}: name another model")
         ending = f", ending after {plan.patience} without improvement" if plan.patience else ""
         planned, often = number_of(plan.steps, "step"), number_of(plan.interval, "step")
         return asked, facts, f"{'up to ' if plan.patience else ''}{planned}, validation every {often}{ending}"
