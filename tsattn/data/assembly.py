@@ -1,8 +1,7 @@
 """From the rows of a table, in memory or part by part, to a panel: each row at its place on the grid of its series.
 
-Rows are read twice, in any order; memory holds one part. `Survey` counts what each series has: frequency, grids and
-sizes of all arrays follow. `_Places` writes each row to its place. Its array `source` holds, for each place, the number
-of the row that came there, from 1: it shows rows that come twice, and gaps. Regular rows in memory stay in place.
+Rows are read twice: `Survey` counts what each series has, `_Places` writes each row to its place. Its array `source`
+holds the number of the row that came to each place, from 1. Regular rows in memory stay in place.
 
 Shape letters: R rows, S series, C targets, P past and F future covariates, K static columns.
 """

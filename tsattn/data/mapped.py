@@ -1,8 +1,7 @@
 """Tables larger than memory: converted once to a folder of arrays, which is opened as a panel whose rows stay in files.
 
-The table is read part by part, twice, by the steps of the reader in memory (see `assembly.py`); memory holds a part and
-what is known of each series. The folder has ``panel.json`` and a ``.npy`` file for each array. It appears whole or not
-at all: a conversion that was killed begins anew.
+The table is read part by part, twice (see `assembly.py`); memory holds a part. The folder has ``panel.json`` and a
+``.npy`` file for each array, and appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -66,11 +65,7 @@ def converted_folder(table: Any) -> Path | None:
 def opened_panel(
     path: Path, options: TableOptions, weights: RowWeights = _ALIKE, folder: Path | None = None, *, verify: bool = False
 ) -> Panel:
-    """Open the panel of a table, which is converted to `folder` unless it was and is still the same.
-
-    Without a `folder`, `path` is one that a table was converted to. Its columns are those that are named, all where
-    none are (of weights only one that is named). UserError for what cannot be opened or converted.
-    """
+    """Open the named columns of a table converted to `folder`, if that is not current; or of a folder `path`."""
     if folder is None:
         panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
     else:

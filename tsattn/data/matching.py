@@ -132,11 +132,7 @@ _SERIES, _LATER = "the series", "the table of later rows"
 
 
 def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel:
-    """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
-
-    The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of
-    which the rows after the end of each series are taken.
-    """
+    """Replace the future covariates of a panel by a frame, file or panel; log series that the panel lacks."""
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
     if isinstance(future, Panel):
@@ -227,10 +223,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
 
 
 def _with_other_parts(joined: Panel, *parts: tuple[Panel, NDArray[np.int64]]) -> Panel:
-    """Take static columns from two panels, later ones first, and the future of each series from where it ends.
-
-    Each part has the numbers of its series in the joined panel.
-    """
+    """Take static columns, later ones first, and the future of each series from the panel in which it ends."""
     (panel, first), (later, second) = parts
     S = len(joined)
     kinds = zip(panel.static_categories, later.static_categories, strict=True)

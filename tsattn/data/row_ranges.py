@@ -156,10 +156,7 @@ class LastKnown:
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
-        """The row `(n, C)`, up to itself, of the last observed value at its place of the season, of each of these rows.
-
-        Where there is none, it is the last observed row of any place, else the row itself. Calls go on from row to row.
-        """
+        """`(n, C)` the last observed row at each row's place of the season, else of any place, else the row itself."""
         s, numbers, owner = self.season, np.arange(rows.start, rows.stop), owners(self.starts, rows)
         # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried
         begin = s + rows.start % s

@@ -1,7 +1,6 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
-Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
-Shape letters: S series, C channels, P past-only and F known-future covariates, n columns.
+Targets may be transformed first. Letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
 
 from __future__ import annotations
@@ -112,10 +111,7 @@ class _Moments:
 def fit_scaler(
     panel: Panel, splits: Sequence[Split], scaling: str, transform: Mapping[str, Any] | None = None
 ) -> Scaler:
-    """Fit the scales of series and covariates, and a transform of the targets, to the training rows alone.
-
-    A series without a training value takes the scale of all series, which is logged.
-    """
+    """Fit scales, and a transform of the targets, to training rows; series without any take the scale of all."""
     ends = np.array([split.train_end for split in splits])
     scaler = _fit_targets(panel, ends, scaling)
     if transform is not None:
@@ -313,10 +309,7 @@ def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np
 def _scaled(
     panel: Panel, name: str, units: tuple[Table, Table], given: Panel, scaling: str
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-    """The array `name` of a panel, scaled and imputed, and which of its numbers are observed (None: all).
-
-    Mean and scale are `(S, n)` of values, `(n,)` of covariates; messages speak of the panel as it was given.
-    """
+    """The array `name`, scaled by mean and scale `(S, n)` or `(n,)` and imputed, and which are observed (None: all)."""
     part = getattr(panel, name)
     scaled, observed = room_like(part, part.shape, np.float32), None
     last_known, is_far, tallies = LastKnown(panel.starts), False, np.zeros((2, len(panel), part.shape[1]), np.int64)

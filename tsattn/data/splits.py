@@ -63,10 +63,7 @@ class Split:
         return range(max(start, L), end - T + 1)
 
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
-        """Origins for a series that may be too short for a whole context: its windows are padded at the front.
-
-        A training part too short for one whole window gives one. May be empty.
-        """
+        """Origins, maybe none, of padded windows of a short series; a short training part gives one."""
         start, end = self.bounds(part)
         last = end - prediction_length
         first = min(context_length, last) if part == "train" else start
@@ -153,10 +150,7 @@ class ByDate:
 
 @dataclass(frozen=True)
 class LastTenth:
-    """The last tenth of each series, and at least one horizon, for validation; there is no test part.
-
-    Where what is left for training does not hold a whole window, the series is for training alone.
-    """
+    """Validate on the last tenth, a horizon at least, no test; a series that leaves no whole window only trains."""
 
     context_length: int
     prediction_length: int

@@ -144,11 +144,7 @@ def read_cells(
     has_header: bool = True,
     text: TableOptions = _PLAIN,
 ) -> pd.DataFrame:
-    """Read a CSV file, which may be packed by gzip, as pandas does; blank lines are no rows.
-
-    Of `ids`, names that a column of ids may have, the first that is there is kept as it is written, unless all its
-    cells are plain whole numbers; so are the columns `dates`. Without a header columns are 0, 1, ...
-    """
+    """Read a CSV file; the first of `ids` that is there (unless all are whole numbers) and `dates` stay text."""
     with _readable(path, "csv", text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
         options, found = _options(path, ids, dates, text, has_header=has_header)
