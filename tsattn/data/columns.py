@@ -173,7 +173,6 @@ def _is_category(column: pd.Series) -> bool:
 
 
 def _category_text(value: object) -> str:
-    """A category as text; 1.0 is the category 1."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

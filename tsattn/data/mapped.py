@@ -89,7 +89,6 @@ def opened_panel(
 
 
 def _make_current(source: TableSource, folder: Path, *, is_damaged: bool = False) -> None:
-    """Convert a table unless the folder holds it as it is now, read in this way."""
     if is_damaged or not _is_current(source, folder):
         with _only_one(folder):
             # another process may have converted it while this one waited
@@ -116,12 +115,7 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 
 
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
-    """Write a table, a file or a folder of files, as a folder of arrays, which `open_panel` opens.
-
-    The folder takes 8 bytes a value (4 where the table has single precision) and 8 a row. With `overwrite` it may
-    replace one that was converted before. UserError for a table that cannot be used, naming file and row; a folder that
-    is there; a disk that is full; a table that changes while it is read.
-    """
+    """Write a table as a folder of arrays; UserError if it is bad or changes, the disk is full, the folder there."""
     if not folder.name:
         raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
     source = TableSource(path, options)
@@ -154,7 +148,6 @@ def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Be the one process that writes this folder; the lock of one that was killed is free."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.with_name(f"{folder.name}.lock"))
@@ -367,7 +360,6 @@ class TableSource:
         return read_times(frame[self.roles.time], where, self._form[0])
 
     def _frames(self, names: list[str]) -> Iterator[tuple[pd.DataFrame, Callable[[int], str], int]]:
-        """Parts of all files that have rows, what names their rows, and the number of their first one."""
         start, size = 0, max(1, _CELLS // len(names))
         for number, path in enumerate(self.files):
             in_file, name_row = 0, rows_of(path, self.options)

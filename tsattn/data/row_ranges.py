@@ -121,9 +121,8 @@ def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArra
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             path.unlink()
-            raise UserError(
-                f"{path.parent} has no room for {size / 1e9:.1f} GB; set the variable TMPDIR to a folder that has"
-            ) from error
+            mend = "set the variable TMPDIR to a folder that has"
+            raise UserError(f"{path.parent} has no room for {size / 1e9:.1f} GB; {mend}") from error
     mapped: Any = np.memmap(path, dtype, "r+", shape=shape)
     weakref.finalize(mapped._mmap, path.unlink, missing_ok=True)
     result: NDArray[Any] = mapped

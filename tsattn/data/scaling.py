@@ -171,7 +171,6 @@ def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapp
 
 
 def _likely(values: Table) -> Table:
-    """The lambda under which each column is most likely normal; 1 for a constant, NaN for fewer than two values."""
     from scipy import optimize, stats
 
     bounded = partial(optimize.minimize_scalar, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
@@ -187,7 +186,6 @@ def _likely(values: Table) -> Table:
 
 
 def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
-    """Transform the values of a panel by lambdas `(S, C)`; UserError for a value that the transform does not take."""
     _check_domain(panel, kind)
 
     def values_of(rows: slice) -> Table:
@@ -216,7 +214,6 @@ def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
 def _first_bad(
     panel: Panel, is_bad: Callable[[Table], NDArray[np.bool_]], of: Panel | None = None
 ) -> tuple[float, str] | None:
-    """The first bad value, and its cell in words by the rows of `of`, or of the panel; None if all are good."""
     for block in blocks_of(panel.values):
         with np.errstate(invalid="ignore"):
             places = is_bad(panel.values[block]).nonzero()
@@ -285,25 +282,19 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
-        mean_of = _mean_weight(panel, weights, history)
-        single = np.float32
+        total, count = 0.0, 0  # of the weights above 0 of observed targets, so that only their ratios matter
+        for rows in blocks_of(panel.values):
+            block = weights[rows]
+            counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
+            total, count = total + float(block[counts].sum()), count + int(counts.sum())
+        if not count:
+            raise UserError("every target for training has weight 0, so that there is nothing to learn")
+        mean_of, single = total / count, np.float32
         parts["weights"] = made_rows(weights, lambda rows: (weights[rows] / mean_of).astype(single), dtype=single)
     parts["time"] = made_rows(panel.values, lambda rows: seconds(panel.time[rows]), (), np.int64)
     parts |= {"starts": panel.starts, "static": panel.static}
     parts |= {"mean": np.array(mean, dtype=np.float64), "scale": np.array(scale, dtype=np.float64)}
     return Series.of_arrays(parts, transform, given.values)
-
-
-def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np.int64]) -> float:
-    """Average the weights above 0 of the observed targets in the first rows, so that only their ratios matter."""
-    total, count = 0.0, 0
-    for rows in blocks_of(panel.values):
-        block = weights[rows]
-        counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
-        total, count = total + float(block[counts].sum()), count + int(counts.sum())
-    if not count:
-        raise UserError("every target for training has weight 0, so that there is nothing to learn")
-    return total / count
 
 
 def _scaled(

@@ -51,9 +51,8 @@ class Split:
             raise UserError(f"{words} of the data has no rows; move {move}")
         L, T, rows = context_length, prediction_length, end - start
         if rows < T:
-            raise UserError(
-                f"prediction_length {T} is longer than {words} of the data, {rows} rows; valid: 1 to {rows}"
-            )
+            part_rows = f"{words} of the data, {rows} rows"
+            raise UserError(f"prediction_length {T} is longer than {part_rows}; valid: 1 to {rows}")
         if part != "train" and start < L:
             raise UserError(f"context_length {L} is longer than the {start} rows before {words}; valid: 1 to {start}")
         if end < max(start, L) + T:

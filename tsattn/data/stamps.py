@@ -98,7 +98,6 @@ def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
 
 
 def _number_form(parts: Iterable[tuple[pd.Series, Where]], frequency: str | None) -> str | None:
-    """How whole numbers are dates: by their size, and months by their last digits; else they are steps."""
     least, greatest, are_months, name = 1 << 62, -(1 << 62), True, ""
     for column, _ in parts:
         numbers = _whole_numbers(column)

@@ -112,7 +112,6 @@ def plain_frame(
 
 
 def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
-    """Whether a column holds these time stamps, maybe as text."""
     is_period = isinstance(column.dtype, pd.PeriodDtype)
     column = column.dt.to_timestamp() if is_period else column
     column = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str)

@@ -197,7 +197,6 @@ def lines_of(path: Path, *, has_header: bool = True, text: TableOptions = _PLAIN
 
 
 def _lines(path: Path, text: TableOptions) -> Iterator[tuple[int, str]]:
-    """The lines of a CSV file that are read, and their numbers, from 1; one within a quoted cell is no comment."""
     number, is_quoted, begins = 0, False, True
     with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
         while line := str(file.readline(_READ_AHEAD)):  # a line of many megabytes comes in pieces
@@ -280,7 +279,6 @@ def _batches(
 
 @contextmanager
 def _readable(path: Path, kind: str, text: TableOptions) -> Iterator[None]:
-    """Turn what reading a damaged file raises into one sentence."""
     check_file(path)
     try:
         with warnings.catch_warnings():

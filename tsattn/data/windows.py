@@ -71,7 +71,6 @@ class Series:
         return series
 
     def __len__(self) -> int:
-        """S, the number of series."""
         return len(self.starts) - 1
 
     @property
@@ -183,14 +182,12 @@ class Series:
         return WindowUnits(mean, scale, of_past, of_future, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
-        """The values `(B, length, C)` as they were given, of the rows from `first (B,)` on."""
         (rows, C), (step, across) = self.original.shape, self.original.strides
         shape, strides = (rows - length + 1, length, C), (step, step, across)
         runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
         return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
-        """The last known values of each place in a season before the rows `end (B,)`, scaled and as they were given."""
         begin = self.starts[numbers][:, None]
         rows = end[:, None] - season + torch.arange(season)
         lacking = (rows < begin)[..., None]
@@ -216,7 +213,6 @@ class Series:
         return {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle arrays in files as the places where they lie."""
         views = {name: FileView.of(array) for name, array in self._files.items()}
         original = FileView.of(self.original) or self.original
         return {**vars(self), **views, "original": original, "_files": {}, "_last_known": {}}
@@ -308,9 +304,8 @@ class FutureWindows(WindowDataset):
         horizon = T if horizon is None else horizon
         self.panel, self.steps = panel, -(-horizon // T) * T
         ahead = future_for(panel, horizon)
-        self._ahead = (
-            None if ahead is None else self._scaled(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler)
-        )
+        steps = np.arange(self.steps).clip(max=horizon - 1)
+        self._ahead = None if ahead is None else self._scaled(ahead[:, steps], scaler)
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
         short = sum(rows < task.context_length for rows in lengths)
         if short and warns_of_short:
@@ -390,9 +385,8 @@ def warn_of_far(
     if not is_far.any():
         return False
     place = tuple(map(int, np.unravel_index(np.where(is_far, size, 0).argmax(), size.shape)))
-    logger.warning(
-        "%s, %.0e standard deviations from the mean of the training rows; %s", words(place), size[place], EMPTY_IT
-    )
+    says = "%s, %.0e standard deviations from the mean of the training rows; %s"
+    logger.warning(says, words(place), size[place], EMPTY_IT)
     return True
 
 
