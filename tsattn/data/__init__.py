@@ -1,7 +1,4 @@
-"""Data from files and frames to batches; `docs/concepts/data-flow.md` lists the files in the order of the way.
-
-Names are imported when they are first asked for, so that the cards can be read without pandas or torch.
-"""
+"""Data from files and frames to batches; names are imported lazily, so that cards need neither pandas nor torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """From the rows of a table, in memory or part by part, to a panel: each row at its place on the grid of its series.
 
-Rows are read twice, in any order; memory holds one part. `Survey` counts what each series has: frequency, grids and
-sizes of all arrays follow. `_Places` writes each row to its place. Its array `source` holds, for each place, the number
-of the row that came there, from 1: it shows rows that come twice, and gaps. Regular rows in memory stay in place.
+Rows are read twice: `Survey` counts what each series has, `_Places` writes each row to its place. Its array `source`
+holds the number of the row that came to each place, from 1. Regular rows in memory stay in place.
 
 Shape letters: R rows, S series, C targets, P past and F future covariates, K static columns.
 """
@@ -93,7 +92,17 @@ class Survey:
 
     def add(self, rows: Rows) -> None:
         """Count some rows."""
-        self._add_time(rows)
+        time = rows.time[:0]
+        self.time = time if self.time is None else self.time
+        # offsets that are the same all year may differ from part to part
+        zones = [getattr(one, "tz", None) for one in (time, self.time)]
+        if zones[0] != zones[1] and all(zone is not None and zone.utcoffset(None) is not None for zone in zones):
+            time, self.time = (pd.DatetimeIndex(one).tz_convert("UTC") for one in (time, self.time))
+        if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
+            mine, others = (time_zone(one) or "none" for one in (time, self.time))
+            raise UserError(f"{rows.where(0)}: the time zone is {mine}, but {others} before; all rows need the same")
+        if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
+            self.time = time
         before = len(self.ids)
         for name in rows.names:
             self.ids.setdefault(name, len(self.ids))
@@ -148,19 +157,6 @@ class Survey:
     def categories(self) -> Categories:
         """The categories of the covariates that are such, sorted."""
         return {name: tuple(sorted(known)) for name, known in self.texts.items() if known is not None}
-
-    def _add_time(self, rows: Rows) -> None:
-        time = rows.time[:0]
-        self.time = time if self.time is None else self.time
-        # offsets that are the same all year may differ from part to part
-        zones = [getattr(one, "tz", None) for one in (time, self.time)]
-        if zones[0] != zones[1] and all(zone is not None and zone.utcoffset(None) is not None for zone in zones):
-            time, self.time = (pd.DatetimeIndex(one).tz_convert("UTC") for one in (time, self.time))
-        if time_zone(time) != time_zone(self.time) or (time_unit(time) is None) != (time_unit(self.time) is None):
-            mine, others = (time_zone(one) or "none" for one in (time, self.time))
-            raise UserError(f"{rows.where(0)}: the time zone is {mine}, but {others} before; all rows need the same")
-        if rows.is_own and _PER_UNIT[time_unit(time)] < _PER_UNIT[time_unit(self.time)]:
-            self.time = time
 
     def _add_covariates(self, rows: Rows) -> None:
         is_given = ~np.isnan(np.concatenate([rows.past, rows.known], axis=1))
@@ -303,7 +299,6 @@ class _Places:
         return ~np.atleast_1d(np.isnan(past[later]).all(axis=0))
 
     def _channels(self) -> Array:
-        """The channels of a wide table that have a value; all that were listed."""
         roles = self.table.roles
         for name, has_value in zip((*roles.past, *roles.future), self.survey.has_value, strict=True):
             if not has_value:
@@ -317,7 +312,6 @@ class _Places:
         return np.flatnonzero(is_full)
 
     def _frequency(self, first: Array, last: Array) -> str:
-        """The frequency that was given, under its one name, or the usual one of the longest series."""
         if self.table.frequency is not None:
             frequency = normalise_frequency(self.table.frequency)
             if is_steps(frequency) != isinstance(self.time, pd.DatetimeIndex):
@@ -381,7 +375,6 @@ class _Places:
         return arrays if follows.all() and is_on_grid else None
 
     def _written(self) -> dict[str, Any]:
-        """The arrays with every row at its place, and what is missing filled."""
         rows, total, roles = int(self.kept.sum()), int(self.whole.sum()), self.roles
         widths = {"values": len(roles.target), "past_covariates": len(roles.past)}
         widths |= {"future_covariates": len(roles.future), "weight": int(roles.weight is not None)}
@@ -399,12 +392,19 @@ class _Places:
         if dropped := [shown(name) for name, is_dropped in zip(roles.past, drops, strict=True) if is_dropped]:
             what = f"covariate{'s'[: len(dropped) - 1]} {one_of(dropped)}"
             logger.warning("%s: values of the past %s after the last targets are not used", self.source, what)
-        self._log_rows()
+        late, series, lacking = self.survey.series["late"][self.order], len(self.ids), self.whole - self.rows
+        if late.any():
+            logger.warning("%s: sorted the rows of %d of %d series by time", self.source, late.sum(), series)
+        if lacking.any():
+            number = number_of(int(lacking.sum()), "missing time stamp")
+            logger.warning("%s: filled %s in %d of %d series", self.source, number, (lacking > 0).sum(), series)
+        if total > rows:
+            says = "%s: read %s after the last targets as the future of the covariates"
+            logger.info(says, self.source, number_of(total - rows, "row"))
         time = times_of(arrays["time"], time_unit(self.time), getattr(self.time, "tz", None))
         return {**dict.fromkeys(_ROW_PARTS, np.empty((rows, 0))), **arrays, "time": time, "filled": filled}
 
     def _fill(self, arrays: dict[str, Array], first: int) -> int:
-        """Give the places of a block that no row came to their time stamps, and missing values; count those kept."""
         places = first + np.flatnonzero(arrays["source"][first : first + _BLOCK] == 0)
         if not len(places):
             return 0
@@ -418,7 +418,6 @@ class _Places:
         return len(here)
 
     def _rows_of(self, series: Array, steps: Array) -> tuple[Array, Array]:
-        """The rows of steps of series that the panel keeps, and of others in what is ahead."""
         is_kept = steps < self.kept[series]
         ahead = (self.whole_starts - self.starts)[series] + steps - self.kept[series]
         return (self.starts[series] + steps)[is_kept], ahead[~is_kept]
@@ -441,7 +440,6 @@ class _Places:
                 logger.warning(says, self.source, shown(names[k]), lacking[k], given)
 
     def _static(self) -> tuple[Array, tuple[tuple[str, ...], ...]]:
-        """`(S, K)` the category of each series in each static column, and the categories of each column."""
         raw, lacking = (self.survey.series[name][self.order] for name in ("static", "lacking"))
         partly = np.argwhere((lacking > 0) & (raw >= 0))
         if partly.size:
@@ -455,17 +453,6 @@ class _Places:
             used, codes[:, k] = np.unique(texts, return_inverse=True)
             categories.append(tuple(used.tolist()))
         return codes, tuple(categories)
-
-    def _log_rows(self) -> None:
-        late, series, lacking = self.survey.series["late"][self.order], len(self.ids), self.whole - self.rows
-        if late.any():
-            logger.warning("%s: sorted the rows of %d of %d series by time", self.source, late.sum(), series)
-        if lacking.any():
-            number = number_of(int(lacking.sum()), "missing time stamp")
-            logger.warning("%s: filled %s in %d of %d series", self.source, number, (lacking > 0).sum(), series)
-        if ahead := int((self.whole - self.kept).sum()):
-            says = "%s: read %s after the last targets as the future of the covariates"
-            logger.info(says, self.source, number_of(ahead, "row"))
 
     def _check_rhythms(self, source: Array) -> None:
         """Refuse series with gaps of a coarser frequency; a given one must hold for some series."""
@@ -495,9 +482,8 @@ class _Places:
         if not share:
             advice = "none of them may be filled; check its dates and frequency"
         elif most == np.inf:
-            filled = (
-                f"filling {lacking[worst] / self.whole[worst]:.0%} of them is more than max_filled {share:g} allows"
-            )
+            filled = f"filling {lacking[worst] / self.whole[worst]:.0%} of them"
+            filled += f" is more than max_filled {share:g} allows"
             advice = f"{filled}; check its dates and frequency, or give a larger max_filled"
         first, last = self._times(self.whole_starts[worst] + np.array([0, self.whole[worst] - 1]))
         are = f"there are {self.whole[worst]} time stamps{self._of(worst)} at frequency {self.frequency!r}"

@@ -1,7 +1,6 @@
 """Columns of a table as arrays: numbers, categories and ids, checked cell by cell (time stamps: `stamps.py`).
 
-`where` names a row (from 0) in messages, such as ``the frame, row 12``. A category of a covariate is a number from 1,
-by its place among the sorted texts; 0 is one that training has not seen, NaN is missing.
+A category of a covariate is a number from 1, by its place among the sorted texts; 0 is not seen in training.
 """
 
 from __future__ import annotations
@@ -143,10 +142,7 @@ def _numbers(column: pd.Series, where: Where, role: str) -> NDArray[np.float64]:
 def covariate_columns(
     frame: pd.DataFrame, names: Sequence[str], where: Where, role: str, categorical: Collection[str] | None
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, ...]]]:
-    """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that are such.
-
-    Without `categorical` these are pandas Categoricals, and text of which no cell is a number.
-    """
+    """Read covariates as numbers `(rows, columns)`, NaN where missing, and the categories of those that have them."""
     matrix, categories = np.empty((len(frame), len(names))), {}
     for k, name in enumerate(names):
         column = frame[name]
@@ -177,7 +173,6 @@ def _is_category(column: pd.Series) -> bool:
 
 
 def _category_text(value: object) -> str:
-    """A category as text; 1.0 is the category 1."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
@@ -249,10 +244,7 @@ def id_order(names: list[Any]) -> list[int]:
 
 
 def match_ids(ids: Sequence[Any], known: Sequence[Any]) -> dict[Any, Any]:
-    """Find which of the known ids each of some ids is, if it is one of them.
-
-    Files may write ids as text, frames as numbers: an unknown id is the one that reads the same, if no other does.
-    """
+    """Map ids to the known ids that they equal, or whose text alone they share: files may write numbers as text."""
     places = {name: name for name in known}
     found = {name: places[name] for name in ids if name in places}
     taken = {*found.values()}

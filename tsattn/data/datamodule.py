@@ -27,17 +27,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.reader import TableReader
 from tsattn.data.scaling import check_counts, fit_scaler, scaled_series
 from tsattn.data.splits import PART_WORDS, ByCount, LastTenth, Recut, Split, SplitRule, all_origins
-from tsattn.data.windows import (
-    HOST,
-    FutureWindows,
-    OrderedBatches,
-    Series,
-    ShuffledBatches,
-    TrainingLoader,
-    WindowDataset,
-    spread,
-    whole_batch,
-)
+from tsattn.data.windows import HOST, FutureWindows, Series, WindowDataset, whole_batch
 from tsattn.errors import UserError, quiet
 from tsattn.scaler import Scaler
 from tsattn.task import Output, Task
@@ -217,13 +207,17 @@ class ForecastDataModule(LightningDataModule):
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, *sizes)
-        return WindowDataset(self._placed(series, device), origins, *sizes, seasons)
+        is_large = series.nbytes > self.resident_gb * 1e9
+        if device.type in batches.RESIDENT_ON and not self.num_workers and not is_large:
+            if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
+                self._held = series, series.to(device)  # once
+            series = self._held[1]
+        return WindowDataset(series, origins, *sizes, seasons)
 
     def _copied(self, **changes: Any) -> Self:
         other = copy.copy(self)
-        vars(other).update(
-            {"trainer": None, "training_batches": None, "scored_windows": None, "_held": None, **changes}
-        )
+        forgotten = dict.fromkeys(("trainer", "training_batches", "scored_windows", "_held"))
+        vars(other).update({**forgotten, **changes})
         return other
 
     def with_context(self, context_length: int) -> Self:
@@ -266,14 +260,14 @@ class ForecastDataModule(LightningDataModule):
         windows, device = self._at_the_trainer("train")
         memory, options = self._loading(windows, device)
         of = self.batch_size, torch.initial_seed(), *self._process, self.training_batches, memory
-        return TrainingLoader(windows, ShuffledBatches(len(windows), *of), **options)
+        return batches.TrainingLoader(windows, batches.ShuffledBatches(len(windows), *of), **options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
         rank, world_size = self._process
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
-        numbers = spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
+        numbers = batches.spread(len(windows), self.num_scored(len(windows)) if is_fitting else len(windows))
         return self._in_order(windows, numbers[rank::world_size], device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
@@ -324,15 +318,6 @@ class ForecastDataModule(LightningDataModule):
         device = trainer.strategy.root_device if is_running and trainer is not None else HOST
         return self.windows(part, device=device), device
 
-    def _placed(self, series: Series, device: torch.device) -> Series:
-        """The series that windows for this device are cut from: in its memory, sent there once, or on the host."""
-        is_large = series.nbytes > self.resident_gb * 1e9
-        if device.type not in batches.RESIDENT_ON or self.num_workers or is_large:
-            return series
-        if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
-            self._held = series, series.to(device)
-        return self._held[1]
-
     def _loading(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
         """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
         is_held = self._held is not None and windows.series is self._held[1]
@@ -350,8 +335,8 @@ class ForecastDataModule(LightningDataModule):
         self, windows: WindowDataset, numbers: range | NDArray[Any], device: torch.device = HOST
     ) -> DataLoader[Batch]:
         memory, options = self._loading(windows, device)
-        batches: Any = OrderedBatches(numbers, self.eval_batch_size, memory)
-        return DataLoader(windows, batch_sampler=batches, **options)
+        ordered: Any = batches.OrderedBatches(numbers, self.eval_batch_size, memory)
+        return DataLoader(windows, batch_sampler=ordered, **options)
 
     @property
     def _process(self) -> tuple[int, int]:
@@ -475,6 +460,5 @@ class PanelDataModule(FrameDataModule):
 
 
 def _given() -> Any:
-    """Refuse to read series that were given in Python, of which only the ends are saved."""
     mend = "`predict --run DIR --input FILE` forecasts from a file, and tsattn.load(DIR) takes frames"
     raise UserError(f"the series of this run were given in Python and are not in its folder: {mend}")

@@ -1,8 +1,7 @@
 """Frequencies of time stamps, or of steps such as ``1``: names, the stamps that come next, seasons and grids.
 
-On a grid a stamp has a *coordinate*, its number, and a *phase*, which tells grids of the same frequency apart: the 1st
-and the 15th of each month are both monthly. The stamps of a regular series share one phase, and their coordinates rise
-by 1. Series end to end are `(rows,)` stamps or coordinates that rise within each, and `begin (S,)`, their first rows.
+A stamp has a *coordinate*, its number, and a *phase*, which tells grids of one frequency apart: the 1st and the 15th of
+months. Series end to end are `(rows,)` stamps or coordinates that rise within each, and `begin (S,)`, their first rows.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ _OLD_NAMES = {
 
 
 def normalise_frequency(frequency: str | int | timedelta | pd.offsets.BaseOffset) -> str:
-    """Name a frequency as all versions of pandas do: ``15min`` for ``15T``, ``h`` for ``60min``, ``1`` for steps.
-
-    UserError for anything that is no frequency or length of time, or an offset whose name does not say all of it.
-    """
+    """Name a frequency as all versions of pandas do, such as ``15min`` for ``15T``; UserError if it has no name."""
     if isinstance(given := frequency, pd.offsets.BaseOffset):
         with contextlib.suppress(ValueError):
             if to_offset(given.freqstr) == given:
@@ -182,11 +178,7 @@ _CERTAIN = 14.0  # how rare a chance must be not to be one: e to the power of mi
 
 
 class Grid:
-    """Coordinates and phases of time stamps, or of steps, within the extent of `span`.
-
-    Calendar frequencies (days, weeks, months, ...) count on the wall clock of the time zone; fixed steps, such as
-    hours, count time itself. `step` is such a step in nanoseconds, or steps; None of calendar frequencies.
-    """
+    """Coordinates, phases within `span`; calendar frequencies count on the wall clock, others by a fixed `step`."""
 
     def __init__(self, span: Times, frequency: str) -> None:
         self.tz = span.tz if isinstance(span, pd.DatetimeIndex) else None
@@ -242,11 +234,7 @@ class Grid:
 
 
 def wall_times(stamps: pd.DatetimeIndex) -> NDArray[np.int64]:
-    """Stamps in nanoseconds of the clock on the wall, `(rows,)`.
-
-    Where a change of clocks skips the time of day of the other stamps, the first moment after it stands for that (in
-    Sao Paulo midnight was one o'clock on 2017-10-15).
-    """
+    """Stamps in nanoseconds of the wall clock, `(rows,)`; the usual time of day where a change of clocks skips it."""
     wall = stamps.tz_localize(None).as_unit("ns").asi8
     if stamps.tz is None:
         return wall
@@ -341,10 +329,7 @@ def business_series(index: Times, begin: NDArray[np.int64]) -> NDArray[np.bool_]
 
 
 def runs_of_longer_steps(coordinates: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`(runs, 2)` first and last of rows that follow each other at a longer step, so many that it can be no chance.
-
-    By chance, a step of k has a probability of at most (k - 1)^(k - 1) / k^k, and again only with the product.
-    """
+    """`(runs, 2)` first and last of rows that follow each other at a longer step, so many that it can be no chance."""
     steps = np.diff(coordinates, prepend=coordinates[:1])
     steps[begin] = 0  # a run ends with its series
     first = np.flatnonzero(np.diff(steps, prepend=-1))

@@ -1,8 +1,7 @@
 """Tables larger than memory: converted once to a folder of arrays, which is opened as a panel whose rows stay in files.
 
-The table is read part by part, twice, by the steps of the reader in memory (see `assembly.py`); memory holds a part and
-what is known of each series. The folder has ``panel.json`` and a ``.npy`` file for each array. It appears whole or not
-at all: a conversion that was killed begins anew.
+The table is read part by part, twice (see `assembly.py`); memory holds a part. The folder has ``panel.json`` and a
+``.npy`` file for each array, and appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -66,11 +65,7 @@ def converted_folder(table: Any) -> Path | None:
 def opened_panel(
     path: Path, options: TableOptions, weights: RowWeights = _ALIKE, folder: Path | None = None, *, verify: bool = False
 ) -> Panel:
-    """Open the panel of a table, which is converted to `folder` unless it was and is still the same.
-
-    Without a `folder`, `path` is one that a table was converted to. Its columns are those that are named, all where
-    none are (of weights only one that is named). UserError for what cannot be opened or converted.
-    """
+    """Open the named columns of a table converted to `folder`, if that is not current; or of a folder `path`."""
     if folder is None:
         panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
     else:
@@ -94,7 +89,6 @@ def opened_panel(
 
 
 def _make_current(source: TableSource, folder: Path, *, is_damaged: bool = False) -> None:
-    """Convert a table unless the folder holds it as it is now, read in this way."""
     if is_damaged or not _is_current(source, folder):
         with _only_one(folder):
             # another process may have converted it while this one waited
@@ -121,12 +115,7 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 
 
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
-    """Write a table, a file or a folder of files, as a folder of arrays, which `open_panel` opens.
-
-    The folder takes 8 bytes a value (4 where the table has single precision) and 8 a row. With `overwrite` it may
-    replace one that was converted before. UserError for a table that cannot be used, naming file and row; a folder that
-    is there; a disk that is full; a table that changes while it is read.
-    """
+    """Write a table as a folder of arrays; UserError if it is bad or changes, the disk is full, the folder there."""
     if not folder.name:
         raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
     source = TableSource(path, options)
@@ -159,7 +148,6 @@ def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Be the one process that writes this folder; the lock of one that was killed is free."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder.with_name(f"{folder.name}.lock"))
@@ -372,7 +360,6 @@ class TableSource:
         return read_times(frame[self.roles.time], where, self._form[0])
 
     def _frames(self, names: list[str]) -> Iterator[tuple[pd.DataFrame, Callable[[int], str], int]]:
-        """Parts of all files that have rows, what names their rows, and the number of their first one."""
         start, size = 0, max(1, _CELLS // len(names))
         for number, path in enumerate(self.files):
             in_file, name_row = 0, rows_of(path, self.options)

@@ -132,15 +132,17 @@ _SERIES, _LATER = "the series", "the table of later rows"
 
 
 def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel:
-    """Replace the future covariates of a panel after its last rows; series that it lacks are left out, and logged.
-
-    The future is a frame, or the path of a file, of ids, time stamps and future covariates, in any order, or a panel of
-    which the rows after the end of each series are taken.
-    """
+    """Replace the future covariates of a panel by a frame, file or panel; log series that the panel lacks."""
     S, F = len(panel), len(panel.future_names)
     roles = Roles(None if panel.is_wide else panel.id_name, panel.time_name, ("value",), future=panel.future_names)
     if isinstance(future, Panel):
-        future = _rows_after(panel, future)
+        frame = future.to_frame()
+        owners = pd.Series(future.ids * len(frame)) if future.is_wide else frame[future.id_name]
+        last_rows = owners.map(dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True)))
+        frame = frame.rename(columns={future.id_name: panel.id_name, future.time_name: panel.time_name})
+        names = [*([] if panel.is_wide else [panel.id_name]), panel.time_name, *panel.future_names]
+        kept = frame[panel.time_name].gt(last_rows) | last_rows.isna()
+        future = frame.loc[kept, [name for name in names if name in frame.columns]]
     categories = {name: panel.covariate_categories[name] for name in roles.future if name in panel.covariate_categories}
     last, none = panel.time[panel.starts[1:] - 1], np.zeros((S, 0))
     arrays = np.zeros((S, 1)), none, np.zeros((S, F)), none, none
@@ -159,16 +161,6 @@ def with_future(panel: Panel, future: Any, text: TableOptions = _PLAIN) -> Panel
     with quiet(False):  # the future is new, even where the panel is not
         ahead = in_categories(joined.ahead, roles.future, joined.covariate_categories, categories, "the future")
     return replace(panel, ahead=ahead, ahead_starts=joined.ahead_starts)
-
-
-def _rows_after(panel: Panel, future: Panel) -> pd.DataFrame:
-    frame = future.to_frame()
-    owners = pd.Series(future.ids * len(frame)) if future.is_wide else frame[future.id_name]
-    ends = owners.map(dict(zip(panel.ids, panel.time[panel.starts[1:] - 1], strict=True)))
-    frame = frame.rename(columns={future.id_name: panel.id_name, future.time_name: panel.time_name})
-    kept = frame[panel.time_name].gt(ends) | ends.isna()
-    names = [*([] if panel.is_wide else [panel.id_name]), panel.time_name, *panel.future_names]
-    return frame.loc[kept, [name for name in names if name in frame.columns]]
 
 
 def appended(panel: Panel, later: Panel) -> Panel:
@@ -230,10 +222,7 @@ def appended(panel: Panel, later: Panel) -> Panel:
 
 
 def _with_other_parts(joined: Panel, *parts: tuple[Panel, NDArray[np.int64]]) -> Panel:
-    """Take static columns from two panels, later ones first, and the future of each series from where it ends.
-
-    Each part has the numbers of its series in the joined panel.
-    """
+    """Take static columns, later ones first, and the future of each series from the panel in which it ends."""
     (panel, first), (later, second) = parts
     S = len(joined)
     kinds = zip(panel.static_categories, later.static_categories, strict=True)

@@ -52,7 +52,6 @@ class Panel:
     fills_ahead: bool = False  # impute missing values in `ahead`, as in rows of the past; else they are refused
 
     def __len__(self) -> int:
-        """The number of series."""
         return len(self.ids)
 
     @property
@@ -195,7 +194,6 @@ class Panel:
         return pd.DataFrame(columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle arrays in files as the places where they lie."""
         time = FileView.of(time_numbers(self.time))
         stamps = self.time if time is None else (time, time_unit(self.time), getattr(self.time, "tz", None))
         return {**{name: FileView.of(part) or part for name, part in vars(self).items()}, "time": stamps}

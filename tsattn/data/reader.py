@@ -164,7 +164,6 @@ def panel_from_frame(table: Any, *, source: str = "the frame", future: Any = Non
 
 
 def _refuse_mending(rows: Rows, roles: Roles, *, allow_missing: bool) -> None:
-    """Refuse rows of a series that are not in order of time, and a missing value up to its last target."""
     order = np.argsort(rows.series, kind="stable")
     steps, is_same = np.diff(time_numbers(rows.time)[order]), np.diff(rows.series[order]) == 0
     if (falls := np.flatnonzero((steps <= 0) & is_same)).size:

@@ -121,9 +121,8 @@ def room_like(array: NDArray[Any], shape: tuple[int, ...], dtype: Any) -> NDArra
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
         except OSError as error:
             path.unlink()
-            raise UserError(
-                f"{path.parent} has no room for {size / 1e9:.1f} GB; set the variable TMPDIR to a folder that has"
-            ) from error
+            mend = "set the variable TMPDIR to a folder that has"
+            raise UserError(f"{path.parent} has no room for {size / 1e9:.1f} GB; {mend}") from error
     mapped: Any = np.memmap(path, dtype, "r+", shape=shape)
     weakref.finalize(mapped._mmap, path.unlink, missing_ok=True)
     result: NDArray[Any] = mapped
@@ -156,10 +155,7 @@ class LastKnown:
         self._any = LastKnown(starts) if season > 1 else None
 
     def __call__(self, observed: NDArray[np.bool_], rows: slice) -> NDArray[np.int64]:
-        """The row `(n, C)`, up to itself, of the last observed value at its place of the season, of each of these rows.
-
-        Where there is none, it is the last observed row of any place, else the row itself. Calls go on from row to row.
-        """
+        """`(n, C)` the last observed row at each row's place of the season, else of any place, else the row itself."""
         s, numbers, owner = self.season, np.arange(rows.start, rows.stop), owners(self.starts, rows)
         # whole seasons of row numbers, so that a column holds the rows of one place, and before them what is carried
         begin = s + rows.start % s

@@ -1,7 +1,6 @@
 """Scaling by the mean and standard deviation of the training part, of all series together or of each alone.
 
-Targets may be transformed first. Large arrays in files are read block by block, and what they give lies in files, too.
-Shape letters: S series, C channels, P past-only and F known-future covariates, n columns.
+Targets may be transformed first. Letters: S series, C channels, P past-only and F known-future covariates, n columns.
 """
 
 from __future__ import annotations
@@ -112,10 +111,7 @@ class _Moments:
 def fit_scaler(
     panel: Panel, splits: Sequence[Split], scaling: str, transform: Mapping[str, Any] | None = None
 ) -> Scaler:
-    """Fit the scales of series and covariates, and a transform of the targets, to the training rows alone.
-
-    A series without a training value takes the scale of all series, which is logged.
-    """
+    """Fit scales, and a transform of the targets, to training rows; series without any take the scale of all."""
     ends = np.array([split.train_end for split in splits])
     scaler = _fit_targets(panel, ends, scaling)
     if transform is not None:
@@ -175,7 +171,6 @@ def _fit_transformed(panel: Panel, ends: Rows, original: Scaler, transform: Mapp
 
 
 def _likely(values: Table) -> Table:
-    """The lambda under which each column is most likely normal; 1 for a constant, NaN for fewer than two values."""
     from scipy import optimize, stats
 
     bounded = partial(optimize.minimize_scalar, bounds=(0.0, LARGEST_LAMBDA), method="bounded")
@@ -191,7 +186,6 @@ def _likely(values: Table) -> Table:
 
 
 def _transformed_panel(panel: Panel, kind: str, lambdas: Table) -> Panel:
-    """Transform the values of a panel by lambdas `(S, C)`; UserError for a value that the transform does not take."""
     _check_domain(panel, kind)
 
     def values_of(rows: slice) -> Table:
@@ -220,7 +214,6 @@ def check_counts(panel: Panel, what: str, of: Panel | None = None) -> None:
 def _first_bad(
     panel: Panel, is_bad: Callable[[Table], NDArray[np.bool_]], of: Panel | None = None
 ) -> tuple[float, str] | None:
-    """The first bad value, and its cell in words by the rows of `of`, or of the panel; None if all are good."""
     for block in blocks_of(panel.values):
         with np.errstate(invalid="ignore"):
             places = is_bad(panel.values[block]).nonzero()
@@ -289,8 +282,14 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
         parts[f"{name.removesuffix('s')}_scale"] = of_part[1]
     weights = panel.weights
     if history is not None and weights is not None:
-        mean_of = _mean_weight(panel, weights, history)
-        single = np.float32
+        total, count = 0.0, 0  # of the weights above 0 of observed targets, so that only their ratios matter
+        for rows in blocks_of(panel.values):
+            block = weights[rows]
+            counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
+            total, count = total + float(block[counts].sum()), count + int(counts.sum())
+        if not count:
+            raise UserError("every target for training has weight 0, so that there is nothing to learn")
+        mean_of, single = total / count, np.float32
         parts["weights"] = made_rows(weights, lambda rows: (weights[rows] / mean_of).astype(single), dtype=single)
     parts["time"] = made_rows(panel.values, lambda rows: seconds(panel.time[rows]), (), np.int64)
     parts |= {"starts": panel.starts, "static": panel.static}
@@ -298,25 +297,10 @@ def scaled_series(panel: Panel, scaler: Scaler, history: Rows | None = None) -> 
     return Series.of_arrays(parts, transform, given.values)
 
 
-def _mean_weight(panel: Panel, weights: NDArray[np.float64], history: NDArray[np.int64]) -> float:
-    """Average the weights above 0 of the observed targets in the first rows, so that only their ratios matter."""
-    total, count = 0.0, 0
-    for rows in blocks_of(panel.values):
-        block = weights[rows]
-        counts = (block > 0) & ~np.isnan(panel.values[rows]) & are_first(panel.starts, history, rows)[:, None]
-        total, count = total + float(block[counts].sum()), count + int(counts.sum())
-    if not count:
-        raise UserError("every target for training has weight 0, so that there is nothing to learn")
-    return total / count
-
-
 def _scaled(
     panel: Panel, name: str, units: tuple[Table, Table], given: Panel, scaling: str
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
-    """The array `name` of a panel, scaled and imputed, and which of its numbers are observed (None: all).
-
-    Mean and scale are `(S, n)` of values, `(n,)` of covariates; messages speak of the panel as it was given.
-    """
+    """The array `name`, scaled by mean and scale `(S, n)` or `(n,)` and imputed, and which are observed (None: all)."""
     part = getattr(panel, name)
     scaled, observed = room_like(part, part.shape, np.float32), None
     last_known, is_far, tallies = LastKnown(panel.starts), False, np.zeros((2, len(panel), part.shape[1]), np.int64)

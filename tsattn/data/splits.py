@@ -51,9 +51,8 @@ class Split:
             raise UserError(f"{words} of the data has no rows; move {move}")
         L, T, rows = context_length, prediction_length, end - start
         if rows < T:
-            raise UserError(
-                f"prediction_length {T} is longer than {words} of the data, {rows} rows; valid: 1 to {rows}"
-            )
+            part_rows = f"{words} of the data, {rows} rows"
+            raise UserError(f"prediction_length {T} is longer than {part_rows}; valid: 1 to {rows}")
         if part != "train" and start < L:
             raise UserError(f"context_length {L} is longer than the {start} rows before {words}; valid: 1 to {start}")
         if end < max(start, L) + T:
@@ -63,10 +62,7 @@ class Split:
         return range(max(start, L), end - T + 1)
 
     def short_origins(self, part: str, context_length: int, prediction_length: int) -> range:
-        """Origins for a series that may be too short for a whole context: its windows are padded at the front.
-
-        A training part too short for one whole window gives one. May be empty.
-        """
+        """Origins, maybe none, of padded windows of a short series; a short training part gives one."""
         start, end = self.bounds(part)
         last = end - prediction_length
         first = min(context_length, last) if part == "train" else start
@@ -153,10 +149,7 @@ class ByDate:
 
 @dataclass(frozen=True)
 class LastTenth:
-    """The last tenth of each series, and at least one horizon, for validation; there is no test part.
-
-    Where what is left for training does not hold a whole window, the series is for training alone.
-    """
+    """Validate on the last tenth, a horizon at least, no test; a series that leaves no whole window only trains."""
 
     context_length: int
     prediction_length: int

@@ -1,7 +1,6 @@
 """A column of a table as time: time stamps of one time zone, or whole numbers that count steps; and back to numbers.
 
-Text is ISO 8601, or one format of a short list that fits every cell, or in the `date_format` that is given. Nothing is
-read cell by cell, and of dates that come again each is read once: columns of millions of rows are common.
+Text is ISO 8601, or one format of a short list that fits every cell, or in the `date_format` that is given.
 """
 
 from __future__ import annotations
@@ -99,7 +98,6 @@ def _text_form(parts: Iterable[tuple[pd.Series, Where]]) -> str:
 
 
 def _number_form(parts: Iterable[tuple[pd.Series, Where]], frequency: str | None) -> str | None:
-    """How whole numbers are dates: by their size, and months by their last digits; else they are steps."""
     least, greatest, are_months, name = 1 << 62, -(1 << 62), True, ""
     for column, _ in parts:
         numbers = _whole_numbers(column)
@@ -201,10 +199,7 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
 
 
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
-    """The different texts, stripped, and which of them each cell is, up to where they begin again.
-
-    Dates that come again and again, as those of series end to end, are looked at once.
-    """
+    """The different texts, stripped, and which of them each cell is, up to where they begin again."""
     if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
         texts = cells.array
         again = np.flatnonzero(~differs(texts[1:_PERIOD], texts[0]))

@@ -163,7 +163,6 @@ class RowWeights:
         return cls(of_series, tuple((start, end, _weight(w, f"from {start} to {end}")) for start, end, w in rows))
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self.series or self.rows)
 
     def plain(self) -> dict[str, Any]:

@@ -77,10 +77,7 @@ def assigned(
 def plain_frame(
     table: pd.DataFrame, source: str, id_column: str | None, time_column: str | None, *, allow_steps: bool = False
 ) -> tuple[pd.DataFrame, str | None]:
-    """Put a table over a plain index, its column names text, ids and time stamps in columns; and name that of time.
-
-    With `allow_steps` an index of whole numbers beside columns of numbers alone counts steps.
-    """
+    """Put ids and time stamps in text-named columns, and name that of time; `allow_steps` lets an index count steps."""
     frame = table.set_axis([str(name) for name in table.columns], axis=1)
     columns, index = frame.columns, frame.index
     if not columns.is_unique:
@@ -115,7 +112,6 @@ def plain_frame(
 
 
 def _are_times(column: pd.Series, stamps: pd.DatetimeIndex) -> bool:
-    """Whether a column holds these time stamps, maybe as text."""
     is_period = isinstance(column.dtype, pd.PeriodDtype)
     column = column.dt.to_timestamp() if is_period else column
     column = column if pd.api.types.is_datetime64_any_dtype(column.dtype) else column.astype(str)
@@ -252,11 +248,7 @@ def read_rows(
     near: Times | None = None,
     start: int = 0,
 ) -> Rows:
-    """Read the rows of a table, or refuse the first cell that cannot be used, naming its row.
-
-    Time stamps are converted into the zone of `zone_of`; offsets may change in that of `near`, which the rows go with.
-    `categorical` are the covariates that are categories; None finds them.
-    """
+    """Read rows in the zone of `zone_of`, with offsets as those of `near`; UserError names the first bad cell's row."""
     frame, roles, where = table.frame, table.roles, table.where
     if not len(frame):
         raise UserError(f"{table.source} has no rows")

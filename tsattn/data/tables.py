@@ -144,11 +144,7 @@ def read_cells(
     has_header: bool = True,
     text: TableOptions = _PLAIN,
 ) -> pd.DataFrame:
-    """Read a CSV file, which may be packed by gzip, as pandas does; blank lines are no rows.
-
-    Of `ids`, names that a column of ids may have, the first that is there is kept as it is written, unless all its
-    cells are plain whole numbers; so are the columns `dates`. Without a header columns are 0, 1, ...
-    """
+    """Read a CSV file; the first of `ids` that is there (unless all are whole numbers) and `dates` stay text."""
     with _readable(path, "csv", text), warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.DtypeWarning)
         options, found = _options(path, ids, dates, text, has_header=has_header)
@@ -201,7 +197,6 @@ def lines_of(path: Path, *, has_header: bool = True, text: TableOptions = _PLAIN
 
 
 def _lines(path: Path, text: TableOptions) -> Iterator[tuple[int, str]]:
-    """The lines of a CSV file that are read, and their numbers, from 1; one within a quoted cell is no comment."""
     number, is_quoted, begins = 0, False, True
     with (gzip.open if _is_packed(path) else open)(path, "rt", newline="", encoding=text.codec) as file:
         while line := str(file.readline(_READ_AHEAD)):  # a line of many megabytes comes in pieces
@@ -284,7 +279,6 @@ def _batches(
 
 @contextmanager
 def _readable(path: Path, kind: str, text: TableOptions) -> Iterator[None]:
-    """Turn what reading a damaged file raises into one sentence."""
     check_file(path)
     try:
         with warnings.catch_warnings():

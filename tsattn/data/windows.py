@@ -1,8 +1,5 @@
 """Windows cut from resident tensors, a whole batch at a time; also beyond the end of the data; and their order.
 
-The order of training is new each epoch, known from a seed, and resumable at any batch. For series that lie in the
-memory of a device the numbers of the windows lie there too, so that no batch makes the host wait.
-
 Shape letters: B windows, L context length, T prediction length, S series, C channels, P past-only covariates, F
 known-future covariates, K static columns.
 """
@@ -74,7 +71,6 @@ class Series:
         return series
 
     def __len__(self) -> int:
-        """S, the number of series."""
         return len(self.starts) - 1
 
     @property
@@ -186,14 +182,12 @@ class Series:
         return WindowUnits(mean, scale, of_past, of_future, target, known)
 
     def _given(self, first: Tensor, length: int) -> Tensor:
-        """The values `(B, length, C)` as they were given, of the rows from `first (B,)` on."""
         (rows, C), (step, across) = self.original.shape, self.original.strides
         shape, strides = (rows - length + 1, length, C), (step, step, across)
         runs = np.lib.stride_tricks.as_strided(self.original, shape, strides, writeable=False)
         return torch.from_numpy(np.asarray(runs[first.numpy()], dtype=np.float64))
 
     def _last_season(self, end: Tensor, numbers: Tensor, season: int) -> LastSeason:
-        """The last known values of each place in a season before the rows `end (B,)`, scaled and as they were given."""
         begin = self.starts[numbers][:, None]
         rows = end[:, None] - season + torch.arange(season)
         lacking = (rows < begin)[..., None]
@@ -219,7 +213,6 @@ class Series:
         return {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle arrays in files as the places where they lie."""
         views = {name: FileView.of(array) for name, array in self._files.items()}
         original = FileView.of(self.original) or self.original
         return {**vars(self), **views, "original": original, "_files": {}, "_last_known": {}}
@@ -311,9 +304,8 @@ class FutureWindows(WindowDataset):
         horizon = T if horizon is None else horizon
         self.panel, self.steps = panel, -(-horizon // T) * T
         ahead = future_for(panel, horizon)
-        self._ahead = (
-            None if ahead is None else self._scaled(ahead[:, np.arange(self.steps).clip(max=horizon - 1)], scaler)
-        )
+        steps = np.arange(self.steps).clip(max=horizon - 1)
+        self._ahead = None if ahead is None else self._scaled(ahead[:, steps], scaler)
         self._lacks_some = self._ahead is not None and bool(self._ahead.isnan().any())
         short = sum(rows < task.context_length for rows in lengths)
         if short and warns_of_short:
@@ -359,10 +351,7 @@ class FutureWindows(WindowDataset):
 
 
 def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
-    """Future covariates after the last rows, `(S, horizon, F)`, finite unless the panel `fills_ahead`; None without.
-
-    UserError naming the id and the first time stamp without a value.
-    """
+    """Future covariates `(S, horizon, F)`, or None; UserError if one is missing, unless the panel `fills_ahead`."""
     ahead = panel.ahead
     if ahead is None:
         return None
@@ -390,18 +379,14 @@ def future_for(panel: Panel, horizon: int) -> NDArray[np.float64] | None:
 def warn_of_far(
     scaled: NDArray[np.float64], scale: NDArray[np.float64], words: Callable[[tuple[int, ...]], str]
 ) -> bool:
-    """Log the value farthest from the mean of the training rows, if it is too far to be measured; whether one is.
-
-    `scaled` is ``(value - mean) / scale`` of the training rows, and `scale` 1 where they are constant.
-    """
+    """Log the value farthest from the training mean, if it is too far to be measured; `scale` is 1 of constants."""
     size = np.abs(scaled)
     is_far = size > np.where(scale == 1, _FARTHEST_OF_CONSTANT, _FARTHEST)
     if not is_far.any():
         return False
     place = tuple(map(int, np.unravel_index(np.where(is_far, size, 0).argmax(), size.shape)))
-    logger.warning(
-        "%s, %.0e standard deviations from the mean of the training rows; %s", words(place), size[place], EMPTY_IT
-    )
+    says = "%s, %.0e standard deviations from the mean of the training rows; %s"
+    logger.warning(says, words(place), size[place], EMPTY_IT)
     return True
 
 
@@ -415,12 +400,7 @@ Numbers: TypeAlias = NDArray[np.int64] | Tensor
 
 @dataclass(eq=False)
 class ShuffledBatches(Sampler[Numbers]):
-    """The numbers of the windows of each training batch, in an order that seed and epoch alone decide.
-
-    Of more than ten million windows, as many are drawn at random, with replacement. Of several processes each takes its
-    share of every batch; of the last batch of an epoch, what cannot be shared out evenly is left out. With `total`, it
-    gives so many batches, epoch after epoch. `position` batches are left out, counted through the epochs.
-    """
+    """Window numbers of training batches by seed and epoch: `total` of them, after `position`; processes share each."""
 
     num_windows: int
     batch_size: int
@@ -484,10 +464,7 @@ class ShuffledBatches(Sampler[Numbers]):
 
 
 def spread(num_windows: int, most: int) -> range | NDArray[np.int64]:
-    """The numbers of at most so many windows, rising: one drawn from each of `most` stretches, the same each time.
-
-    At equal distances they might all be of the same hour, or of the same rows of each series.
-    """
+    """Numbers of at most `most` windows, rising: one drawn from each stretch, so that not all are of the same hour."""
     if most >= num_windows:
         return range(num_windows)
     ends = np.arange(most + 1) * num_windows // most

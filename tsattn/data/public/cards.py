@@ -1,7 +1,4 @@
-"""Public data sets without reading them: what each file is and what is odd about it, and fetching it once.
-
-The cards are written in `cards.toml`. Nothing heavy is imported: `tsattn datasets list` needs no torch or pandas.
-"""
+"""What each public data set in `cards.toml` is and has odd, and fetching it once; needs no torch or pandas."""
 
 from __future__ import annotations
 
@@ -169,11 +166,7 @@ def data_root(root: str | Path | None) -> Path:
 
 
 def fetch(card: Card, root: Path) -> Path:
-    """Find the file of a data set, or download it into `root`, and check it.
-
-    A download whose sum is not known is kept, and its sum is printed on standard error. UserError if it cannot be
-    downloaded, or does not have a sum of the card (then nothing is overwritten).
-    """
+    """Find the file of a data set, or download it into `root`; UserError if it fails or differs from the card."""
     path = root / str(card.file)
     if path.is_dir():
         raise UserError(f"{path} is a folder, not the file {card.file}; remove it or name another root")
