@@ -68,10 +68,7 @@ def run_on(
     refit: bool = False,
     copies: bool = False,
 ) -> Result:
-    """Run the experiment of a Forecaster on series, and test it if its split has test rows.
-
-    With `copies`, callbacks are copied and loggers left out, for a model that is trained aside.
-    """
+    """Run the experiment of a Forecaster, and test it if it has test rows; `copies` trains aside, without loggers."""
     start, experiment = start or Start(), options.experiment
     if start.task is not None:
         _check_channels(panel, start.task)
@@ -118,11 +115,7 @@ def _check_channels(panel: Panel, task: Task) -> None:
 
 
 def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
-    """Return the experiment with the context whose ridge has the lowest squared error on the validation windows.
-
-    It tries contexts up to a quarter of the median of training rows that leave a whole window to train on. Series
-    without validation rows have the shortest.
-    """
+    """Return the experiment with the context whose ridge has the lowest error on validation windows."""
     shortest = experiment.with_values({"data.context_length": CONTEXTS[0]})
     data = _data(shortest, panel)
     data.setup("fit")

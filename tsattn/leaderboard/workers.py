@@ -34,12 +34,7 @@ _FORKS = multiprocessing.get_context("forkserver")  # it imports everything once
 
 
 class LocalWorkers:
-    """Processes of this machine, one for each run.
-
-    Args:
-        folder: that they work in.
-        jobs: how many at once.
-    """
+    """Processes of this machine, one for each run."""
 
     def __init__(self, folder: WorkingFolder, jobs: int) -> None:
         _FORKS.set_forkserver_preload([__name__])
@@ -64,10 +59,7 @@ class LocalWorkers:
         self._running[work.key] = process
 
     def ended(self, seconds: float) -> Mapping[str, str]:
-        """By key, the outcome of runs that have ended, after waiting so long for the first.
-
-        Empty for one that left a record or was interrupted, `BUSY`, or why it left none.
-        """
+        """By key, the outcome of ended runs: empty, `BUSY`, or why one left no record; waits so long for the first."""
         connection.wait([process.sentinel for process in self._running.values()], seconds)
         ended = {key: process for key, process in self._running.items() if process.exitcode is not None}
         for key, process in ended.items():
@@ -147,19 +139,7 @@ def _print_into(path: Path) -> None:
 
 
 class RayWorkers:
-    """Tasks of a Ray cluster, whose machines need not share a disk: files of members go there, those of runs come back.
-
-    A task whose machine is lost is run again on another one.
-
-    Args:
-        folder: that results are kept in.
-        address: of the cluster, or ``local`` for one that is started here and ends with this process.
-        jobs: processors of a cluster that is started here, over `threads`.
-        threads: processors that a task takes.
-
-    Raises:
-        UserError: if Ray is not installed, or no cluster answers.
-    """
+    """Tasks of a Ray cluster, which need no shared disk; one whose machine is lost is run again on another one."""
 
     def __init__(self, folder: WorkingFolder, address: str, jobs: int, threads: int) -> None:
         self._ray = connect(address, jobs * threads)
