@@ -95,9 +95,16 @@ def _run_here(work: Work, path: str) -> None:
     """What the process of a run does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then sends SIGTERM
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _end_with_parent()
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     folder = WorkingFolder(path)
-    _print_into(folder.log(work.key))
+    log = folder.log(work.key)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:  # which takes everything that is printed
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    with contextlib.suppress(ValueError):
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
     with folder.held(work.key) as is_free:
         if not is_free:
             sys.exit(_BUSY_CODE)
@@ -114,28 +121,10 @@ def _run_here(work: Work, path: str) -> None:
             raise
 
 
-def _end_with_parent() -> None:
+def _end_with(sentinel: int) -> None:
     """End at once when the parent is gone: nobody would look after what this process does."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    sentinel = parent.sentinel
-
-    def watch() -> None:
-        connection.wait([sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _print_into(path: Path) -> None:
-    """Let everything that is printed go into a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    with contextlib.suppress(ValueError):
-        logging.basicConfig(level=logging.INFO, format="%(message)s")
+    connection.wait([sentinel])
+    os._exit(1)
 
 
 class RayWorkers:
