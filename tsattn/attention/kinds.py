@@ -358,10 +358,7 @@ def _is_count(value: object) -> bool:
 
 
 def _equal_ranks(d_model: int, head_dim: int, blocks: Sequence[int] | None) -> list[int]:
-    """Equal ranks that sum to `head_dim`: one for each entry of `blocks`, else over the most levels up to four.
-
-    They keep the ranks of an even head even, for rotary positions, and let 1, 2, 4, .. pieces divide `d_model`.
-    """
+    """Equal ranks that sum to `head_dim`, one for each of `blocks`, else up to four; even in an even head."""
     if blocks is not None:
         if head_dim % len(blocks):
             raise UserError(f"ranks must be given: {len(blocks)} levels do not share the head size {head_dim} equally")

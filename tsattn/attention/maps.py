@@ -101,13 +101,7 @@ _OWN_AXES = {"positions": 2, "global_tokens": 2, "bias": 4}
 
 @dataclass(frozen=True)
 class WatchedCall:
-    """A call of an attention.
-
-    Attributes:
-        path: of the attention among the modules of the model.
-        attention: the module.
-        arguments: the given arguments of `tsattn.attention.maps.attention_map`, by name.
-    """
+    """A call of an attention: its path in the model, the module, and the arguments by name."""
 
     path: str
     attention: Attention
@@ -123,14 +117,7 @@ class WatchedCall:
 
 
 def attention_calls(model: nn.Module, run: Callable[[], Any]) -> list[WatchedCall]:
-    """Record the first call of each attention of a model while it runs in eval mode, in the order of its modules.
-
-    Attentions that are not called, or that decode with a cache, are left out.
-
-    Args:
-        model: holds the attentions.
-        run: lets the model forecast.
-    """
+    """Record the first call of each attention while a model runs in eval mode; calls with a cache are left out."""
     seen: dict[str, WatchedCall] = {}
 
     def watched(path: str, attention: Attention) -> Any:

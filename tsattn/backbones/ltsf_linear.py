@@ -102,13 +102,7 @@ def _forecast(fan: QuantileFan | OutputDistribution, batch: Batch, raw: Tensor, 
 
 
 class _SeriesLinear(nn.Module):
-    """A linear map of the context of a channel: one map for all channels, or one for each.
-
-    Args:
-        context_length: L.
-        num_outputs: numbers that it gives.
-        channels: C, to have a map for each of them; None for one that they share.
-    """
+    """A linear map of the context of a channel: one map for all channels (`channels` None), or one for each."""
 
     mup_roles: ClassVar[dict[str, str]] = {"shared": "input", "weight": "input"}  # see tsattn.layers.optim
 
@@ -133,21 +127,10 @@ class _SeriesLinear(nn.Module):
 
 
 def moving_average(series: Tensor, size: int) -> Tensor:
-    """The mean of the `size` steps around each step, an odd number; beyond the ends the first and last step repeat.
-
-    In time that does not grow with `size`: differences of running sums, of the series less its first step, so that sums
-    do not grow with its level.
-
-    Args:
-        series: `(..., L)`.
-        size: steps that are averaged.
-
-    Returns:
-        `(..., L)`.
-    """
+    """The mean of `size` steps around each, an odd number, of `(..., L)`; the first and last step repeat."""
     half = size // 2
     exact = series.to(torch.promote_types(series.dtype, torch.float32))
-    first = exact[..., :1]
+    first = exact[..., :1]  # without it sums would grow with the level
     rows = (exact - first).reshape(-1, 1, series.shape[-1])
     sums = F.pad(rows, (half + 1, half), mode="replicate")[:, 0].cumsum(-1)
     mean = (sums[:, size:] - sums[:, :-size]) / size

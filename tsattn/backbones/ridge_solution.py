@@ -19,12 +19,7 @@ ALPHA = 1000.0
 
 
 def solve_ridge(batches: Iterable[Batch], alpha: float = ALPHA) -> Tensor:
-    """Fit the map `(L, T)` of least squared error and coefficients, float64; each window is centred by its mean.
-
-    Args:
-        batches: the training windows. A channel of a window with an unknown target is left out.
-        alpha: penalty on the squared coefficients, on the scale of the batches.
-    """
+    """Fit the map `(L, T)` of least squared error and coefficients, float64; each window is centred by its mean."""
     return solve_normal_equations(*normal_equations(batches), alpha)
 
 
@@ -59,11 +54,7 @@ def ridge_maps(gram: Tensor, moment: Tensor, alphas: Sequence[float]) -> Tensor:
 
 
 def regression_rows(batch: Batch) -> tuple[Tensor, Tensor]:
-    """Contexts `(n, L)` and horizons `(n, T)`, less their levels, a row a window and channel, in float64.
-
-    A channel of a window with an unknown target is left out, as is one with a target of weight 0; of others both rows
-    are multiplied by the root of the mean weight of the targets.
-    """
+    """Contexts `(n, L)` and horizons `(n, T)`, less their levels, a row a window and channel with known targets."""
     past, level = _centred(batch)
     target = (batch.known_target.double() - level).transpose(1, 2)
     x, y = past.transpose(1, 2).flatten(0, 1), target.flatten(0, 1)

@@ -25,14 +25,7 @@ _KEY = "tsattn"
 
 
 class Network(nn.Module):
-    """Backbone that is built for a task: what is trained, saved, and forecasts.
-
-    Args:
-        description: complete description of the backbone.
-        task: sizes and columns to build for.
-        output: points, quantiles or a distribution, whose family it holds.
-        backbone: built already; None builds a new one.
-    """
+    """Backbone that is built for a task: what is trained, saved, and forecasts."""
 
     def __init__(
         self, description: dict[str, Any], task: Task, output: Output, backbone: Backbone | None = None

@@ -37,21 +37,12 @@ _ERRORS, _KNOWN, _UNTIL = "seasonal_error", "trained", "trained_until"
 
 @dataclass(frozen=True)
 class FittedSeries:
-    """Series, and what a fit has seen of them.
-
-    Attributes:
-        panel: the series; after `load`, their ends.
-        trained_until: last time stamp (or step) that was trained on, validation rows included, by series id. Series of
-            an earlier fit may be among them; series that were not trained on are not.
-        seasonal_error: `(S, C)` of the rows that were trained on, what MASE divides by.
-        is_complete: whether these are all rows that were trained on; false after a start from the model of a run.
-        kind: kind of the frame that they came in.
-    """
+    """Series, or after `load` their ends, what a fit or an earlier one has seen of them, and their kind of frame."""
 
     panel: Panel
-    trained_until: Mapping[Any, Any]
-    seasonal_error: NDArray[np.float64]
-    is_complete: bool = True
+    trained_until: Mapping[Any, Any]  # by series id, the last time stamp or step trained on, validation rows included
+    seasonal_error: NDArray[np.float64]  # (S, C) of the rows that were trained on: MASE divides by it
+    is_complete: bool = True  # whether these are all rows that were trained on; false after a start from a run
     kind: FrameKind = field(default_factory=FrameKind)
 
     @classmethod
@@ -138,19 +129,15 @@ class FittedSeries:
         fields["covariate_categories"] = {name: tuple(some) for name, some in fields["covariate_categories"].items()}
         fields.update({name: arrays.get(name) for name in _ARRAYS})
         panel = Panel(time=times_of(arrays["time"], unit, zone), **fields)
-        _check_categories(panel)
+        static = panel.static
+        columns: list[Any] = [] if static is None else [*zip(static.T, panel.static_categories, strict=True)]
+        parts = ((panel.past_covariates, panel.past_names), (panel.future_covariates, panel.future_names))
+        categories = panel.covariate_categories
+        for part, names in (*parts, (panel.ahead, panel.future_names)):
+            covariates = () if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
+            columns += [(one, categories[name]) for one, name in covariates if name in categories]
+        if any(np.fmax.reduce(column, initial=-1) >= len(valid) for column, valid in columns):
+            raise ValueError("a category is not among those of its column")
         known = [*(panel.ids[number] for number in arrays[_KNOWN]), *earlier]
         until = dict(zip(known, times_of(arrays[_UNTIL], unit, zone), strict=True))
         return cls(panel, until, arrays[_ERRORS], is_complete, kind)
-
-
-def _check_categories(panel: Panel) -> None:
-    """Refuse numbers beyond the categories of a column, or columns without categories."""
-    columns: list[Any] = [] if panel.static is None else [*zip(panel.static.T, panel.static_categories, strict=True)]
-    parts = ((panel.past_covariates, panel.past_names), (panel.future_covariates, panel.future_names))
-    known = panel.covariate_categories
-    for part, names in (*parts, (panel.ahead, panel.future_names)):
-        covariates = () if part is None else zip(part.T - 1, names, strict=True)  # counted from 1
-        columns += [(one, known[name]) for one, name in covariates if name in known]
-    if any(np.fmax.reduce(column, initial=-1) >= len(categories) for column, categories in columns):
-        raise ValueError("a category is not among those of its column")

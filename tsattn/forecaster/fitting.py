@@ -67,13 +67,14 @@ def run_on(
     refit: bool = False,
     copies: bool = False,
 ) -> Result:
-    """Run the experiment of a Forecaster on series, and test it if its split has test rows.
-
-    With `copies`, callbacks are copied and loggers left out, for a model that is trained aside.
-    """
+    """Run the experiment of a Forecaster, and test it if it has test rows; `copies` trains aside, without loggers."""
     start, experiment = start or Start(), options.experiment
     if start.task is not None:
-        _check_channels(panel, start.task)
+        known, given = start.task.channels, panel.channels
+        both = {"lacks": [one for one in known if one not in given], "adds": [one for one in given if one not in known]}
+        if differs := " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names):
+            keeps = f"what is trained further keeps its channels, {one_of(map(shown, known))}"
+            raise UserError(f"the frame {differs}: {keeps}")
         experiment = experiment.with_values({"data.context_length": start.task.context_length})
     elif options.chooses_context:
         experiment = _with_chosen_context(experiment, panel)
@@ -109,19 +110,8 @@ def _data(experiment: Experiment, panel: Panel) -> PanelDataModule:
     return data
 
 
-def _check_channels(panel: Panel, task: Task) -> None:
-    known, given = task.channels, panel.channels
-    both = {"lacks": [name for name in known if name not in given], "adds": [one for one in given if one not in known]}
-    if differs := " and ".join(f"{what} {one_of(map(shown, names))}" for what, names in both.items() if names):
-        raise UserError(f"the frame {differs}: what is trained further keeps its channels, {one_of(map(shown, known))}")
-
-
 def _with_chosen_context(experiment: Experiment, panel: Panel) -> Experiment:
-    """Return the experiment with the context whose ridge has the lowest squared error on the validation windows.
-
-    It tries contexts up to a quarter of the median of training rows that leave a whole window to train on. Series
-    without validation rows have the shortest.
-    """
+    """Return the experiment with the context whose ridge has the lowest error on validation windows."""
     shortest = experiment.with_values({"data.context_length": CONTEXTS[0]})
     data = _data(shortest, panel)
     data.setup("fit")

@@ -62,20 +62,15 @@ def predict_dataset(
     resources = {"num_cpus": int(cpus > 1), **({"num_gpus": 1} if gpus else {})}
     pool = data.ActorPoolStrategy(min_size=1, max_size=workers)
     how = {"batch_size": None, "batch_format": "pyarrow", "compute": pool, **resources}
-    made = (_without_its_series(forecaster), {"horizon": steps, "level": level})
-    return gathered.map_batches(_ForecastThere, fn_constructor_args=made, **how)
-
-
-def _without_its_series(forecaster: Forecaster) -> Forecaster:
-    """Return a forecaster of the same numbers that is small enough to be sent to many machines."""
-    sent = copy.copy(forecaster)
+    sent = copy.copy(forecaster)  # small enough for many machines
     sent.result = sent.copula = None
     sent._options = replace(forecaster._options)  # without what was made for this machine
     if forecaster.series is not None:  # time stamps are converted to the zone of these
         one = forecaster.series.panel.take(np.array([0])).last_rows(1)
         errors = forecaster.series.seasonal_error[:1]
         sent.series = replace(forecaster.series, panel=one, trained_until={}, seasonal_error=errors)
-    return sent
+    made = (sent, {"horizon": steps, "level": level})
+    return gathered.map_batches(_ForecastThere, fn_constructor_args=made, **how)
 
 
 class _ForecastThere:

@@ -47,11 +47,7 @@ _LEAST_RANKED = 100  # paths: with fewer, one level in each N-th would make step
 
 @dataclass(frozen=True, eq=False)
 class StepCopula:
-    """Empirical copula of the steps of a horizon.
-
-    Attributes:
-        ranks: `(W, T)` int32, for each step a permutation of 0 to W - 1.
-    """
+    """Empirical copula of a horizon: `ranks` `(W, T)`, int32, are a permutation of 0 to W - 1 for each step."""
 
     ranks: NDArray[np.int32]
 
@@ -62,10 +58,7 @@ class StepCopula:
         return cls(filled.argsort(0).argsort(0).astype(np.int32))
 
     def levels(self, generators: Sequence[np.random.Generator], steps: int, channels: int, paths: int) -> Tensor:
-        """Draw levels `(B, steps, C, N)` of paths, by a generator for each window.
-
-        Channels are independent, as are stretches of T steps of a longer horizon.
-        """
+        """Draw levels `(B, steps, C, N)`, a generator a window; channels and stretches of T steps are independent."""
         W, T = self.ranks.shape
         stretches, times = -(-steps // T), -(-paths // W)
         drawn = np.empty((len(generators), stretches * T, channels, paths))
@@ -184,10 +177,7 @@ class PathSampler:
         return self._copula(windows)
 
     def frame(self, copula: StepCopula | None, panel: Panel, horizon: int, paths: int, seed: int) -> pd.DataFrame:
-        """Draw paths as a frame: ids, time stamps, ``sample`` from 0 and ``y``, sorted by series, path and time.
-
-        Without a copula, the windows of the panel give it. Draws depend on the seed and the id of a series alone.
-        """
+        """Draw paths as a frame of ids, times, ``sample`` and ``y``; without a copula, the panel gives it."""
         if _SAMPLE in (panel.id_name, panel.time_name):
             raise UserError(f"column {_SAMPLE} of the series would be that of the paths, too: rename it")
         if not self._draws:

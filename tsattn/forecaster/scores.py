@@ -58,10 +58,7 @@ class ScoreFrame(pd.DataFrame):
 
 @dataclass(frozen=True)
 class UnseenWindows:
-    """Windows that a predictor has not seen: of each series of a panel, the rows at which horizons start.
-
-    The scale `(S, C)` divides MASE: from the rows that were trained on; of a new series, before its first horizon.
-    """
+    """Windows that a predictor has not seen: the origins of each series, and the scale `(S, C)` that divides MASE."""
 
     panel: Panel
     origins: list[range]
@@ -185,10 +182,7 @@ def measured_tables(
     folder: Path | None = None,
     watch: Callable[[ScoredBatch], None] | None = None,
 ) -> dict[str, ErrorTable]:
-    """Measure the errors of a predictor, of the seasonal naive forecast and of persistence, by name.
-
-    A folder takes rows that are too many for memory; `watch` is called with each batch and forecast of the predictor.
-    """
+    """Measure a predictor and both baselines, by name; a folder takes rows too many for memory."""
     predictor, panel, origins = fitted.predictor, unseen.panel, unseen.origins
     task, output = predictor.task, predictor.output
     history = np.array([rows.start for rows in origins])  # no scale may know what is scored

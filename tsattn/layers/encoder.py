@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from tsattn.attention import Attention
 from tsattn.attention.caches import Cache
-from tsattn.attention.patterns import Pattern, TokenOrigin
+from tsattn.attention.patterns import TokenOrigin
 from tsattn.errors import UserError, one_of
 from tsattn.layers.tokens import Dropout
 
@@ -50,11 +50,6 @@ def _second_pass() -> Iterator[None]:
         yield
     finally:
         _COUNTED.reset(token)
-
-
-def _first_and_again() -> tuple[contextlib.AbstractContextManager[None], contextlib.AbstractContextManager[None]]:
-    """The contexts of the first pass through a block and of the second."""
-    return contextlib.nullcontext(), _second_pass()
 
 
 class TokenBatchNorm(nn.Module):
@@ -102,7 +97,8 @@ class BlockStack(nn.Module):
         """Apply a block to the tokens `x` and what is known of them; within it `recompute` holds."""
         if self.recompute and torch.is_grad_enabled():
             # a compiler takes no contexts of ours, so there are none where nothing is counted
-            contexts: dict[str, Any] = {"context_fn": _first_and_again} if self.counts else {}
+            passes = {"context_fn": lambda: (contextlib.nullcontext(), _second_pass())}
+            contexts: dict[str, Any] = passes if self.counts else {}
             out: Tensor = checkpoint(block, x, *known, use_reentrant=False, **contexts)
         else:
             out = block(x, *known)
@@ -203,9 +199,14 @@ class Encoder(BlockStack):
         origin = TokenOrigin() if origin is None else origin
         found: dict[Hashable, Tensor | None] = {}
         for block, attention in zip(self.blocks, self.attentions, strict=True):
-            given = blocks is not None and attention.pattern.takes_blocks
-            known = (blocks, global_tokens) if given else (_found_once(attention.pattern, origin, found), None)
-            x = self.run(block, x, *known)
+            pattern = attention.pattern
+            if blocks is not None and pattern.takes_blocks:
+                x = self.run(block, x, blocks, global_tokens)
+                continue
+            choice = pattern.block_choice  # layers of equal choices share blocks; None for blocks of a layer alone
+            if choice is None or choice not in found:
+                found[choice] = pattern.blocks_of(origin)
+            x = self.run(block, x, found[choice], None)
         out: Tensor = self.norm(x)
         return out
 
@@ -225,13 +226,3 @@ class Encoder(BlockStack):
         """The attentions of the layers, in their order."""
         blocks = [block for block in self.blocks if isinstance(block, EncoderBlock)]
         return [block.attention for block in blocks]
-
-
-def _found_once(pattern: Pattern, origin: TokenOrigin, found: dict[Hashable, Tensor | None]) -> Tensor | None:
-    """The blocks that a pattern finds; layers of equal choices share them."""
-    choice = pattern.block_choice
-    if choice is None:
-        return pattern.blocks_of(origin)
-    if choice not in found:
-        found[choice] = pattern.blocks_of(origin)
-    return found[choice]

@@ -175,14 +175,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Plan:
-    """What `compare` runs.
-
-    Attributes:
-        name: of the working folder.
-        differs: what differs, in a word.
-        models: names of the models that are compared.
-        entries: their runs, and those of the baselines.
-    """
+    """The runs of `compare`: of models, which differ in what the word `differs` says, and of baselines."""
 
     name: str
     differs: str
@@ -199,11 +192,7 @@ class Plan:
         overrides: Mapping[str, Any] | None = None,
         baselines: bool = True,
     ) -> Plan:
-        """The plan of a comparison; the arguments are those of `compare`.
-
-        Raises:
-            UserError: for values that are not valid, or models that are the same.
-        """
+        """The plan of a comparison by the arguments of `compare`; a `UserError` for values that are not valid."""
         if bool(attention) == bool(vary) or (vary and len(vary) > 1):
             raise UserError("name what differs: either attentions, or one dotted path with its values")
         path, values = (_ATTENTION, [*(attention or ())]) if attention else next(iter((vary or {}).items()))
@@ -248,11 +237,7 @@ class Plan:
         return processors() if device_type(experiment) == "cpu" else 1
 
     def comparison(self, runner: Runner, margin: float) -> Comparison:
-        """What the runs say, of the models that have one.
-
-        Raises:
-            UserError: if the first model has no run, or no other one has.
-        """
+        """Compare the models that have runs; a `UserError` if the first has none, or no other one has."""
         done = [(entry, runner.row(entry) or {}) for entry in self.entries if runner.state(entry) == "done"]
         names = {entry.predictor for entry, _ in done}
         models = tuple(name for name in self.models if name in names)
@@ -264,15 +249,7 @@ class Plan:
 
 
 def compare_runs(folders: Sequence[str], *, margin: float = 0.01) -> Comparison:
-    """Compare finished runs on the test windows that they share; those of one experiment with other seeds are a model.
-
-    Args:
-        folders: of runs, those of the reference first.
-        margin: differences below it count as equal.
-
-    Raises:
-        UserError: naming what cannot be compared, and why.
-    """
+    """Compare finished runs, the reference first, on shared windows; a `UserError` says what cannot be compared."""
     if len(folders) < 2:
         raise UserError("name at least two run folders to compare, or one --config with --attention or --vary")
     runs = [_Run.read(folder) for folder in folders]

@@ -40,12 +40,7 @@ class Digests:
         self.file = file
 
     def of(self, experiment: Experiment, cpu: str) -> float | None:
-        """The digest of the kind of model of an experiment; None for an ensemble, and for what is not trained.
-
-        Args:
-            experiment: whose kind of model is trained.
-            cpu: the model of the CPU.
-        """
+        """The digest of the kind of model of an experiment; None for an ensemble, and for what is not trained."""
         predictor = build_predictor(experiment.model["backbone"])
         if not isinstance(predictor, NetworkPredictor) or not predictor.is_trained:
             return None
@@ -80,11 +75,7 @@ def kind_of(backbone: Mapping[str, Any]) -> str:
 
 
 def conflicts(records: pd.DataFrame) -> list[str]:
-    """A sentence for each kind of model whose records on one model of CPU have different digests.
-
-    Args:
-        records: rows of `tsattn.leaderboard.records.Records.done`.
-    """
+    """A sentence for each kind of model whose records on one model of CPU have different digests."""
     known = records[records["digest"].notna()].copy()
     known["kind"] = [kind_of(yaml.safe_load(text)["model"]["backbone"]) for text in known["experiment"]]
     found = []

@@ -42,11 +42,7 @@ _OTHER_VERSIONS = ("format", "command", "device", "threads")
 
 @dataclass(frozen=True)
 class Work:
-    """What a process needs to know of a run.
-
-    ``experiment`` is plain data, ``labels`` are the columns of its record that name it, ``members`` the keys of
-    experiments that train members of an ensemble, ``git`` is the state of the code, ``threads`` those of torch.
-    """
+    """Plain data of a run for the process that makes it; `labels` are the columns of its record that name it."""
 
     name: str
     key: str
@@ -131,11 +127,7 @@ def held(file: Path, seconds: float = 0.0) -> Iterator[bool]:
 
 
 def run_entry(work: Work, folder: WorkingFolder) -> None:
-    """Make a run, or resume it, and write its record, whether it succeeds or fails.
-
-    Raises:
-        KeyboardInterrupt: if it was interrupted; what was trained is kept.
-    """
+    """Make a run, or resume it, and write its record, whether it succeeds or fails."""
     torch.set_num_threads(work.threads)
     row = {**work.labels, **_provenance(work), "status": "done", "reason": ""}
     try:

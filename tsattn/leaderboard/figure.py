@@ -128,12 +128,7 @@ def png(figure: Figure) -> bytes:
 
 
 def inline_svg(figure: Figure, label: str) -> str:
-    """The figure as an ``<svg>`` element, whose colours a page may change by variables, see `COLOURS`.
-
-    Args:
-        figure: drawn; a page has one.
-        label: what it shows, for those who cannot see it.
-    """
+    """The figure as an ``<svg>`` element with a label; a page may change its colours, see `COLOURS`."""
     file = io.StringIO()
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "forest"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

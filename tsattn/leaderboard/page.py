@@ -441,16 +441,7 @@ def write_report(analysis: Analysis, folder: str | Path) -> Page:
 
 
 def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:
-    """Put the answer, the figure and the table of a page between two comments of a file.
-
-    Args:
-        path: the file, which has the lines `BEGIN` and `END`.
-        page: of a report.
-        folder: of the report, which the part links to.
-
-    Raises:
-        UserError: if the file cannot be read or written, or lacks the comments.
-    """
+    """Put the answer, figure and table of a report between two comments of a file; a `UserError` without them."""
     path = Path(path)
     try:
         text = path.read_text("utf-8")
@@ -460,23 +451,14 @@ def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:
 
 
 def readme_part(page: Page, folder: str) -> str:
-    """The answer, the figure and the table of a page.
-
-    Args:
-        page: of a report.
-        folder: of the report, as links name it.
-    """
+    """The answer, the figure and the table of a page, whose links name the folder of the report."""
     where = folder.replace(os.sep, "/")
     part = _rendered("part.md.jinja", page=page, title=_FIGURE_TITLE, picture=f"{where}/{PICTURE}").strip()
     return f"{part} [Questions, intervals and details]({where}/{MARKDOWN})."
 
 
 def with_part(text: str, part: str) -> str:
-    """A text with another part between `BEGIN` and `END`.
-
-    Raises:
-        UserError: if it has not both, once and in order.
-    """
+    """A text with another part between `BEGIN` and `END`; a `UserError` unless it has both, once and in order."""
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise UserError(f"the file needs the lines {BEGIN} and {END}, once each")
     before, _, rest = text.partition(BEGIN)

@@ -25,15 +25,7 @@ _HORIZON = "data.init_args.prediction_length"
 
 @dataclass(frozen=True)
 class Entry:
-    """A run of a suite by its names there, or why it does not apply.
-
-    Attributes:
-        attention: empty for a predictor without one.
-        seed: None where nothing is drawn.
-        experiment: None for what does not apply, for the ``reason``.
-        members: keys of the experiments that train the members of an ensemble.
-        origins: how many rolling origins it is validated on, too.
-    """
+    """A run of a suite by its names there; without an experiment, the reason why it does not apply."""
 
     dataset: str
     horizon: int
@@ -70,11 +62,7 @@ class Planner:
         self._made: dict[str, Any] = {}
 
     def plan(self, suite: Suite) -> list[Entry]:
-        """The runs of a suite, in its order; what does not apply is one entry an arm, data set and horizon.
-
-        Raises:
-            UserError: for a predictor that no data set could be forecast with.
-        """
+        """The runs of a suite, in its order; what does not apply is one entry an arm, data set and horizon."""
         self._check(suite)
         entries = [
             entry
@@ -99,13 +87,7 @@ class Planner:
         return sorted(entries, key=rank)
 
     def entry(self, name: str, experiment: Experiment, number: int = 0) -> Entry:
-        """The run of an experiment by itself, or why it does not apply.
-
-        Args:
-            name: what tables call it.
-            experiment: with the first seed; one without a seed gets 1.
-            number: of the seed, from 0.
-        """
+        """The run of an experiment by itself, with seed `number` from 0, or why it does not apply."""
         with user_errors():
             data = self._held.of(experiment)
         _, task, _ = data.contents
@@ -119,11 +101,7 @@ class Planner:
             return replace(blank, reason=str(error))
 
     def key(self, experiment: Experiment) -> str:
-        """The key of an experiment, whose data are read.
-
-        Raises:
-            UserError: for what cannot be built for its data, or data without a window of it.
-        """
+        """The key of an experiment; a `UserError` for what cannot be built for its data."""
         return str(self._once(f"key {_text(experiment.to_dict())}", lambda: self._new_key(experiment)))
 
     def _check(self, suite: Suite) -> None:
@@ -247,11 +225,7 @@ def mixed(
     parts: Mapping[str, Experiment],
     parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of,
 ) -> Experiment:
-    """Return the ensemble of some experiments, by their names in the mix, whose trained members are these, bit for bit.
-
-    What the ensemble does not say of a member is as in the first trained one. `parse` completes a description. A
-    `UserError` says in what two trained ones differ that members share.
-    """
+    """Return the ensemble of experiments by name; a `UserError` names an option that trained members do not share."""
     trained = [part for part in mix.of if _is_trained(parts[part])]
     first = (trained or mix.of)[0]
     base = parts[first]

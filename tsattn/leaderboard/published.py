@@ -48,10 +48,7 @@ def shipped_numbers() -> Path | None:
 
 
 def read_published(path: str | Path) -> list[Published]:
-    """Read a list of ``[[published]]`` tables, whose keys are the attributes of `Published`.
-
-    Scores are ``96 = [0.366, 0.391]``, ``mean = [0.338, 0.369]``, or without an MAE ``96 = [0.366]``.
-    """
+    """Read ``[[published]]`` tables; scores are ``96 = [0.366, 0.391]``, or without an MAE ``96 = [0.366]``."""
     return [_entry(entry) for entry in tomllib.loads(Path(path).read_text("utf-8"))["published"]]
 
 

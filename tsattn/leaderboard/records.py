@@ -166,12 +166,7 @@ def stretch_of(horizon: int) -> int:
 
 
 def by_stretch(windows: pd.DataFrame, horizon: int) -> dict[str, list[Any]]:
-    """The error columns of a record.
-
-    Args:
-        windows: a row for each test window, with ``origin`` (int64), ``squared``, ``absolute`` and ``count``.
-        horizon: in steps.
-    """
+    """The error columns of a record, of windows with ``origin`` (int64), ``squared``, ``absolute`` and ``count``."""
     origins, places = np.unique(windows["origin"].to_numpy(np.int64), return_inverse=True)
     length = stretch_of(horizon)
     stretches = places // length

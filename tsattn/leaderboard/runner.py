@@ -36,21 +36,7 @@ class Options:
 
 
 class Runner:
-    """A suite that is run.
-
-    Args:
-        name: of the suite.
-        text: its YAML.
-        whole: its plan, for the table of records.
-        entries: what is run of it.
-        folder: to work in.
-        output: the folder of the table of records; None writes none.
-        options: how it is run.
-        say: takes lines of progress.
-
-    Raises:
-        UserError: for a table that cannot be used.
-    """
+    """A suite that is run in a folder; a `UserError` for a table of records that cannot be used."""
 
     def __init__(
         self,
@@ -98,11 +84,7 @@ class Runner:
         return [entry for entry in self._unique() if self.state(entry) == "left"]
 
     def run(self, workers: LocalWorkers | RayWorkers) -> None:
-        """Run what is left, and write the records.
-
-        Raises:
-            KeyboardInterrupt: if it was interrupted; what is done is written.
-        """
+        """Run what is left, and write the records, also when it is interrupted."""
         if self.options.retry_failed:
             for entry in self._unique():
                 if self.state(entry) == "failed":
@@ -161,15 +143,7 @@ class Runner:
         return rows
 
     def run_all(self, ray: str | None, resume: str) -> None:
-        """Run what is left with processes of this machine or on a Ray cluster, and say what failed.
-
-        Args:
-            ray: the address of a cluster; None for this machine.
-            resume: the command that resumes this one.
-
-        Raises:
-            KeyboardInterrupt: if it was interrupted, saying how to resume.
-        """
+        """Run what is left here or on the Ray cluster of an address; say what failed, or how to `resume`."""
         jobs, threads = self.options.jobs, self.options.threads
         workers = LocalWorkers(self.folder, jobs) if ray is None else RayWorkers(self.folder, ray, jobs, threads)
         try:
@@ -185,11 +159,7 @@ class Runner:
             self.say(f"warning: {sentence}")
 
     def say_plan(self, *, lists: bool) -> None:
-        """Say how many runs there are and how long they take, and list those to come if asked for.
-
-        Raises:
-            UserError: if none can be made.
-        """
+        """Say how many runs there are and how long they take; a `UserError` if none can be made."""
         for entry in self.entries if lists else ():
             state = self.state(entry)
             if state != "done":

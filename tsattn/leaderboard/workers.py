@@ -34,12 +34,7 @@ _FORKS = multiprocessing.get_context("forkserver")  # it imports everything once
 
 
 class LocalWorkers:
-    """Processes of this machine, one for each run.
-
-    Args:
-        folder: that they work in.
-        jobs: how many at once.
-    """
+    """Processes of this machine, one for each run."""
 
     def __init__(self, folder: WorkingFolder, jobs: int) -> None:
         _FORKS.set_forkserver_preload([__name__])
@@ -64,10 +59,7 @@ class LocalWorkers:
         self._running[work.key] = process
 
     def ended(self, seconds: float) -> Mapping[str, str]:
-        """By key, the outcome of runs that have ended, after waiting so long for the first.
-
-        Empty for one that left a record or was interrupted, `BUSY`, or why it left none.
-        """
+        """By key, the outcome of ended runs: empty, `BUSY`, or why one left no record; waits so long for the first."""
         connection.wait([process.sentinel for process in self._running.values()], seconds)
         ended = {key: process for key, process in self._running.items() if process.exitcode is not None}
         for key, process in ended.items():
@@ -103,9 +95,16 @@ def _run_here(work: Work, path: str) -> None:
     """What the process of a run does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then sends SIGTERM
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _end_with_parent()
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     folder = WorkingFolder(path)
-    _print_into(folder.log(work.key))
+    log = folder.log(work.key)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:  # which takes everything that is printed
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    with contextlib.suppress(ValueError):
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
     with folder.held(work.key) as is_free:
         if not is_free:
             sys.exit(_BUSY_CODE)
@@ -122,28 +121,10 @@ def _run_here(work: Work, path: str) -> None:
             raise
 
 
-def _end_with_parent() -> None:
+def _end_with(sentinel: int) -> None:
     """End at once when the parent is gone: nobody would look after what this process does."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    sentinel = parent.sentinel
-
-    def watch() -> None:
-        connection.wait([sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _print_into(path: Path) -> None:
-    """Let everything that is printed go into a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    with contextlib.suppress(ValueError):
-        logging.basicConfig(level=logging.INFO, format="%(message)s")
+    connection.wait([sentinel])
+    os._exit(1)
 
 
 def _connect(address: str, processors: int | None = None) -> Any:
@@ -173,19 +154,7 @@ def _connect(address: str, processors: int | None = None) -> Any:
 
 
 class RayWorkers:
-    """Tasks of a Ray cluster, whose machines need not share a disk: files of members go there, those of runs come back.
-
-    A task whose machine is lost is run again on another one.
-
-    Args:
-        folder: that results are kept in.
-        address: of the cluster, or ``local`` for one that is started here and ends with this process.
-        jobs: processors of a cluster that is started here, over `threads`.
-        threads: processors that a task takes.
-
-    Raises:
-        UserError: if Ray is not installed, or no cluster answers.
-    """
+    """Tasks of a Ray cluster, which need no shared disk; one whose machine is lost is run again on another one."""
 
     def __init__(self, folder: WorkingFolder, address: str, jobs: int, threads: int) -> None:
         self._ray = _connect(address, jobs * threads)

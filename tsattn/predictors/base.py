@@ -236,12 +236,7 @@ def _steps(batch: Batch, names: tuple[str, ...], steps: slice) -> Batch:
 
 
 def rolled_forecast(predictor: Predictor, batch: Batch, horizon: int) -> Tensor:
-    """Forecast `(B, horizon, C)`, with quantiles `(B, horizon, C, Q)`, on the scale of the batch.
-
-    Beyond the T steps that the model was trained for, its own forecast (the median, of quantiles) continues the
-    context: errors add up, and intervals do not widen as they should. Time stamps and future covariates must cover the
-    horizon, rounded up to a multiple of T.
-    """
+    """Forecast `(B, horizon, C)`, or with Q; beyond T steps the own forecast or median continues the context."""
     if isinstance(predictor, AnyHorizon):
         return predictor.forecast_to(batch, horizon)
     L, T, median = predictor.context_length, predictor.task.prediction_length, predictor.output.median

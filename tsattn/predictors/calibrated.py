@@ -58,10 +58,7 @@ def levels_of(level: Any) -> tuple[float, ...]:
 
 
 def intervals_of(levels: Sequence[float]) -> list[Interval]:
-    """Return the intervals that quantile levels bound: central ones, widest first, then levels without a partner.
-
-    Without a central one, as for a point forecast, the first is the point: ``(0.5, 0.5)``.
-    """
+    """Return the intervals that levels bound, widest first; without a central one the point ``(0.5, 0.5)``."""
     from tsattn.evaluation.window_errors import central_intervals  # a first forecast needs no scores
 
     pairs: list[Interval] = [(levels[low], levels[high]) for _, low, high in central_intervals(levels)]
@@ -125,10 +122,7 @@ class ConformalScores:
         return min(central, key=lambda number: abs(coverage(self.intervals[number]) - coverage(interval)))
 
     def widening(self, interval: Interval, channels: Sequence[str]) -> Tensor:
-        """Return how far the bounds of `base` move out, `(G, T, C)`; below 0 they move in.
-
-        A series with too few scores of its own takes the scores of all series; if these are too few, it is refused.
-        """
+        """Return how far bounds move out, `(G, T, C)`, below 0 in; a series with too few scores takes those of all."""
         counts, share = self.counts, coverage(interval)
         rank = ((counts + 1).double() * share).round(decimals=_DIGITS).ceil().long()
         lacks = rank > counts
@@ -159,10 +153,7 @@ class ConformalScores:
 
 
 def scores_of(forecast: Tensor, target: Tensor, observed: Tensor | None, levels: Sequence[float]) -> Tensor:
-    """Return how far targets lie outside the intervals of `intervals_of`, `(B, P, T, C)`, NaN where not observed.
-
-    The forecast is `(B, T, C)`, of Q levels `(B, T, C, Q)`.
-    """
+    """Return how far targets lie outside their intervals, `(B, P, T, C)`, NaN where not observed."""
     quantiles = forecast if levels else forecast[..., None]
     places = {level: number for number, level in enumerate(levels or (MEDIAN,))}
     parts = []

@@ -37,12 +37,7 @@ _LOUD = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "torch.fx")  # l
 
 
 class RawForecast(nn.Module):
-    """Copy of a fitted predictor from series to forecasts in original units, in float32 on the CPU, in eval mode.
-
-    Attributes:
-        impls: how each kind of attention is computed in the graph: by PyTorch's ``sdpa``, or ``reference``.
-        inputs: arguments of `forward` by name, with their shapes (the first axis is B) and types.
-    """
+    """Copy of a fitted predictor from series to forecasts in original units, in float32 on the CPU, in eval mode."""
 
     def __init__(self, fitted: FittedPredictor) -> None:
         super().__init__()
@@ -106,12 +101,7 @@ class RawForecast(nn.Module):
         static: Tensor | None = None,
         time: Tensor | None = None,
     ) -> Tensor:
-        """Forecast `(B, T, C)`, with quantiles `(B, T, C, Q)`, in original units, float64; `inputs` says by what.
-
-        Context and covariates are in original units, NaN where missing. `series` has the place of each among those
-        trained on, where each has its own scale; `static` has places in `Task.categories`, -1 for a new one; `time` has
-        seconds since 1970-01-01 by the clock of the data, or steps.
-        """
+        """Forecast `(B, T, C)` or `(B, T, C, Q)` in original units, float64, from `inputs`, NaN where missing."""
         if series is not None:
             _check_numbers(series, 0, len(self.units.mean), "series")
             # a runtime that drops the check counts a negative number from the end
@@ -168,10 +158,7 @@ def _scaled(covariates: Tensor | None, units: Units) -> Tensor | None:
 
 
 def _imputed(values: Tensor, observed: Tensor, other: Tensor | float = 0.0) -> Tensor:
-    """Replace each missing number of `(B, n, C)` by the last known one before it, else by the other.
-
-    Steps are found by doubling, in operators that every format has.
-    """
+    """Replace each missing number of `(B, n, C)` by the last known one before it, else by the other; by doubling."""
     length = values.shape[1]
     known = torch.where(observed, torch.arange(length, device=values.device)[:, None], -1)
     step = 1

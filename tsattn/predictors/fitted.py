@@ -62,14 +62,7 @@ def calibrate_checkpoint(path: Path, conformal: ConformalScores) -> None:
 
 
 def load_predictor(path: str | Path, description: Description, output: Output | None = None) -> FittedPredictor:
-    """Load the predictor of a checkpoint, of a run or of a training.
-
-    A checkpoint imports nothing: only classes of tsattn and those that the given description names are made. It must
-    hold the predictor of this description and output; None takes any output.
-
-    Raises:
-        UserError: for a missing, unreadable or damaged checkpoint, or one of another format or model.
-    """
+    """Load the predictor of a checkpoint, which imports nothing; a `UserError` if damaged or of another model."""
     checkpoint = load_checkpoint(path)
     content = task_network.read_content(checkpoint)
     task_network.check_same(content.predictor, content.output, build_predictor(description).description, output)
@@ -129,12 +122,7 @@ def forecast_batches(
     execution: Execution,
     series: Series | None = None,
 ) -> Iterator[Tensor]:
-    """Yield forecasts `(B, horizon, C)` or `(B, horizon, C, Q)` beyond the end of each series, in original units.
-
-    The data are checked at once, the forecasts are made when they are asked for. The panel is as its task needs it
-    (`tsattn.data.matching.match_task`), and `series` the same, scaled, where a DataModule holds them: its panel may
-    have their last rows only.
-    """
+    """Yield forecasts `(B, horizon, C)`, or with Q, in original units; the data are checked at once."""
     series = scaled_series(panel, scaler) if series is None else series
     loader = future_batches(predictor, scaler, panel, horizon, batch_size, series)
     rolled, units = predictor.on(execution, lambda batch: rolled_forecast(predictor, batch, horizon)), series.units

@@ -26,11 +26,7 @@ class _Unfitted(Predictor):
 
 
 class RepeatedSteps(_Unfitted):
-    """The last steps of the context, again and again.
-
-    A missing one has the last known value of its place in the season, where windows know their `seasons`; else the
-    value before it.
-    """
+    """The last steps of the context, again and again; a missing one takes the last value of its season."""
 
     @property
     @override

@@ -42,11 +42,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Keep the weights of the lowest validation errors, and after each validation the last as ``last.ckpt``.
-
-    Lightning's own keeps the last only if it is among the best, and forgets the best when a run folder is moved.
-    `save_top_k` is the number of the best, ``step_100.ckpt``; -1 keeps all. None keeps one, ``best.ckpt``.
-    """
+    """Keep the best `save_top_k` weights (-1: all; None: one, ``best.ckpt``), and the last as ``last.ckpt``."""
 
     def __init__(self, folder: Path, monitor: str, save_top_k: int | None = None, *, keeps_last: bool = True) -> None:
         if save_top_k is not None and save_top_k < -1:
@@ -96,12 +92,7 @@ class BestInMemory(Callback):
 def load_best(
     module: Model, trainer: Trainer, kept: BestCheckpoint | BestInMemory, checkpoint: Path | None
 ) -> dict[str, Any]:
-    """Load the best weights that a callback has kept; return ``best_step`` and ``validation_error``.
-
-    Raises:
-        DivergedError: if no validation error was finite.
-        UserError: if nothing was trained after the checkpoint that the training resumed from.
-    """
+    """Load the best weights kept; return ``best_step`` and ``validation_error``; a `DivergedError` without any."""
     if isinstance(kept, BestCheckpoint):
         # of several processes each may have named the folder by its own clock; that of the first counts
         if not kept.best.exists():
@@ -119,10 +110,7 @@ def load_best(
 
 
 class SaveProgress(Callback):
-    """Save a training every few minutes, at its end, and when Ctrl-C or SIGTERM ends it; a second one ends it at once.
-
-    It saves only after a whole step of the optimizer, so that nothing of a step is done twice or lost.
-    """
+    """Save every few minutes after a whole step, at the end, and on Ctrl-C or SIGTERM; a second one ends it at once."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.is_asked = path, False
@@ -164,10 +152,7 @@ class SaveProgress(Callback):
 
 
 class ExactResume(Callback):
-    """Keep in the checkpoint what decides the next steps besides weights and optimizer: batches seen, random numbers.
-
-    Lightning forgets the place in the loader where a schedule asks for the number of steps first.
-    """
+    """Keep in the checkpoint what Lightning forgets: batches seen and random numbers."""
 
     _restored: dict[str, Any] | None = None
     _trainer: Any
@@ -183,10 +168,7 @@ class ExactResume(Callback):
 
     @override
     def on_load_checkpoint(self, trainer: Trainer, pl_module: Model, checkpoint: dict[str, Any]) -> None:
-        """Take a finished training for one in the middle of its one epoch: it may be longer now.
-
-        Else Lightning would begin a second epoch, after the first batch of which it stops.
-        """
+        """Resume a finished training inside its one epoch; else Lightning would begin a second one and stop."""
         loop = checkpoint["loops"]["fit_loop"]
         for part in loop["epoch_progress"].values():
             part.update(ready=1, started=1, processed=0, completed=0)
@@ -237,11 +219,7 @@ def stop_at(steps: int) -> Callback:
 
 
 class FiniteLoss(Callback):
-    """Stop a training whose loss is not a number, or has exploded, before its weights are saved.
-
-    The loss is watched on its device; the host looks in the steps that are logged, where it waits anyway, and before
-    each validation.
-    """
+    """Stop a training whose loss is not finite, or has exploded; the host looks in logged steps and validations."""
 
     _watched: tuple[Tensor, Tensor] | None = None  # the limit, and the first bad step
 

@@ -90,10 +90,7 @@ _RANDOM = threading.RLock()
 
 @contextlib.contextmanager
 def own_random_state(seed: int | None = None) -> Iterator[None]:
-    """Draw from the generators of torch, numpy and Python as if nothing else did; then restore their states.
-
-    Dropout and callbacks know no other generators, so that other threads wait here for their turn.
-    """
+    """Draw from the generators of torch, numpy and Python, then restore them; other threads wait here."""
     with _RANDOM, torch.random.fork_rng():
         python, array = random.getstate(), np.random.get_state()  # noqa: NPY002  # what callbacks of users draw from
         if seed is not None:

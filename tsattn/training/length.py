@@ -63,11 +63,7 @@ class TrainingPlan:
 def train_as_one_epoch(
     trainer: Trainer, data: ForecastDataModule, *, choose_steps: bool = False, choose_validation: bool = False
 ) -> tuple[TrainingPlan, ForecastDataModule]:
-    """Let a Trainer see all its epochs as one, and return the plan and the data to fit it with.
-
-    Without the ends of epochs in between, each checkpoint lies in the middle of an epoch, from which Lightning resumes
-    exactly. The Trainer's limits and its intervals of validation are obeyed and replaced.
-    """
+    """Let a Trainer see its epochs as one, so that Lightning resumes exactly; return the plan and the data."""
     limit, every = trainer.limit_train_batches, trainer.accumulate_grad_batches
     if every < 1:
         raise UserError(f"accumulate_grad_batches must be at least 1, not {every}")

@@ -22,11 +22,7 @@ _SHARE_OF_SPECTRUM = 0.5  # of the loss by frequency
 
 
 def choose_loss(name: str | None, quantiles: Sequence[float] = (), distribution: str | None = None) -> str:
-    """Return the loss of an output, by default ``mse``, ``pinball`` or ``nll``, the negative log-likelihood.
-
-    Raises:
-        UserError: for an unknown loss, or one that does not train this output.
-    """
+    """Return the loss of an output, by default ``mse``, ``pinball`` or ``nll``; a `UserError` if it cannot train it."""
     if name is None:
         return NLL if distribution is not None else PINBALL if quantiles else "mse"
     if name not in (*_OF_POINTS, PINBALL, NLL):
@@ -102,10 +98,7 @@ def frequency_loss(forecast: Tensor, target: Tensor, observed: Tensor | None = N
 def batch_loss(
     name: str, made: Tensor, batch: Batch, quantiles: Sequence[float] = (), family: OutputDistribution | None = None
 ) -> Tensor:
-    """Return the mean loss over the observed targets of a batch, by the log-likelihood of a family if there is one.
-
-    `made` is a forecast as for `masked_loss`, or the parameters `(B, T, C, P)` of the family.
-    """
+    """Return the mean loss over observed targets of a forecast, or of the parameters `(B, T, C, P)` of a family."""
     target = batch.known_target
     if family is None:
         return masked_loss(name, made, target, batch.target_observed, quantiles, batch.target_weight)

@@ -332,22 +332,15 @@ def check_compile_device(mode: str | None, device: torch.device) -> None:
 
 
 def hold_gradients(backbone: nn.Module) -> None:
-    """Give all parameters gradients of their own, to which a backward pass adds.
-
-    Else autograd takes the output of a CUDA graph for the gradient, and the next replay overwrites the sum.
-    """
+    """Give parameters gradients to add to: the next replay of a CUDA graph overwrites its outputs."""
     for parameter in backbone.parameters():
         if parameter.requires_grad and parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
 
 
 def start_compiled(backbone: nn.Module, mode: str) -> None:
-    """Compile a backbone when it is first called, once for each size of batch.
-
-    torch compiles the method of a class at most 8 times for all models together, and would silently run the next ones
-    uncompiled: earlier compilations of this process are dropped.
-    """
-    torch.compiler.reset()
+    """Compile a backbone when it is first called, once for each size of batch."""
+    torch.compiler.reset()  # torch compiles a method at most 8 times in all, then silently runs uncompiled
     backbone.compile(mode=mode, dynamic=False)
 
 

@@ -168,10 +168,7 @@ def plan_training(
 def _begun(
     data: ForecastDataModule, training: Training, module: ForecastingModule | None = None, *watching: Callback
 ) -> tuple[Trainer, TrainingPlan, ForecastDataModule]:
-    """Build the Trainer, the plan and its data; refuse what cannot be trained.
-
-    Without files it writes no checkpoints, unless the caller of the training asks for some.
-    """
+    """Build the Trainer, the plan and its data; without files it writes no checkpoints unless asked."""
     options = training.trainer
     given = (options if training.keeps_files else options.without_files()).arguments
     own = [*watching, *training.callbacks, *([] if training.bar is None else [training.bar])]

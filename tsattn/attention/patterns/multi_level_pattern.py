@@ -277,13 +277,7 @@ class MultiLevelPattern(Pattern):
 
 
 class MultiLevelCache(Cache):
-    """The keys of the running block of each level, and every value: `T sum r_l / p_l` key numbers a head.
-
-    When a block is full the keys of the next one take their storage: no later token shares the block.
-
-    `blocks` are `(number, span)` of each level, so that a position lies in block `position * number // span`. While
-    there are no more tokens than `max_length`, storage is not doubled past it; more may come.
-    """
+    """The keys of the running block `(number, span)` of each level, and every value."""
 
     def __init__(
         self,
@@ -309,14 +303,7 @@ class MultiLevelCache(Cache):
         return torch.split(components, self.ranks, -1)
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[list[tuple[Tensor, Tensor | None]], Tensor]:
-        """Take in new tokens, and give what they may see.
-
-        Returns:
-            For each level keys `(B, G', S, r_l)` and their positions `(B, S)`, of which each token must leave out those
-            that are later or not in its block; and all values `(B, G, length, E)`. Where the sequences are even there
-            are no positions: the keys are the last S, from the first new token's block on, so that a single token
-            shares the block of all of them.
-        """
+        """Take in tokens; give keys and positions of each level, None where all share the block, and all values."""
         parts = self.split(k)
         seen = []
         if new.count == 1:

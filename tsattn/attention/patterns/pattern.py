@@ -292,10 +292,7 @@ class FullPattern(Pattern):
 
 
 class FullCache(Cache):
-    """Every key and value: `T W` key numbers a head.
-
-    While there are no more tokens than `max_length`, storage is not doubled past it; more may come.
-    """
+    """Every key and value: `T W` key numbers a head."""
 
     def __init__(self, batch_size: int, max_length: int | None = None) -> None:
         self._keys, self._values = TokenRows(None, max_length), TokenRows(None, max_length)

@@ -177,11 +177,7 @@ class FixedMixingPattern(nn.Module, FullPattern):
 
 
 def _is_direct(call: PatternCall, *, bias: bool) -> bool:
-    """Whether the values are mixed directly, not by the plain reference, which takes a bias and dropout of weights.
-
-    Raises:
-        UserError: if ``direct`` is named and cannot compute this.
-    """
+    """Whether values are mixed directly, without a bias or dropout; a `UserError` if ``direct`` cannot."""
     reason = "bias" if bias else "dropout of weights" if call.dropout_p else None
     if call.impl == "direct" and reason is not None:
         raise UserError(f"impl direct cannot compute this attention: it takes no {reason}, which reference does")

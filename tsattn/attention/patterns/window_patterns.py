@@ -182,10 +182,7 @@ class GlobalSlidingWindowPattern(Pattern):
 
 
 class WindowCache(Cache):
-    """The last `window_size` keys and values, in a ring: `min(T, w) W` key numbers a head.
-
-    While there are no more tokens than `max_length`, storage is not doubled past it; more may come.
-    """
+    """The last `window_size` keys and values, in a ring: `min(T, w) W` key numbers a head."""
 
     def __init__(self, batch_size: int, window_size: int, max_length: int | None = None) -> None:
         self.window_size = window_size
@@ -198,12 +195,7 @@ class WindowCache(Cache):
         return f"WindowCache of {self.window_size}"
 
     def extend(self, k: Tensor, v: Tensor, new: NewTokens) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """Take in new tokens, and give what they may see, in the order of the ring.
-
-        Returns:
-            keys `(B, G', S, W)`, values `(B, G, S, E)` and positions `(1 | B, S)`, of which each token must leave out
-            those that are later or not in its window, unless a single one sees all, as is said last.
-        """
+        """Take in tokens; give keys, values and positions in the ring's order, and whether a single token sees all."""
         later = max(new.after)
         if new.count == 1:
             self.store(k, v, new)
