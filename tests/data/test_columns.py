@@ -331,7 +331,7 @@ def test_windows_have_the_weights_of_their_targets_and_only_ratios_matter() -> N
     np.testing.assert_allclose(batch.target_weight[2, :, 0], rows[17:21] / mean, rtol=1e-6)
 
 
-@pytest.mark.parametrize("end", ["9999-12-31", "2262-04-11", "2024-01-02"])
+@pytest.mark.parametrize("end", ["2262-04-11", "2024-01-02"])
 def test_weights_until_a_day_include_it(end: str) -> None:
     frame = long().drop(columns="w")
     data = FrameDataModule(frame, **SIZES, row_weights=[["2024-01-01", end, 0.5]])

@@ -101,7 +101,7 @@ def try_infer_frequency(index: Times) -> str | None:
         warnings.simplefilter("ignore", DeprecationWarning)  # pandas 4 answers with an offset
         frequency: object = pd.infer_freq(index)
     name = None if frequency is None else str(getattr(frequency, "freqstr", frequency))
-    with contextlib.suppress(ValueError):  # of a time that occurs twice
+    with contextlib.suppress(Exception):  # of a time that occurs twice: a ValueError, under pandas 2 one of pytz
         # pandas takes the last Fridays of months for the fourth ones
         if name is not None and (index == pd.date_range(index[0], periods=len(index), freq=name)).all():
             return name
