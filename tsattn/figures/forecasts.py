@@ -113,15 +113,7 @@ def plot_forecast(
         raise UserError("the forecast has no rows")
     stamps = in_zone_of(history.time, one_time(pd.Index(forecast[time_name])), "the forecast", "the history")
     forecast = forecast.assign(**{time_name: stamps})
-    known = forecast[id_name].drop_duplicates().tolist()
-    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
-    unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
-        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
-        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
-    past_ids = history.channels if history.is_wide else history.ids
-    if without := [shown(name) for name in chosen if name not in past_ids]:
-        raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
+    chosen = _chosen_ids(forecast[id_name].drop_duplicates().tolist(), history, ids, most)
     targets = task.channels if "target_name" in forecast.columns else (None,)
     rows = [(name, target) for name in chosen for target in targets]
     (figure, axes), horizon = _panels(len(rows)), 0
@@ -159,6 +151,18 @@ def plot_forecast(
     handles = [*(lines if "scenario" in forecast.columns else lines[:2]), *shades]
     _finish(figure, forecast_title(task, horizon, model), handles)
     return figure
+
+
+def _chosen_ids(known: list[Any], history: Panel, ids: Any, most: int) -> list[Any]:
+    chosen = known[:most] if ids is None else [ids] if np.isscalar(ids) else list(ids)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
+        raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
+    past_ids = history.channels if history.is_wide else history.ids
+    if without := [shown(name) for name in chosen if name not in past_ids]:
+        raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
+    return chosen
 
 
 def _panels(count: int) -> tuple[Figure, NDArray[Any]]:

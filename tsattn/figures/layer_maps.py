@@ -63,27 +63,7 @@ def plot_layers(
     Raises:
         UserError: for a layer, head or level that is not there.
     """
-    rows: list[list[_Map]] = []
-    for number in _numbers("layers", chosen, len(layers)):
-        layer = layers[number]
-        parts = {"": layer.weights} if levels is None else layer.levels
-        if not parts:
-            raise UserError(
-                f"{layer.name} has attention {layer.kind}, which has no levels; those of mlr, bilinear_mlr and mlbtc "
-                "do: leave levels out, or name layers that have some"
-            )
-        named = [*parts] if levels is None else [[*parts][at] for at in _numbers("levels", levels, len(parts), first=1)]
-        for name in named:
-            values, shown = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
-            H = len(values)
-            if heads == "mean":
-                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", shown)]
-            else:
-                maps = [_Map(layer, values[one], f"head {one}", shown) for one in _numbers("heads", heads, H, "mean, ")]
-            rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
-    if all(len(row) == 1 for row in rows):
-        single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
-        rows = [single[start : start + _COLUMNS] for start in range(0, len(single), _COLUMNS)]
+    rows = _maps_in_rows(layers, chosen, heads, levels)
     signed = levels is not None  # then 0 is in mid-scale
     columns = max(map(len, rows))
     maps = [one for row in rows for one in row]
@@ -122,6 +102,33 @@ def plot_layers(
         figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower center", ncols=ncols)
     figure.suptitle(title, fontsize=11)
     return figure
+
+
+def _maps_in_rows(
+    layers: Sequence[AttentionLayer], chosen: str | Sequence[int], heads: str | Sequence[int], levels: Any
+) -> list[list[_Map]]:
+    rows: list[list[_Map]] = []
+    for number in _numbers("layers", chosen, len(layers)):
+        layer = layers[number]
+        parts = {"": layer.weights} if levels is None else layer.levels
+        if not parts:
+            raise UserError(
+                f"{layer.name} has attention {layer.kind}, which has no levels; those of mlr, bilinear_mlr and mlbtc "
+                "do: leave levels out, or name layers that have some"
+            )
+        named = [*parts] if levels is None else [[*parts][at] for at in _numbers("levels", levels, len(parts), first=1)]
+        for name in named:
+            values, shown = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
+            H = len(values)
+            if heads == "mean":
+                maps = [_Map(layer, values.mean(0), f"mean of {H} heads" if H > 1 else "head 0", shown)]
+            else:
+                maps = [_Map(layer, values[one], f"head {one}", shown) for one in _numbers("heads", heads, H, "mean, ")]
+            rows += [maps[start : start + _HEADS] for start in range(0, len(maps), _HEADS)]
+    if all(len(row) == 1 for row in rows):
+        single = [_Map(one.layer, one.values, f"{one.row}\n{one.title}") for (one,) in rows]
+        rows = [single[start : start + _COLUMNS] for start in range(0, len(single), _COLUMNS)]
+    return rows
 
 
 def _numbers(name: str, given: str | Sequence[int], count: int, also: str = "", first: int = 0) -> list[int]:
