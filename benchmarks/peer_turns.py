@@ -118,7 +118,7 @@ def theirs(lines: TextIO, asked: dict[str, Any]) -> dict[str, Any]:
     table["available_mask"] = table["available_mask"].astype(np.float32)
     dataset = TimeSeriesDataset.from_df(table)[0]
     del table
-    model = worker["neural_model"](asked["request"])
+    model = worker["make_model"](asked["request"])
     model.trainer_kwargs["callbacks"] = [turns(Callback, lines, "ptl/val_loss")]
     model.fit(dataset, val_size=asked["val_rows"] if asked["interval"] else 0)
     tokens = getattr(getattr(getattr(model, "model", None), "backbone", None), "patch_num", None)

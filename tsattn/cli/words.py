@@ -457,7 +457,7 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
     left, named = list[Pair](), set[str]()
     for name, value in pairs:
         path = name.removeprefix("--")
-        path = f"model.backbone.{path}" if f"{path}.".startswith("attention.") else path
+        path = f"model.backbone.{path}" if f"{name}.".startswith("--attention.") else path
         if not f"{path}.".startswith("model.backbone."):
             left.append((name, value))
             continue
