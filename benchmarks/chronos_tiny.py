@@ -35,7 +35,7 @@ from tsattn.chronos.opening import NamedWeights
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, RunFolder
 from tsattn.experiments.measuring import measured
-from tsattn.experiments.running import fitted_in
+from tsattn.experiments.result import fitted_in
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import sha256

@@ -15,8 +15,8 @@ import yaml
 
 import tsattn
 from tsattn.cli import main
+from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-from tsattn.experiments.running import fitted_in
 
 NETWORK = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "dropout": 0.2}
 SIZES = {"context_length": 24, "prediction_length": 6, "batch_size": 16, "eval_batch_size": 64}

@@ -12,8 +12,8 @@ import yaml
 
 from tests.cli.toy_run import TINY, refusal
 from tsattn.cli import main
+from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-from tsattn.experiments.running import fitted_in
 
 # a figure
 

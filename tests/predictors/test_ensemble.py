@@ -20,8 +20,8 @@ from tsattn.batch import Batch
 from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.experiments import resume, run
+from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-from tsattn.experiments.running import fitted_in
 from tsattn.predictors import Predictor, build_predictor, ensemble
 from tsattn.predictors.ensemble import Ensemble
 from tsattn.task import Output, Task

@@ -24,8 +24,8 @@ from tsattn.data import ByShare, CSVDataModule, ForecastDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, Result, measuring, run
+from tsattn.experiments.result import fitted_in
 from tsattn.experiments.run_folder import RunFolder
-from tsattn.experiments.running import fitted_in
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Fold, HeldData, open_storage, run_trial
 from tsattn.tuning import trial as trial_module

@@ -19,7 +19,7 @@ from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
 from tsattn.experiments import Experiment, RunFolder, measuring
 from tsattn.experiments.measuring import labelled, tables_beside_baselines, title
-from tsattn.experiments.running import reopened
+from tsattn.experiments.result import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.layer_maps import plot_layers
 from tsattn.figures.plain_names import model_words, window_title

@@ -30,7 +30,7 @@ def export(given: Given) -> None:
         raise UserError("export needs a trained model: --run DIR, the folder that `fit` has written")
     folder = RunFolder(options.run)
     folder.check_trained()
-    from tsattn.experiments.running import fitted_in
+    from tsattn.experiments.result import fitted_in
     from tsattn.forecaster.forecast_files import check_output
     from tsattn.predictors.exporting import FORMATS, exported, format_of
 

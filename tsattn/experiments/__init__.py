@@ -8,12 +8,13 @@ from tsattn.descriptions import imported
 
 if TYPE_CHECKING:
     from tsattn.experiments.experiment import RESULTS_VERSION, Experiment
+    from tsattn.experiments.result import Result
     from tsattn.experiments.run_folder import LIMITS, RunFolder
-    from tsattn.experiments.running import Hooks, Result, resume, run
+    from tsattn.experiments.running import Hooks, resume, run
 
 __all__ = ["LIMITS", "RESULTS_VERSION", "Experiment", "Hooks", "Result", "RunFolder", "resume", "run"]
 
-_HOMES = {"Hooks": "running", "Result": "running", "RESULTS_VERSION": "experiment", "Experiment": "experiment"}
+_HOMES = {"Hooks": "running", "Result": "result", "RESULTS_VERSION": "experiment", "Experiment": "experiment"}
 _HOMES |= {"LIMITS": "run_folder", "RunFolder": "run_folder", "resume": "running", "run": "running"}
 
 

@@ -1,4 +1,4 @@
-"""The one way from an experiment to its result, and a finished run opened again."""
+"""The one way from an experiment to its result."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from torch import nn
 
 from tsattn.backbones.task_network import check_same, load_checkpoint, read_content
-from tsattn.batch import ACCELERATORS, has_accelerator
-from tsattn.data import ForecastDataModule, FrameDataModule, PanelDataModule
+from tsattn.data import ForecastDataModule, PanelDataModule
 from tsattn.data.scaling import fit_scaler, with_new_series
-from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, number_of, one_of, without_password
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments.configs import read_config, with_values
+from tsattn.experiments.configs import with_values
 from tsattn.experiments.experiment import OF_DATA, Experiment, fingerprint, user_errors
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
+from tsattn.experiments.result import Result
 from tsattn.experiments.run_folder import LIMITS, RunFolder, versions
 from tsattn.ops.native.record import kernels_as_noted, kernels_in_use
 from tsattn.predictors import Predictor, build_predictor
@@ -55,47 +53,6 @@ FolderOf: TypeAlias = Callable[[ForecastDataModule, Predictor], RunFolder]
 _NO_LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
 # of a member that was fitted alone
 _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training")
-
-
-@dataclass(frozen=True)
-class Result:
-    """Result of a run.
-
-    Attributes:
-        experiment: what was run.
-        key: tells results apart, see `Experiment.key`.
-        fitted: the predictor and its scaler; of a network, the weights of the lowest validation error.
-        data: the DataModule that it was fitted to, set up.
-        fit: facts of the fit as plain data: ``validation_error``, ``selected_by`` (its name), ``parameters``, and of a
-            network ``best_step`` and ``training``.
-        tables: for the test part, by the name of the predictor and of each baseline, its table of errors; empty for a
-            run that was not tested.
-        folder: of the run; None for one that was not written.
-        refitted: fitted once more to all rows; None where that was not asked for.
-    """
-
-    experiment: Experiment
-    key: str
-    fitted: FittedPredictor
-    data: ForecastDataModule
-    fit: Mapping[str, Any]
-    tables: Mapping[str, ErrorTable] = field(default_factory=dict)
-    folder: Path | None = None
-    refitted: FittedPredictor | None = None
-
-    @property
-    def errors(self) -> ErrorTable | None:
-        """The test errors of the predictor, a row for each series, origin and channel; None if it was not tested."""
-        return self.tables.get(self.fitted.predictor.name)
-
-    @property
-    def scores(self) -> pd.DataFrame:
-        """The test scores: a row for the predictor and each baseline, a column for each score."""
-        return pd.DataFrame.from_dict({name: table.scores() for name, table in self.tables.items()}, orient="index")
-
-    def __repr__(self) -> str:
-        scores = self.scores[["mse_scaled", "mae_scaled"]] if self.tables else "not tested"
-        return f"Result of {self.fitted.predictor.name} in {self.folder}:\n{scores}"
 
 
 @dataclass
@@ -625,37 +582,3 @@ def _earlier_fit(hooks: Hooks, data: ForecastDataModule, member: str, predictor:
     hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
     known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
     return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}
-
-
-@user_errors()
-def reopened(
-    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
-) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
-    """Open a finished run: its predictor, the data of its experiment or of the files, set up, and where to compute."""
-    data, trainer = experiment.made()
-    accelerator = trainer["accelerator"]
-    if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
-        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
-        accelerator = "auto"
-    # one device of this machine, wherever the training was
-    here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
-    execution = Execution(TrainerOptions.of(here, is_new=False))
-    fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
-    data.task, data.scaler = fitted.predictor.task, fitted.scaler
-    if input is not None:
-        data.forecast_from(input)
-    if future is not None:
-        if not isinstance(data, FrameDataModule):
-            raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
-        data.future = Path(future)
-    data.prepare_data()
-    data.setup(stage)
-    return fitted, data, execution
-
-
-def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
-    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts."""
-    if not run.config.exists():
-        raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
-    model = read_config(run.config).get("model", {})
-    return load_predictor(checkpoint or run.forecasting_checkpoint(), model.get("backbone", DEFAULT_BACKBONE))

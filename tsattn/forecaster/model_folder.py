@@ -25,7 +25,7 @@ from tsattn.descriptions import typed
 from tsattn.errors import UserError, shown
 from tsattn.experiments import RunFolder
 from tsattn.experiments.configs import read_config
-from tsattn.experiments.running import fitted_in
+from tsattn.experiments.result import fitted_in
 from tsattn.forecaster.fitted_series import FittedSeries
 from tsattn.forecaster.options import MODEL, nested
 from tsattn.forecaster.sample_paths import StepCopula

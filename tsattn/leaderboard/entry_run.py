@@ -26,8 +26,9 @@ from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
 from tsattn.experiments.measuring import device_type, measured, peak_memory, predictor_sizes
+from tsattn.experiments.result import reopened
 from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
-from tsattn.experiments.running import member_experiments, reopened
+from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.digest import Digests
 from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor

@@ -1,0 +1,99 @@
+"""The result of a run, and a finished run opened again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tsattn.batch import ACCELERATORS, has_accelerator
+from tsattn.data import ForecastDataModule, FrameDataModule
+from tsattn.descriptions import DEFAULT_BACKBONE
+from tsattn.errors import UserError
+from tsattn.evaluation import ErrorTable
+from tsattn.experiments.configs import read_config
+from tsattn.experiments.experiment import Experiment, user_errors
+from tsattn.experiments.run_folder import RunFolder
+from tsattn.predictors.fitted import FittedPredictor, load_predictor
+from tsattn.training import Execution, TrainerOptions
+
+logger = logging.getLogger("tsattn")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of a run.
+
+    Attributes:
+        experiment: what was run.
+        key: tells results apart, see `Experiment.key`.
+        fitted: the predictor and its scaler; of a network, the weights of the lowest validation error.
+        data: the DataModule that it was fitted to, set up.
+        fit: facts of the fit as plain data: ``validation_error``, ``selected_by`` (its name), ``parameters``, and of a
+            network ``best_step`` and ``training``.
+        tables: for the test part, by the name of the predictor and of each baseline, its table of errors; empty for a
+            run that was not tested.
+        folder: of the run; None for one that was not written.
+        refitted: fitted once more to all rows; None where that was not asked for.
+    """
+
+    experiment: Experiment
+    key: str
+    fitted: FittedPredictor
+    data: ForecastDataModule
+    fit: Mapping[str, Any]
+    tables: Mapping[str, ErrorTable] = field(default_factory=dict)
+    folder: Path | None = None
+    refitted: FittedPredictor | None = None
+
+    @property
+    def errors(self) -> ErrorTable | None:
+        """The test errors of the predictor, a row for each series, origin and channel; None if it was not tested."""
+        return self.tables.get(self.fitted.predictor.name)
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """The test scores: a row for the predictor and each baseline, a column for each score."""
+        return pd.DataFrame.from_dict({name: table.scores() for name, table in self.tables.items()}, orient="index")
+
+    def __repr__(self) -> str:
+        scores = self.scores[["mse_scaled", "mae_scaled"]] if self.tables else "not tested"
+        return f"Result of {self.fitted.predictor.name} in {self.folder}:\n{scores}"
+
+
+@user_errors()
+def reopened(
+    experiment: Experiment, checkpoint: str | Path, stage: str, *, input: str | None = None, future: str | None = None
+) -> tuple[FittedPredictor, ForecastDataModule, Execution]:
+    """Open a finished run: its predictor, the data of its experiment or of the files, set up, and where to compute."""
+    data, trainer = experiment.made()
+    accelerator = trainer["accelerator"]
+    if isinstance(accelerator, str) and accelerator in ACCELERATORS and not has_accelerator(accelerator):
+        logger.warning("accelerator %s is not on this machine; auto takes its place", accelerator)
+        accelerator = "auto"
+    # one device of this machine, wherever the training was
+    here = {**trainer, "accelerator": accelerator, "strategy": "auto", "devices": 1, "num_nodes": 1}
+    execution = Execution(TrainerOptions.of(here, is_new=False))
+    fitted = load_predictor(checkpoint, experiment.model["backbone"], experiment.output)
+    data.task, data.scaler = fitted.predictor.task, fitted.scaler
+    if input is not None:
+        data.forecast_from(input)
+    if future is not None:
+        if not isinstance(data, FrameDataModule):
+            raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
+        data.future = Path(future)
+    data.prepare_data()
+    data.setup(stage)
+    return fitted, data, execution
+
+
+def fitted_in(run: RunFolder, checkpoint: str | Path | None = None) -> FittedPredictor:
+    """Load the predictor in the folder of a run, from a checkpoint or, by default, the one that forecasts."""
+    if not run.config.exists():
+        raise UserError(f"{run.path} is not the folder of a run: it has no {run.config.name}")
+    model = read_config(run.config).get("model", {})
+    return load_predictor(checkpoint or run.forecasting_checkpoint(), model.get("backbone", DEFAULT_BACKBONE))
