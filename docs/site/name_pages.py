@@ -18,10 +18,13 @@ from tsattn.predictors import PREDICTORS
 __all__ = ["name_pages", "names_by_room"]
 
 _MODULES = {
-    "tsattn.attention.caches": [],
+    "tsattn.attention.caches": ["Cache", "NewTokens", "TokenRows"],
     "tsattn.attention.cost": ["attention_cost", "closed_form", "measured", "measured_key_bytes"],
     "tsattn.attention.maps": ["attention_levels", "attention_map", "attention_zones"],
-    "tsattn.attention.projections": [],
+    "tsattn.attention.projections": [
+        *("BTTProjection", "BilinearMLRProjection", "LowRankProjection", "MLBTCProjection", "NoProjection"),
+        *("LevelNorm", "Projection", "ProjectionCost", "RotaryEmbedding", "key_heads"),
+    ],
     "tsattn.batch": ["Batch"],
     "tsattn.data.matching": ["appended", "with_future"],
     "tsattn.errors": ["UserError"],
@@ -29,14 +32,17 @@ _MODULES = {
     "tsattn.leaderboard.compare": ["Comparison", "compare"],
     "tsattn.leaderboard.figure": ["Mark", "forest"],
     "tsattn.leaderboard.records": ["Records"],
-    "tsattn.leaderboard.statistics": [],
+    "tsattn.leaderboard.statistics": [
+        *("Claim", "Difference", "Estimate", "ModelErrors", "SeedVariance"),
+        *("difference", "holm", "over_data_sets", "seed_variance"),
+    ],
     "tsattn.leaderboard.suite": ["Question", "Suite", "read_suite"],
     "tsattn.scaler": ["Scaler"],
     "tsattn.task": ["Output", "Task"],
     "tsattn.training.losses": ["masked_loss"],
     "tsattn.layers.optim": ["MupModule", "adamw", "mup_groups", "mup_init_"],
 }
-"""Modules that people import from, beside the packages that export names: those names, or all that a module exports."""
+"""Modules that people import from, beside the packages that export names, and those names."""
 
 _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.predictors": PREDICTORS}
 """Kinds whose classes are names of a room, too."""
@@ -87,7 +93,7 @@ def names_by_room() -> dict[str, dict[str, str]]:
     packages = [info.name for info in pkgutil.walk_packages(tsattn.__path__, "tsattn.") if info.ispkg]
     for path in sorted([*packages, *_MODULES], key=lambda path: (path.count("."), path)):
         module = importlib.import_module(path)
-        exported = _MODULES.get(path) or [*getattr(module, "__all__", [])]
+        exported = _MODULES.get(path) or module.__all__
         paths = {name: f"{path}.{name}" for name in exported}
         paths |= {kind.rpartition(".")[2]: kind for kind in _TABLES.get(path, {}).values()}
         own = {name: where for name, where in paths.items() if _key(module, name) not in seen}

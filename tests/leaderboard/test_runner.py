@@ -230,7 +230,7 @@ def test_killed_three_times(done: Bench, tmp_path: Path) -> None:
                 os.kill(pid, signal.SIGKILL)
         worker.kill()
         wait_for(lambda: not workers_of(made))  # they end with their parent
-        assert "Traceback" not in worker.said()
+        assert not re.search(r'File ".*tsattn/.*", line', worker.said())  # what Python's fork server says is its own
         kept()
     assert made.run("--jobs", "2") == 0
     kept()
