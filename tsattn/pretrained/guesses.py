@@ -1,0 +1,339 @@
+"""Forecasts of series by simple statistics, with the errors that each made on the last steps of its series.
+
+Rows end at their last column and may begin later than the first one. A guess for a step looks at steps before its
+origin alone, so that its past errors are those of a forecaster who did not know the future.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+GUESSES = (
+    *("last", "season", "second_season", "cycles", "drift", "long_drift", "growth", "moved_season", "smoothed"),
+    *("slowly_smoothed", "ratios", "usual", "mean", "autoregression"),
+)
+"""Names of the guesses, in the order of their axis."""
+ORIGINS = 3  # in the past of a row, at which guesses are tried
+LONGEST_PERIOD = 730
+_LAGS = 6  # the latest values that the autoregression reads, beside those a season ago
+_FITTED = 800  # steps that it is fitted to, at most
+_RIDGE = 1e-2
+_CYCLES = 5  # of a season that make its profile
+_SOME = 1e-6
+
+
+@dataclass
+class Guesses:
+    """Guesses of R rows, K each.
+
+    Attributes:
+        ahead: `(R, T, K)` forecasts.
+        tried: `(R, O, T, K)` forecasts from earlier origins, the latest first.
+        truth: `(R, O, T)` what came.
+        counts: `(R, O, T)` whether the row knows what came, with enough of it before the origin.
+        periods: `(R, 2)` lengths of the seasons that they repeat; 1 for none.
+        strength: `(R, 2)` autocorrelations at these.
+    """
+
+    ahead: Tensor
+    tried: Tensor
+    truth: Tensor
+    counts: Tensor
+    periods: Tensor
+    strength: Tensor
+
+
+def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill `(R, L)` between known values by lines, and after the last by it; also return the first known place `(R,)`.
+
+    A row in which nothing is known is 0, from its last place on.
+    """
+    L = values.shape[1]
+    at = torch.arange(L, device=values.device).expand_as(values)
+    before = torch.where(known, at, -1).cummax(1).values
+    after = torch.where(known, at, L).flip(1).cummin(1).values.flip(1)
+    first = torch.where(known.any(1), after[:, 0], L - 1)
+    before_at, after_at = torch.where(before < 0, after, before), torch.where(after == L, before, after)
+    before_at, after_at = before_at.clamp(0, L - 1), after_at.clamp(0, L - 1)
+    values = torch.where(known, values, 0.0)
+    low, high = values.gather(1, before_at), values.gather(1, after_at)
+    share = (at - before_at) / (after_at - before_at).clamp(min=1)
+    return torch.lerp(low, high, share.to(values.dtype)), first
+
+
+def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
+    """Estimate those at lags 0 to `most - 1` of `(R, L)` values from `first` on, without their line: `(R, most)`."""
+    L = values.shape[1]
+    at = torch.arange(L, device=values.device)
+    inside = (at >= first[:, None]).to(values.dtype)
+    n = inside.sum(1, keepdim=True)
+    time = (at - (first[:, None] + L - 1) / 2) * inside
+    centred = (values - (values * inside).sum(1, keepdim=True) / n) * inside
+    slope = (centred * time).sum(1, keepdim=True) / time.square().sum(1, keepdim=True).clamp(min=1)
+    rest = (centred - slope * time) * inside
+    rest = rest / rest.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
+    size = 1 << (2 * L - 1).bit_length()
+    power = torch.fft.rfft(rest.float(), size)
+    found = torch.fft.irfft(power.real.square() + power.imag.square(), size)[:, :most]
+    lag = torch.arange(found.shape[1], device=values.device)
+    left = (n - lag).clamp(min=1)
+    # of long lags there are few products: they count for less
+    shrunk = torch.minimum(torch.ones_like(left), left / n + 0.5)
+    return found / found[:, :1].clamp(min=1e-12) * n / left * shrunk
+
+
+def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
+    """Return two periods `(R, 2)` and the autocorrelations at them: that of the frequency, and the clearest other.
+
+    A season `(R,)` of 1, or one longer than half the row, gives place to the clearest period.
+    """
+    L = values.shape[1]
+    n = L - first
+    most = max(4, min(L // 2 + 2, LONGEST_PERIOD + 2))
+    found = autocorrelations(values, first, most)
+    lag = torch.arange(found.shape[1], device=values.device)
+    is_peak = torch.zeros_like(found, dtype=torch.bool)
+    is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
+    is_peak &= lag <= n[:, None] // 2
+    score = torch.where(is_peak, found, -1.0)
+
+    def clearest(score: Tensor) -> tuple[Tensor, Tensor]:
+        # the shortest of those that are about as clear as the best one
+        best = score.max(1, keepdim=True).values
+        place = (score >= best - 0.05 * best.abs()).to(torch.int8).argmax(1)
+        strength = score.gather(1, place[:, None])[:, 0]
+        return torch.where(strength > 0.2, place, 1), strength
+
+    own, own_strength = clearest(score)
+    is_named = (season > 1) & (2 * season <= n)
+    at_season = found.gather(1, season.clamp(max=found.shape[1] - 1)[:, None])[:, 0]
+    main = torch.where(is_named, season, own)
+    strength = torch.where(is_named, at_season, own_strength)
+    # near a multiple of the first it is no other season, unless there the row is clearly more alike, as after a week
+    width = (main[:, None] // 8).clamp(min=1)
+    near = (lag + width) % main[:, None].clamp(min=2) <= 2 * width
+    near &= (main[:, None] > 1) | (lag <= 1)
+    near &= ~((lag % main[:, None] == 0) & (lag > main[:, None]) & (found > strength[:, None] + 0.05))
+    other, other_strength = clearest(torch.where(near, -1.0, score))
+    periods = torch.stack([main, torch.where(other > 1, other, main)], 1)
+    return periods, torch.stack([strength, torch.where(other > 1, other_strength, strength)], 1)
+
+
+def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: Tensor) -> Guesses:
+    """Make guesses for `horizon` steps T after rows `(R, L)`, of which `season (R,)` is the season by their frequency.
+
+    Values should vary by about 1; `origin (R,)` is what 0 became on their scale, from which ratios are taken where no
+    value lies below it.
+    """
+    R, L = values.shape
+    rows, first = filled(values, known)
+    periods, strength = find_periods(rows, first, season)
+    n = L - first
+    back = torch.minimum(torch.full_like(n, horizon), (n // (ORIGINS + 1)).clamp(min=1))
+    ends = torch.stack([torch.full_like(n, L), *(L - back * number for number in range(1, ORIGINS + 1))], 1)
+    every = ORIGINS + 1
+    lowest = rows.amin(1)
+    lowest = torch.where(origin <= lowest, origin, lowest - 2 * (rows.amax(1) - lowest)) - _SOME
+    repeated = [part.repeat_interleave(every, 0) for part in (rows, first, periods, lowest)]
+    made = _Row(*repeated, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
+    steps = torch.arange(horizon, device=values.device)
+    at = ends[:, 1:, None] + steps
+    inside = (steps < back[:, None])[:, None] & (ends[:, 1:, None] - first[:, None, None] >= 4)
+    place = at.clamp(max=L - 1).flatten(1)
+    truth = rows.gather(1, place).view(R, ORIGINS, horizon)
+    counts = inside & known.gather(1, place).view(R, ORIGINS, horizon)
+    return Guesses(made[:, 0], made[:, 1:], truth, counts, periods, strength)
+
+
+class _Row:
+    """Rows `(R, L)` that are known from `first (R,)` until before `end (R,)`."""
+
+    def __init__(
+        self, values: Tensor, first: Tensor, periods: Tensor, lowest: Tensor, end: Tensor, horizon: int
+    ) -> None:
+        self.values, self.first, self.end, self.horizon = values, first[:, None], end[:, None], horizon
+        self.lowest = lowest[:, None]
+        self.n = (self.end - self.first).clamp(min=1)
+        self.ahead = torch.arange(horizon, device=values.device)
+        self.total = torch.cat([torch.zeros_like(values[:, :1]), values.double().cumsum(1)], 1)
+        self.period = torch.where(periods[:, :1] < self.n, periods[:, :1], 1)
+        self.second = torch.where(periods[:, 1:] < self.n, periods[:, 1:], self.period)
+
+    def at(self, place: Tensor) -> Tensor:
+        """Values `(R, N)` at places; of one before the first, or not yet known, that of the nearest."""
+        return self.values.gather(1, torch.minimum(torch.maximum(place, self.first), self.end - 1).clamp(min=0))
+
+    def mean(self, start: Tensor, stop: Tensor) -> Tensor:
+        """Means `(R, N)` from `start` until before `stop`, as far as they are known."""
+        start, stop = (torch.minimum(torch.maximum(one, self.first), self.end) for one in (start, stop))
+        stop = torch.maximum(stop, self.first + 1)
+        start = torch.minimum(start, stop - 1)
+        sums = self.total.gather(1, stop) - self.total.gather(1, start)
+        return (sums / (stop - start)).to(self.values.dtype)
+
+    def guesses(self) -> Tensor:
+        """All `(R, T, K)`."""
+        p, end, h = self.period, self.end, self.ahead
+        step = h + 1.0
+        last = self.at(end - 1)
+        season = self.at(end - p + h % p)
+        second = self.at(end - self.second + h % self.second)
+        cycle = self.mean(end - p, end)
+        cycles = (self.n // p).clamp(1, _CYCLES)
+        profile, ratios = self._profile(cycles)
+        level = self.mean(end - p.clamp(min=2), end)
+        earlier = self.mean(end - cycles * p, end - (cycles - 1) * p)
+        growth = (cycle - earlier) / (cycles - 1).clamp(min=1)
+        whole = (h // p + 1).to(last.dtype)
+        some = torch.where(p > 1, p, 8)
+        moved = cycle + profile + 0.5 * growth * whole
+
+        near = torch.minimum(self.n - 1, p.clamp(min=6)).clamp(min=1)
+        far = torch.minimum(self.n - 1, (6 * p).clamp(min=30)).clamp(min=1)
+        base = last + profile - self._profile_at_last(profile)  # the season goes on from the last value
+        drift = base + self._slope(near) * step
+        long_drift = base + self._slope(far) * step
+
+        lowest = self.lowest
+        ratio = (cycle - lowest) / (self.mean(end - 2 * p, end - p) - lowest)
+        wide = (cycle - lowest) / (self.mean(end - 3 * p, end - p) - lowest)
+        k = torch.where(p > 1, p, 3)
+        ratio = torch.where(p > 1, ratio, (self.mean(end - k, end) - lowest) / (self.mean(end - 2 * k, end - k) - lowest))
+        pace = torch.where(p > 1, whole, step / 3)
+        factor = (0.5 * (ratio + wide)).clamp(0.6, 1.6)
+        grown = (torch.where(p > 1, season, last) - lowest) * factor.log().mul(pace).clamp(-1.5, 1.5).exp() + lowest
+
+        quarter = (p // 4).clamp(1, 12)
+        moved_season = season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p)
+        quick, quick_slope = self._smoothed(0.5)
+        slow, slow_slope = self._smoothed(0.2)
+        damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
+        smoothed = quick + quick_slope * damped + profile
+        slowly = slow + 0.5 * self._slope(far) * (step + 4) + profile
+        slowly = torch.where(self.n > 4, slowly, last)
+        by_ratio = (quick - lowest) * ratios * (1 + ((slow_slope / (quick - lowest)) * damped).clamp(-0.5, 0.5)) + lowest
+        usual = self.mean(end - 10 * some, end) + profile
+        mean = self.mean(end - some, end).expand_as(season)
+        made = [last.expand_as(season), season, second, moved, drift, long_drift, grown, moved_season, smoothed]
+        made += [slowly, by_ratio, usual, mean, self._autoregression(level)]
+        out = torch.stack(made, -1)
+        return torch.where(out.isfinite(), out, last[..., None])
+
+    def _profile(self, cycles: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean of the last cycles around their own mean, and as a share of it: `(R, T)`; 0 and 1 without a season."""
+        p, end, h = self.period, self.end, self.ahead
+        lowest = self.lowest
+        around, share, number = torch.zeros_like(self.at(end - p + h % p)), 0.0, 0.0
+        for one in range(1, _CYCLES + 1):
+            counts = ((cycles >= one) & (p > 1)).to(around.dtype)
+            value = self.at(end - one * p + h % p)
+            # the mean of a window of a cycle around the step, so that a trend within the cycle is none of the season
+            start = end - one * p + h % p - p // 2
+            start = torch.minimum(start, end - p)
+            middle = self.mean(start, start + p)
+            weight = counts * 0.8 ** (one - 1)
+            around = around + weight * (value - middle)
+            share = share + weight * (value - lowest) / (middle - lowest)
+            number = number + weight
+        seen = torch.as_tensor(number).clamp(min=_SOME)
+        return around / seen, torch.where(p > 1, share / seen, 1.0)
+
+    def _profile_at_last(self, profile: Tensor) -> Tensor:
+        """The season of the last step, which is that a season after it where the horizon reaches so far."""
+        p, end = self.period, self.end
+        places = torch.arange(1, _CYCLES + 1, device=profile.device)
+        at = end - 1 - (places - 1) * p
+        middle = self.mean(torch.minimum(at - p // 2, end - p), torch.minimum(at - p // 2, end - p) + p)
+        counts = ((self.n // p >= places) & (p > 1)).to(profile.dtype) * 0.8 ** (places - 1)
+        return (counts * (self.at(at) - middle)).sum(1, keepdim=True) / counts.sum(1, keepdim=True).clamp(min=_SOME)
+
+    def _slope(self, steps: Tensor) -> Tensor:
+        """Mean change of a step over so many `(R, 1)`, of means over a season where there is one."""
+        p, end = self.period, self.end
+        width = torch.minimum(p, self.n // 2).clamp(min=1)
+        now = self.mean(end - width, end)
+        span = torch.minimum(torch.maximum(steps, width), (self.n - width).clamp(min=1))
+        return (now - self.mean(end - width - span, end - span)) / span
+
+    def _smoothed(self, alpha: float) -> tuple[Tensor, Tensor]:
+        """Level and slope `(R, 1)` of the row without its season, by weights that fall by `1 - alpha` a step."""
+        steps = 64
+        back = torch.arange(steps, device=self.values.device)
+        place = self.end - 1 - back
+        inside = place >= self.first
+        weight = (1 - alpha) ** back * inside
+        weight = weight / weight.sum(1, keepdim=True)
+        p = self.period
+        profile_at = self._season_at(place)
+        rest = self.at(place) - profile_at
+        level = (weight * rest).sum(1, keepdim=True)
+        # a line through the same weights, slower
+        slow = (1 - alpha / 2) ** back * inside
+        slow = slow / slow.sum(1, keepdim=True)
+        mean_at = (slow * back).sum(1, keepdim=True)
+        mean_rest = (slow * rest).sum(1, keepdim=True)
+        spread = (slow * (back - mean_at).square()).sum(1, keepdim=True)
+        slope = -(slow * (back - mean_at) * (rest - mean_rest)).sum(1, keepdim=True) / (spread + 1.0)
+        return level, slope
+
+    def _season_at(self, place: Tensor) -> Tensor:
+        """The season `(R, N)` at places of the past: what each lies above the mean of a cycle around it, on average."""
+        p, end = self.period, self.end
+        phase = (place - (end - p)) % p  # 0 at the start of the last cycle
+        around, number = torch.zeros_like(self.at(place)), 0.0
+        for one in range(1, _CYCLES):
+            at = end - one * p + phase
+            start = torch.minimum(at - p // 2, end - p)
+            counts = ((self.n // p >= one) & (p > 1)).to(around.dtype) * 0.8 ** (one - 1)
+            around = around + counts * (self.at(at) - self.mean(start, start + p))
+            number = number + counts
+        return around / torch.as_tensor(number).clamp(min=_SOME)
+
+    def _autoregression(self, level: Tensor) -> Tensor:
+        """Forecast step by step from the last values and those a season ago, by least squares with a small ridge."""
+        p, end, dtype = self.period, self.end, torch.float64
+        lags = torch.arange(1, _LAGS + 1, device=level.device)
+        seasonal = torch.cat([p, p + 1, 2 * p], 1)
+        several = (p > _LAGS) & (self.n > 2 * p + 12)
+        back = torch.cat([lags.expand(len(p), -1), seasonal], 1)  # (R, F)
+        used = torch.cat([(lags < self.n // 3).expand(len(p), -1), several.expand(-1, 3)], 1)
+        steps = torch.arange(1, min(_FITTED, self.values.shape[1]) + 1, device=level.device)
+        place = end - steps  # (R, N)
+        reach = torch.where(several, 2 * p, torch.minimum(torch.full_like(p, _LAGS), self.n // 3))
+        fitted = (place - reach >= self.first).to(dtype)
+        fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))
+        rows = (self.values - level).to(dtype)
+        lowest = self.first
+
+        def at(one: Tensor) -> Tensor:
+            return rows.gather(1, torch.minimum(torch.maximum(one, lowest), end - 1).clamp(min=0).flatten(1))
+
+        target = at(place)
+        columns = at((place[:, :, None] - back[:, None]).flatten(1).clamp(min=0)).view(*place.shape, -1)
+        columns = torch.cat([columns * used[:, None], torch.ones_like(columns[..., :1])], -1)
+        weighted = columns * fitted[..., None]
+        gram = weighted.transpose(1, 2) @ columns
+        scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
+        eye = torch.eye(gram.shape[1], dtype=dtype, device=gram.device)
+        # towards the last value, or the last season: a ridge around that
+        aim = torch.zeros(len(p), gram.shape[1], dtype=dtype, device=gram.device)
+        aim[:, 0] = torch.where(several[:, 0], 0.4, 0.9)
+        aim[:, _LAGS] = torch.where(several[:, 0], 0.6, 0.0)
+        residual = (target - (columns @ aim[..., None])[..., 0])[..., None]
+        found = torch.linalg.solve(gram + _RIDGE * scale * eye + 1e-9 * eye, weighted.transpose(1, 2) @ residual)
+        weights = aim + found[..., 0]
+        high, low = rows.amax(1, keepdim=True), rows.amin(1, keepdim=True)
+        wide = high - low
+        longest = int(back.max())
+        window = at(end + torch.arange(-longest, 0, device=end.device))  # (R, longest), the last known values
+        made: list[Tensor] = []
+        for step in range(self.horizon):
+            at_lag = longest + step - back
+            whole = torch.cat([window, *(one for one in made)], 1) if made else window
+            inputs = torch.cat([whole.gather(1, at_lag) * used, torch.ones_like(whole[:, :1])], 1)
+            new = (inputs * weights).sum(1, keepdim=True)
+            made.append(torch.minimum(torch.maximum(new, low - wide), high + wide))
+        return (torch.cat(made, 1) + level).to(self.values.dtype)
