@@ -26,9 +26,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-sys.path.insert(0, str(Path(__file__).parent))
-import corpus
-
+from benchmarks.pretraining import corpus
+from tsattn.pretrained.guesses import Guesses, guess
 from tsattn.pretrained.tiny_network import LEVELS, TinyNetwork, standardised
 
 HORIZONS = (4, 6, 8, 8, 12, 12, 18, 24, 24, 30, 36, 48, 48, 64, 96)
@@ -74,7 +73,11 @@ def batch(rng: np.random.Generator, size: int, real: list[tuple[np.ndarray, int]
             seasons.append(int(period))
     arrays = np.stack(values[:size]), np.stack(targets[:size])
     past, target = (torch.from_numpy(np.ascontiguousarray(one)) for one in arrays)
-    return {"past": past, "target": target, "season": torch.tensor(seasons[:size])}
+    known, season = ~past.isnan(), torch.tensor(seasons[:size])
+    values, level, size_of = standardised(past.nan_to_num(0.0), known, season)
+    made = guess(values, known, season, T, (-level / size_of).float())
+    truth = ((target - level[:, None]) / size_of[:, None]).float()
+    return {"values": values, "known": known, "truth": truth, "season": season, **{f"made.{n}": v for n, v in vars(made).items()}}
 
 
 def cut(rng: np.random.Generator, real: list[tuple[np.ndarray, int]], length: int) -> tuple[np.ndarray, int]:
@@ -94,13 +97,11 @@ def cut(rng: np.random.Generator, real: list[tuple[np.ndarray, int]], length: in
 
 def loss_of(network: TinyNetwork, given: dict[str, Tensor]) -> Tensor:
     """Mean quantile loss, over the errors that the naive forecasts make before and after the end of the context."""
-    past, target, season = given["past"], given["target"], given["season"]
-    known = ~past.isnan()
-    values, level, size = standardised(past.nan_to_num(0.0), known, season)
-    T = target.shape[1]
-    quantiles = network(values, known, season, T, (-level / size).float())
-    counts = ~target.isnan()
-    truth = ((target.nan_to_num(0.0) - level[:, None]) / size[:, None]).float()
+    values, truth, season = given["values"], given["truth"], given["season"]
+    made = Guesses(**{name.removeprefix("made."): part for name, part in given.items() if name.startswith("made.")})
+    quantiles = network(values, given["known"], made)
+    T, counts = truth.shape[1], ~truth.isnan()
+    truth = truth.nan_to_num(0.0)
     error = truth[..., None] - quantiles
     levels = torch.tensor(LEVELS)
     pinball = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(-1)
@@ -121,7 +122,7 @@ def forecast(network: TinyNetwork, rows: list[np.ndarray], season: int, horizon:
         known = ~past.isnan()
         one = torch.tensor([season])
         values, level, size = standardised(past.nan_to_num(0.0), known, one)
-        quantiles = network(values, known, one, horizon, (-level / size).float())
+        quantiles = network(values, known, guess(values, known, one, horizon, (-level / size).float()))
         out.append((quantiles.double() * size[:, None, None] + level[:, None, None])[0].numpy())
     return np.stack(out)
 

@@ -32,7 +32,10 @@ BACKBONES = {
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
-PRETRAINED_NETWORKS = {"chronos": "tsattn.chronos.chronos_predictor.ChronosNetwork"}
+PRETRAINED_NETWORKS = {
+    "tiny": "tsattn.pretrained.tiny.TinyBackbone",
+    "chronos": "tsattn.chronos.chronos_predictor.ChronosNetwork",
+}
 """The networks of predictors that have a class of their own in `tsattn.predictors`, by their kinds."""
 
 

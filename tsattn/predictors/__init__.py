@@ -26,6 +26,7 @@ PREDICTORS = {
     "window_mean": "tsattn.predictors.naive.WindowMean",
     "ensemble": "tsattn.predictors.ensemble.Ensemble",
     "distilled": "tsattn.predictors.ensemble.Distilled",
+    "tiny": "tsattn.pretrained.tiny.Tiny",
     "chronos": "tsattn.chronos.chronos_predictor.ChronosPredictor",
     "neuralforecast": "tsattn.peers.predictors.NeuralForecast",
     "statsforecast": "tsattn.peers.predictors.StatsForecast",

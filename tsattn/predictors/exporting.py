@@ -123,9 +123,7 @@ class RawForecast(nn.Module):
         )
         return self.predictor.in_units(self.predictor(batch).to(context.dtype), batch, self.units).to(context.dtype)
 
-    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits | None:
-        if not self.predictor.seasons:
-            return None
+    def _units(self, context: Tensor, observed: Tensor, past: Tensor, series: Tensor | None) -> WindowUnits:
         tables = self.units.mean, self.units.scale
         mean, scale = (table.expand(context.shape[0], -1) if series is None else table[series] for table in tables)
         # what was never observed is 0 on the scale

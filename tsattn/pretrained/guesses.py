@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 GUESSES = (
@@ -53,8 +54,8 @@ def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     """
     L = values.shape[1]
     at = torch.arange(L, device=values.device).expand_as(values)
-    before = torch.where(known, at, -1).cummax(1).values
-    after = torch.where(known, at, L).flip(1).cummin(1).values.flip(1)
+    before = _running_maximum(torch.where(known, at, -1))
+    after = L - _running_maximum(torch.where(known, L - at, 0).flip(1)).flip(1)
     first = torch.where(known.any(1), after[:, 0], L - 1)
     before_at, after_at = torch.where(before < 0, after, before), torch.where(after == L, before, after)
     before_at, after_at = before_at.clamp(0, L - 1), after_at.clamp(0, L - 1)
@@ -62,6 +63,25 @@ def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     low, high = values.gather(1, before_at), values.gather(1, after_at)
     share = (at - before_at) / (after_at - before_at).clamp(min=1)
     return torch.lerp(low, high, share.to(values.dtype)), first
+
+
+def _running_maximum(places: Tensor) -> Tensor:
+    """`torch.cummax` of `(R, L)`, which ONNX has not, by doubling."""
+    step, L = 1, places.shape[1]
+    while step < L:
+        places = torch.maximum(places, F.pad(places, (step, 0), value=-1)[:, :L])
+        step *= 2
+    return places
+
+
+def _solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """`torch.linalg.solve` of positive definite matrices `(R, F, F)`, which ONNX has not, by elimination."""
+    both = torch.cat([matrix, right], -1)
+    eye = torch.eye(matrix.shape[1], dtype=torch.bool, device=matrix.device)
+    for number in range(matrix.shape[1]):
+        row = both[:, number : number + 1] / both[:, number : number + 1, number : number + 1]
+        both = torch.where(eye[number][:, None], row, both - both[:, :, number : number + 1] * row)
+    return both[:, :, matrix.shape[1] :]
 
 
 def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
@@ -323,17 +343,15 @@ class _Row:
         aim[:, 0] = torch.where(several[:, 0], 0.4, 0.9)
         aim[:, _LAGS] = torch.where(several[:, 0], 0.6, 0.0)
         residual = (target - (columns @ aim[..., None])[..., 0])[..., None]
-        found = torch.linalg.solve(gram + _RIDGE * scale * eye + 1e-9 * eye, weighted.transpose(1, 2) @ residual)
+        found = _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted.transpose(1, 2) @ residual)
         weights = aim + found[..., 0]
         high, low = rows.amax(1, keepdim=True), rows.amin(1, keepdim=True)
         wide = high - low
-        longest = int(back.max())
-        window = at(end + torch.arange(-longest, 0, device=end.device))  # (R, longest), the last known values
-        made: list[Tensor] = []
+        made = [low]  # in front of the forecasts, for lags that reach none
         for step in range(self.horizon):
-            at_lag = longest + step - back
-            whole = torch.cat([window, *(one for one in made)], 1) if made else window
-            inputs = torch.cat([whole.gather(1, at_lag) * used, torch.ones_like(whole[:, :1])], 1)
-            new = (inputs * weights).sum(1, keepdim=True)
+            so_far = torch.cat(made, 1)
+            own = so_far.gather(1, (1 + step - back).clamp(min=0, max=so_far.shape[1] - 1))
+            inputs = torch.where(back <= step, own, at(end + step - back)) * used
+            new = (inputs * weights[:, :-1]).sum(1, keepdim=True) + weights[:, -1:]
             made.append(torch.minimum(torch.maximum(new, low - wide), high + wide))
-        return (torch.cat(made, 1) + level).to(self.values.dtype)
+        return (torch.cat(made[1:], 1) + level).to(self.values.dtype)

@@ -10,13 +10,15 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tsattn.attention import Attention, attention_per_layer, build_attention
+from tsattn.batch import ModuleWithConstants
 from tsattn.descriptions import Description
-from tsattn.pretrained.guesses import GUESSES, ORIGINS, Guesses, guess
+from tsattn.pretrained.guesses import GUESSES, ORIGINS, Guesses
 
 LEVELS = (0.01, 0.025, *(number / 20 for number in range(1, 20)), 0.975, 0.99)
 LONGEST = 2048  # steps of a context that are read
@@ -45,8 +47,10 @@ class Block(nn.Module):
         return x + self.feedforward(self.feedforward_norm(x))
 
 
-class TinyNetwork(nn.Module):
+class TinyNetwork(ModuleWithConstants):
     """Quantiles of rows `(R, L)` at `LEVELS`, for any horizon."""
+
+    gaps: Tensor
 
     def __init__(
         self,
@@ -76,13 +80,13 @@ class TinyNetwork(nn.Module):
         self.head = nn.Linear(d, STEPS * self.num_outputs)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        normal = [NormalDist().inv_cdf(level) * 1.25 for level in LEVELS]
-        gaps = torch.tensor(normal).diff()
-        self.register_buffer("gaps", gaps, persistent=False)
+        # a normal distribution whose mean error is 1, by the softplus that keeps quantiles in their order
+        gaps = np.diff([1.25 * NormalDist().inv_cdf(level) for level in LEVELS])
+        self.register_constant("gaps", np.log(np.expm1(gaps)), torch.float32, cast=True)
 
-    def forward(self, values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: Tensor) -> Tensor:
-        """Forecast `(R, horizon, Q)` on the scale of the values, as they are scaled by `standardised`."""
-        made = guess(values, known, season, horizon, origin)
+    def forward(self, values: Tensor, known: Tensor, made: Guesses) -> Tensor:
+        """Forecast `(R, T, Q)` on the scale of the values, as they are scaled by `standardised`, from guesses for them."""
+        horizon = made.ahead.shape[1]
         errors, weights, sure = trust(made, values, known)
         ahead = made.ahead
         prior = (ahead * weights[:, None]).sum(-1)
@@ -101,7 +105,7 @@ class TinyNetwork(nn.Module):
         size = sure[:, None]
         middle = (ahead * trusted).sum(-1) + size * out[..., _K]
         width = size * out[..., _K + 1].clamp(-5, 5).exp()
-        gaps = F.softplus(out[..., _K + 2 :] + torch.log(torch.expm1(self.gaps))) * width[..., None]
+        gaps = F.softplus(out[..., _K + 2 :] + self.gaps) * width[..., None]
         half = len(LEVELS) // 2
         below = middle[..., None] - gaps[..., :half].flip(-1).cumsum(-1).flip(-1)
         above = middle[..., None] + gaps[..., half:].cumsum(-1)
