@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from tsattn.data import FrameDataModule, Panel, panel_from_frame
 from tsattn.figures import plot_test_forecasts
-from tsattn.figures.forecasts import plot_forecast
-from tsattn.figures.plain_names import axis_name, forecast_title, model_words
+from tsattn.figures.forecasts import axis_name, forecast_title, plot_forecast
 from tsattn.predictors import build_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.task import Output, Task
@@ -129,7 +128,7 @@ def test_models_and_axes_have_plain_names() -> None:
         "seasonal naive": "seasonal_naive",
         "ridge": "ridge",
     }
-    assert [model_words(build_predictor(description)) for description in names.values()] == list(names)
+    assert [build_predictor(description).title for description in names.values()] == list(names)
     co2, load = (Task(name, 48, 12, ("co2",), "W-SAT", 52) for name in ("co2", "own"))
     assert (axis_name(co2, "co2"), axis_name(load, "co2")) == ("CO2 (ppm)", "co2")
 

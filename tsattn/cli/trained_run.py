@@ -22,12 +22,11 @@ from tsattn.experiments.measuring import labelled, tables_beside_baselines, titl
 from tsattn.experiments.result import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.layer_maps import plot_layers
-from tsattn.figures.plain_names import model_words, window_title
 from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
 from tsattn.forecaster.frames import future_frame, in_scenario, last_window
 from tsattn.predictors import Predictor
-from tsattn.predictors.attention_layers import attention_layers
+from tsattn.predictors.attention_layers import attention_layers, window_title
 from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_batches, with_levels
 
 _MOST = 6  # series in a figure
@@ -66,7 +65,7 @@ def validate(words: Words) -> None:
                 say(f"{options.output}: all scores by {by}, of {name} and of the baselines")
         if recorder is not None:
             steps = {one: table.step_scores("mae_scaled") for one, table in tables.items()}
-            drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {model_words(fitted.predictor)}\n{head}")
+            drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {fitted.predictor.title}\n{head}")
             write_figure(drawn, Path(options.figure), options.overwrite)
             say(f"{options.figure}: residuals, drawn")
 
@@ -118,7 +117,7 @@ def _forecast(
 
 def draw(frame: pd.DataFrame, panel: Panel, predictor: Predictor, path: Path, overwrite: bool) -> str:
     """Draw the first series of a forecast after their history, and say what was drawn and where."""
-    drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=model_words(predictor))
+    drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=predictor.title)
     write_figure(drawing, path, overwrite)
     series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
     drawn = number_of(series, what) if series <= _MOST else f"the first {_MOST} of {number_of(series, what)}"

@@ -187,12 +187,11 @@ class Recording:
             lengths = chosen_lengths(result.fit)  # by member of an ensemble; nothing of what is not trained
             metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
         if result.tables and draws:
-            from tsattn.figures import plot_test_forecasts
-            from tsattn.figures.plain_names import forecast_title, model_words
+            from tsattn.figures.forecasts import forecast_title, plot_test_forecasts
 
             task, data = predictor.task, result.data
             forecasting = with_levels(result.fitted, data.contents[0].ids).predictor
-            title = forecast_title(task, task.prediction_length, model_words(predictor))
+            title = forecast_title(task, task.prediction_length, predictor.title)
             windows = 2 if task.num_channels == 1 else 1
             figure = plot_test_forecasts(forecasting, data, title, forecasting.on(execution), windows)
             write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))

@@ -222,7 +222,7 @@ class Calibrated(AnyHorizon):
 
 
 _KEPT = ("description", "name", "label", "pretraining", "forecasts_counts", "context_length", "seasons", "repeated")
-for _name in _KEPT:
+for _name in ("title", *_KEPT):
     setattr(Calibrated, _name, property(attrgetter(f"predictor.{_name}")))
 
 
