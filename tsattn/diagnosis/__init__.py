@@ -184,7 +184,7 @@ class _Diagnosis:
             ends = (np.flatnonzero(np.diff(jumps)) + 1).tolist() if off.any() else []
             runs = zip([0, *ends], [*ends, len(jumps)], strict=True)
             if run := next((run for run in runs if off[run[0] : run[1] + 1].sum() >= _RUN), None):
-                apart: Any = time[run[0] + 1] - time[run[0]]  # type: ignore[operator]
+                apart: Any = time[run[0] + 1] - time[run[0]]
                 sentence = f"stamps come {apart} apart there, else at {usual}; {refused}"
                 self.add(*of, "frequency", int(off.sum()), f"{time[run[0]]} to {time[run[1]]}", sentence)
             elif off.any():

@@ -135,7 +135,7 @@ def plot_forecast(
         part = part if target is None else part[part["target_name"] == target]
         number = 0 if history.is_wide else history.ids.index(name)
         channel = history.channels.index(name if history.is_wide else target or history.channels[0])
-        pieces = []
+        pieces: list[_Piece] = []
         for label, piece in [("", part)] if apart is None else part.groupby(apart, sort=apart == "cutoff"):
             time = one_time(pd.Index(piece[time_name]))
             if apart == "scenario":

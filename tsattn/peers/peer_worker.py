@@ -44,7 +44,7 @@ class RequestError(Exception):
 def check(request: Mapping[str, Any]) -> dict[str, Any]:
     """Make the model of a request, and say how large it is."""
     library, model = request["library"], make_model(request)
-    facts = {"version": f"{library} {importlib.metadata.version(library)}"}
+    facts: dict[str, Any] = {"version": f"{library} {importlib.metadata.version(library)}"}
     if library == "neuralforecast":
         facts |= {"parameters": _num_parameters(model), "is_multivariate": bool(model.MULTIVARIATE)}
     return facts
