@@ -84,11 +84,6 @@ class Output(PlainData):
             raise UserError(f"unknown distribution {shown(self.distribution)}; valid: {one_of(DISTRIBUTIONS)}")
 
     @property
-    def num(self) -> int:
-        """Numbers that are forecast for each step and channel: Q, or 1."""
-        return max(1, len(self.quantiles))
-
-    @property
     def median(self) -> int | None:
         """Place of the median among the quantiles; None without quantiles."""
         return self.quantiles.index(MEDIAN) if self.quantiles else None

@@ -84,7 +84,7 @@ def plot_test_forecasts(
         for ax, channel in zip(row, channels, strict=True):
             piece = _Piece(time, [*np.atleast_2d(made[:, channel].T)], predictor.output)
             _draw_panel(ax, task, panel, series, channel, [piece], task.channels[channel])
-    _finish(figure, title, [*axes[0].lines[:2], *axes[0].collections])
+    _finish(figure, title, axes[0])
     return figure
 
 
@@ -145,10 +145,7 @@ def plot_forecast(
         horizon = max(horizon, *(len(piece.time) for piece in pieces))
         whole = shown(name) if target is None else f"{shown(name)}, {target}"
         _draw_panel(ax, task, history, number, channel, pieces, whole)
-    shades = axes[0].collections[: len(central_intervals(output.quantiles))]
-    lines = [line for line in axes[0].lines if not str(line.get_label()).startswith("_")]
-    handles = [*(lines if "scenario" in forecast.columns else lines[:2]), *shades]
-    _finish(figure, forecast_title(task, horizon, model), handles)
+    _finish(figure, forecast_title(task, horizon, model), axes[0])
     return figure
 
 
@@ -215,10 +212,12 @@ def _draw_panel(
     ax.xaxis.get_offset_text().set_fontsize(10)
 
 
-def _finish(figure: Figure, title: str, handles: Sequence[Any]) -> None:
+def _finish(figure: Figure, title: str, ax: Axes) -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    named = dict(zip(labels, handles, strict=True))  # several forecasts have one label
     figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-    columns = 3 if len(handles) > 4 else 4
-    figure.legend(handles=handles, frameon=False, fontsize=10, loc="outside lower left", ncols=columns)
+    columns = 3 if len(named) > 4 else 4
+    figure.legend(named.values(), named, frameon=False, fontsize=10, loc="outside lower left", ncols=columns)
 
 
 def are_dates(stamps: Any) -> bool:
