@@ -24,7 +24,7 @@ from tsattn.ops.native.library import VARIABLE, find_library
 from tsattn.saved_folders import write_text
 
 RESULTS = Path(__file__).parent / "results"
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler announces itself at every start
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces itself at every start
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 
 

@@ -251,7 +251,7 @@ def test_a_pretrained_model_is_chosen_and_scored(tmp_path: Path, run: Run, capsy
 @pytest.mark.slow
 @pytest.mark.real_data
 def test_conversions_are_compared(tmp_path: Path, run: Run, capsys: Capture) -> None:
-    weights = [save_small(tmp_path / f"{seed}.safetensors", small_model(trained_on=()), seed=seed) for seed in (1, 2)]
+    weights = [save_small(tmp_path / f"{seed}.safetensors", small_model(), seed=seed) for seed in (1, 2)]
     words = ["chronos_conversion", "--dry-run", "--output", tmp_path, "--weights", *weights]
     assert run(*words) == 0
     assert len(capsys.readouterr().out.split(" s\n")) == 19, "a line for each run"

@@ -331,7 +331,7 @@ def parts_of(
     long = [problem for problem in problems if long_from <= problem.T and not problem.causal]
     modules, lengths = (((63, 16, 4, 2),), (64, 256)) if tiny else (MODULE_SIZES, (4096, 16384))
     steps = {"context_length": 64, "batch_size": 2, "num_layers": 1} if tiny else {}
-    drops = ((3, 5),) if tiny else ((14_112, 16), (31_752, 32), (31_752, 64))
+    drops = ((300, 50),) if tiny else ((14_112, 16), (31_752, 32), (31_752, 64))
     return Problem(70 if tiny else 320, 2), {
         "attention": partial(pass_rows, problems_of(batches, (64, 8)), timing, **main),
         **{part: partial(avx2_rows, part, problems, timing) for part in AVX2_PARTS},

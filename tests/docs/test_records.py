@@ -165,12 +165,9 @@ def test_the_speed_is_what_was_measured() -> None:
     for (T, batch), which in product(shapes, ("forward", "forward+backward")):
         ratios = " | ".join(f"{cells[which, T, batch, *one]:.2f}" for one in columns)
         assert f"| {T} x {batch} | {ratios} |" in page
-    parts = (
-        ("avx2", "mlr native", 64),
-        ("threads", "mlr native, 2 threads", 64),
-        ("bfloat16", "mlr native bfloat16", 64),
-    )
-    for part, contender, width in (*parts, ("attention", "mlr native", 8), ("patchtst", "mlr by native", 4)):
+    of_64 = {"avx2": "mlr native", "threads": "mlr native, 2 threads", "bfloat16": "mlr native bfloat16"}
+    others = ("attention", "mlr native", 8), ("patchtst", "mlr by native", 4)
+    for part, contender, width in (*((*one, 64) for one in of_64.items()), *others):
         chosen = (rows["part"] == part) & (rows["contender"] == contender) & (rows["width"] == width)
         ends = dict.fromkeys(f"{end:.2f}" for end in (rows["ratio"][chosen].min(), rows["ratio"][chosen].max()))
         assert f" | {' to '.join(ends)} |" in page, part
@@ -182,6 +179,20 @@ def test_the_speed_is_what_was_measured() -> None:
     long = of_table[(of_table["T"] >= 512) & of_table["contender"].isin(["mlr native", "swa native"])]["ratio"]
     assert len(long) > 10
     assert long.max() < 0.5, "the README says that they take less than half of the time"
+
+
+def test_dropout_takes_what_was_measured() -> None:
+    (file,) = (file for file in (RECORDS / "attention").glob("*.csv") if "dropout native" in file.read_text())
+    rows = pd.read_csv(file)
+    rows = rows[(rows["part"] == "dropout")].set_index(["T", "width", "pass", "contender"])[["ratio", "peak_mib"]]
+    native, torch = (rows.xs(f"dropout {by}", level="contender") for by in ("native", "by torch"))
+    page = " ".join((DOCS / "how-to" / "native-kernel.md").read_text("utf-8").split())
+    (step,) = native["ratio"].xs("training step", level="pass")
+    (memory,) = (native / torch)["peak_mib"].xs("training step", level="pass")
+    assert f"A training step of PatchTST takes {step:.1f} of the time and {memory:.1f} of the memory" in page
+    alone = native["ratio"].drop("training step", level="pass")
+    assert (round(1 / alone.min()), round(1 / alone.max())) == (6, 2)
+    assert "it takes a sixth to a half of the time of PyTorch's dropout" in page
 
 
 def test_what_pays_off_is_what_the_linked_records_say() -> None:
