@@ -44,6 +44,7 @@ def test_what_is_no_scaler_is_refused() -> None:
     for arguments, message in (
         (((1.0,), (1.0,), "own"), "scaling must be global or series, not own"),
         (((1.0,), (1.0, 2.0)), "a scaler needs a mean and a scale for each channel, series and covariate"),
+        (((1.0,), (0.0,)), "the scales of a scaler must be above 0"),
     ):
         with pytest.raises(UserError, match=message):
             Scaler(*arguments)  # type: ignore[arg-type]
