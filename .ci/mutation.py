@@ -67,6 +67,8 @@ def changed(node: ast.AST) -> str | None:
             return f"({ast.unparse(node.operand)})"
         case ast.Constant(int() | float() as value):
             return str(not value) if isinstance(value, bool) else repr(value + 1)
+        case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):  # which its code could not do without
+            return None
         case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Assign([ast.Subscript() | ast.Attribute()]):
             return "pass"
     return None
