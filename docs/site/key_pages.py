@@ -147,7 +147,7 @@ def _listed(pattern: str, what: str) -> str:
     """Included files, with the comment that each begins with."""
     rows = []
     for name in config_names(pattern):
-        lines = find_config(name, what, pattern).read_text("utf-8").splitlines()
+        lines = find_config(name).read_text("utf-8").splitlines()
         comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("# "), lines)]
         rows.append((f"`{name}`", " ".join(comments)))
     return table(("name", "what it is"), rows)
