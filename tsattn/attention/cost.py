@@ -187,7 +187,7 @@ def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = t
 
 
 def cost_table(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> str:
-    """Show the closed form of each cost beside the measured one, and say what they differ by."""
+    """Show each cost in closed form and as it is measured, and say where these differ."""
     form, found, held = closed_form(attention, tokens), measured(attention, tokens), ""
     notes = [_REFERENCE] if found.score_flops > form.score_flops else []
     try:

@@ -164,7 +164,7 @@ class Runner:
     def run_all(self, ray: str | None, resume: str, *, lists: bool = False) -> bool:
         """Say what is left, or list it and return False; run it here or on the Ray cluster of an address.
 
-        What failed is said in the end, and, if it is interrupted, how to `resume`.
+        It says in the end which runs failed, and, if it is interrupted, how to `resume`.
         """
         self.say_plan(lists=lists)
         if lists:

@@ -120,7 +120,7 @@ class WarmStart:
         data.setup("fit")
 
     def key_after(self, key: str) -> str:
-        """The key of a result that started so, given that of one that did not."""
+        """Return the key of a result that started so, given its key without a start."""
         found = hashlib.sha256(f"{key} {self.rescale} {self.fitted.scaler.to_dict()}".encode())
         for name, weight in sorted(self.fitted.predictor.state_dict().items()):
             found.update(name.encode())
