@@ -405,6 +405,7 @@ class Words:
         run = RunFolder(self.options.resume)
         self.limits = {name.removeprefix("--trainer."): value for name, value in self.pairs}
         run.check_resumable(longer=bool(self.limits) or (self.options.refit and not run.refit.exists()))
+        self.pairs.insert(0, ("--config", str(run.config)))
 
     def check_trained(self, predictor: str) -> None:
         """Refuse typed options of a training for a predictor that is not trained; those of a file may stay."""
