@@ -61,20 +61,6 @@ def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    with pytest.raises(UserError, match="exists already"):
-        tsattn.run(described(tmp_path, "ridge"), tmp_path / "run")
-    assert not list((tmp_path / "run").iterdir())
-
-
-def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path: Path) -> None:
-    content = described(tmp_path, NETWORK, data={"context_length": 500})
-    with pytest.raises(UserError, match="context_length"):
-        tsattn.run(content, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_without_a_test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = tsattn.ForecastDataModule.eval_dataloader
 

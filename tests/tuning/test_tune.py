@@ -13,7 +13,7 @@ from filelock import FileLock
 
 import tsattn
 from tests.tuning.cases import RATES, Toy, toy
-from tsattn.cli import main, study_run
+from tsattn.cli import main, tune
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -69,7 +69,7 @@ def test_a_study_goes_on_with_the_same_data_and_results(
     assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
     table.to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 0
-    monkeypatch.setattr(study_run, "RESULTS_VERSION", study_run.RESULTS_VERSION + 1)
+    monkeypatch.setattr(tune, "RESULTS_VERSION", tune.RESULTS_VERSION + 1)
     assert made.tune("--trials", "3") == 2
     assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
     assert len(made.trials()) == 2
@@ -97,7 +97,7 @@ def test_one_of_several_workers_tests_the_best(
 ) -> None:
     made = toy(tmp_path, RATES, backbone="dlinear")
     lock = FileLock(made.study / ".test.lock")
-    run_trials = study_run.run_trials
+    run_trials = tune.run_trials
 
     def tune_beside_another(*given: Any) -> None:
         run_trials(*given)
@@ -106,7 +106,7 @@ def test_one_of_several_workers_tests_the_best(
         else:
             lock.acquire()
 
-    monkeypatch.setattr(study_run, "run_trials", tune_beside_another)
+    monkeypatch.setattr(tune, "run_trials", tune_beside_another)
     assert made.tune("--trials", "1", "--test") == 0
     assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
     assert not (made.study / "test" / "metrics.json").exists()
