@@ -98,11 +98,10 @@ def _make_current(source: TableSource, folder: Path, *, is_damaged: bool = False
 
 
 def _is_current(source: TableSource, folder: Path) -> bool:
+    restore_folder(folder, INDEX)
     try:
-        saved = _index(folder)["source"] if is_panel_folder(folder) else None
-    except UserError:
-        return False
-    if saved is None:
+        saved = _index(folder)["source"]
+    except UserError:  # also if there is none
         return False
     if saved["options"] != json.loads(json.dumps(asdict(source.options))):
         logger.info("%s: its options are not those that %s was converted with", source.path, folder)
@@ -323,11 +322,8 @@ class TableSource:
 
     def is_single(self, columns: Sequence[str]) -> bool:
         """Whether float32 holds every value of these columns exactly."""
-        for schema in (schema_of(file, self.options) for file in self.files):
-            known = {} if schema is None else {field.name: field.type for field in schema}
-            if not all(known.get(name) in _SMALL for name in columns):
-                return False
-        return True
+        schemas = [schema_of(file, self.options) or pa.schema([]) for file in self.files]
+        return all(name in schema.names and schema.field(name).type in _SMALL for schema in schemas for name in columns)
 
     def parts(self) -> Iterator[Rows]:
         """Read all rows."""
