@@ -3,8 +3,8 @@
     python benchmarks/long_csv.py
 
 Both take turns in one process, in an order drawn each round; ratios are of the least times of the processor (of all
-threads, whatever else runs) in all rounds, and medians of those within a round. The panel is compared with the cells that pandas read. Writes
-`long_csv.json` and `report.md`; ends with 1 above the limit.
+threads, whatever else runs) in all rounds, and medians of those within a round. The panel is compared with the cells
+that pandas read. Writes `long_csv.json` and `report.md`; ends with 1 above the limit.
 """
 
 from __future__ import annotations
