@@ -43,7 +43,7 @@ def test_benchmark_shares_are_rounded_as_the_literature_does() -> None:
 def test_windows_are_all_there_or_refused_and_never_leak() -> None:
     found = []
 
-    @settings(max_examples=120, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=200, deadline=None, derandomize=True, database=None)
     @given(
         sizes=st.tuples(*[st.integers(1, 60)] * 3),
         part=st.sampled_from(["train", "val", "test"]),

@@ -224,6 +224,16 @@ def gone_on_with(folder: Path, copy: Path, *, noted: bool | None) -> float:
     return error
 
 
+def test_the_curve_of_a_run_that_is_trained_longer_has_the_steps_of_its_new_plan(tmp_path: Path) -> None:
+    """The first plan has one validation, at its end, where the new one has none."""
+    experiment = described(tmp_path, NETWORK, trainer={"max_steps": 14, "val_check_interval": None})
+    run(experiment, tmp_path / "run", test=False)
+    resume(tmp_path / "run", {"max_steps": 30})
+    curve = pd.read_csv(tmp_path / "run" / "metrics.csv")
+    assert curve["step"][curve["val_mse_scaled"].notna()].tolist() == [13, 19, 29]
+    assert curve["step"][curve["train_loss"].notna()].tolist() == [9, 19, 29]
+
+
 @needs_kernels
 def test_a_run_goes_on_with_the_dropout_that_it_was_begun_with(tmp_path: Path) -> None:
     experiment = described(tmp_path, {**NETWORK, "dropout": 0.5}, trainer={"max_steps": 4})

@@ -90,7 +90,7 @@ def test_a_model_of_counts_forecasts_from_nothing_else(tmp_path: Path) -> None:
     [
         ({"backbone": "ridge"}, 0.0, "predictor ridge has no distribution negative_binomial: leave distribution out"),
         ({"loss": "mae"}, 0.0, "loss mae trains no distribution"),
-        ({"transform": "log1p"}, 0.0, "is of counts as they are: leave out transform log1p"),
+        ({"transform": "log1p"}, 0.0, "needs untransformed counts: leave out transform log1p"),
         ({}, 0.5, r"takes counts, whole numbers from 0, but column y has 0.5 in row 4 of series few, 2024-01-04"),
         ({}, -2.0, "takes counts, whole numbers from 0, but column y has -2 in row 4 of series few"),
     ],

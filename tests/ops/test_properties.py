@@ -19,7 +19,7 @@ from tsattn.ops import full_attention, multilevel_attention, multilevel_tiles, s
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=70)
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 @st.composite

@@ -85,7 +85,7 @@ def reopened(
     if future is not None:
         if not isinstance(data, FrameDataModule):
             raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
-        data.future = Path(future)
+        data.source.future = Path(future)
     data.prepare_data()
     data.setup(stage)
     return fitted, data, execution
