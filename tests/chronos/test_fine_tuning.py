@@ -285,7 +285,7 @@ def test_a_saved_model_forecasts_the_same_and_is_trained_further_without_its_fir
     same(made.predict(), forecast)
 
 
-@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.usefixtures("short_ridge")
 def test_a_checkpoint_goes_on_without_the_first_weights(
     toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
 ) -> None:

@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 
 from tests.forecaster.toys import SMALL, frame_of, promotions
+from tests.pictures import empty_pictures
 from tsattn.forecaster import Forecaster
+
+__all__ = ["empty_pictures"]  # a fixture
 
 
 @pytest.fixture(scope="package")

@@ -231,8 +231,6 @@ def test_the_test_rows_change_no_trial(tmp_path: Path) -> None:
     assert errors[:2] == errors[2:]
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
 ENSEMBLE: dict[str, Any] = {"kind": "ensemble", "members": ["ridge", {**NETWORK, "context_length": 30}], "seeds": 2}
 

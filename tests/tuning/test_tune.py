@@ -113,6 +113,7 @@ def test_one_of_several_workers_tests_the_best(
     lock.release()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_front_of_accuracy_and_flops(tmp_path: Path) -> None:
     search = {
         "sampler": "grid",
