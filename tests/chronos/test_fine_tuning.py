@@ -259,8 +259,7 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("family", "attention", "trained"),
-    [("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")],
+    ("family", "attention", "trained"), [("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")]
 )
 def test_a_saved_model_forecasts_the_same_and_is_trained_further_without_its_first_weights(
     family: str, attention: str, trained: str, toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path

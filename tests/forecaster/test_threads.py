@@ -23,7 +23,7 @@ from tsattn.forecaster import Forecaster, predict_dataset
 from tsattn.training.execution import quiet_lightning
 
 BACKBONE = {**SMALL["backbone"], "dropout": 0.3}
-OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 30}
+OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 10}
 
 
 def wave() -> pd.DataFrame:
@@ -45,7 +45,7 @@ def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         fits = {seed: threads.submit(lambda seed=seed: Forecaster(**OPTIONS, seed=seed).fit(wave())) for seed in (1, 2)}
-        others = [*threads.map(predict, range(20)), *threads.map(load, range(5))]
+        others = [*threads.map(predict, range(8)), *threads.map(load, range(3))]
         for seed, fit in fits.items():
             pd.testing.assert_frame_equal(fit.result().predict(), expected[seed])
     for forecast in others:
