@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,13 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.leaderboard.invented import row
-from tsattn.cli import main
+from tsattn.cli.benchmark import find_suite
 from tsattn.data import CARDS
 from tsattn.leaderboard.analysis import Analysis
+from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import read_suite
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -24,26 +25,28 @@ RESULTS = ROOT / "benchmarks" / "results"
 @pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    ("suite", "folder", "runs", "part"),  # of a suite of many runs: all arms at one horizon and seed
+    ("name", "folder", "runs", "parts"),  # of a suite of many runs by pairs: all of one sort with one of another
     [
-        ("ett", "leaderboard/ett", 840, "--horizon 96 --seeds 1"),
-        ("exchange_rate", "leaderboard/exchange_rate", 256, "--horizon 96 --seeds 1"),
-        ("national_illness", "leaderboard/national_illness", 256, "--horizon 24 --seeds 1"),
-        ("equal_training", "equal_training", 50, ""),
-        ("earlier_windows", "earlier_windows", 26, ""),
-        ("accuracy", "accuracy", 122, "--seeds 1"),
-        ("peers", "peers/leaderboard", 33, ""),
+        ("ett", "leaderboard/ett", 840, [{"data": ["ETTh1"]}, {"predictors": ["patchtst"], "attentions": ["mlr"]}]),
+        ("exchange_rate", "leaderboard/exchange_rate", 256, [{"attentions": ["mlr"]}, {"predictors": ["patchtst"]}]),
+        ("national_illness", "leaderboard/national_illness", 256, [{"attentions": ["btt"]}]),
+        ("equal_training", "equal_training", 50, [{}]),
+        ("earlier_windows", "earlier_windows", 26, [{}]),
+        ("accuracy", "accuracy", 122, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),
+        ("peers", "peers/leaderboard", 33, [{}]),
     ],
 )
-def test_nothing_is_left_to_run(
-    suite: str, folder: str, runs: int, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["benchmark", "--suite", suite, "--output", str(RESULTS / folder), "--folder", str(tmp_path), "--dry-run"]
-    assert len(Records.read(RESULTS / folder)) == runs
-    assert main([*words, *part.split()]) == 0
-    said = re.fullmatch(rf"{suite}: (\d+) runs: \1 done\n", capsys.readouterr().out)
-    assert said
-    assert part or int(said[1]) == runs
+def test_nothing_is_left_to_run(name: str, folder: str, runs: int, parts: list[dict[str, list[str]]]) -> None:
+    found = Records.read(RESULTS / folder).frame
+    assert len(found) == runs
+    done = set(found[found["status"] == "done"]["key"])
+    suite, planner = read_suite(find_suite(name)), Planner()
+    for part in parts:
+        narrow: dict[str, Any] = {**part, "horizons": suite.horizons[:1], "seeds": 1} if part else {}
+        entries = planner.plan(suite.narrowed(**narrow))
+        assert entries
+        assert [entry for entry in entries if entry.reason or entry.key not in done] == []
+        assert part or len(entries) == runs
 
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "published.toml"
