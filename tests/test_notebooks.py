@@ -19,8 +19,6 @@ from typing import Any
 
 import nbformat
 import pytest
-from IPython.core.displayhook import DisplayHook
-from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
@@ -151,17 +149,6 @@ def run_cells(sources: list[str], folder: Path) -> None:
     os.chdir(folder)
     now: list[list[str]] = []
 
-    class Hook(DisplayHook):
-        def write_output_prompt(self) -> None:
-            pass
-
-        def write_format_data(self, format_dict: Any, md_dict: Any = None) -> None:
-            now.append(sorted(format_dict))
-
-    class Publisher(DisplayPublisher):
-        def publish(self, data: Any, *more: Any, **options: Any) -> None:
-            now.append(sorted(data))
-
     class Stream(io.StringIO):
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -179,8 +166,11 @@ def run_cells(sources: list[str], folder: Path) -> None:
             assert main(words) == 0
 
     config = Config({"HistoryManager": {"hist_file": ":memory:"}})
-    shell = InteractiveShell.instance(config=config, displayhook_class=Hook, display_pub_class=Publisher)
+    shell: Any = InteractiveShell.instance(config=config)
     shell.system, shell.enable_gui = tsattn, lambda gui=None: None
+    shell.displayhook.write_output_prompt = lambda: None
+    shell.displayhook.write_format_data = lambda data, _=None: now.append(sorted(data))
+    shell.display_pub.publish = lambda data, *_, **__: now.append(sorted(data))
     streams = sys.stdout, sys.stderr
     found = []
     for source in sources:
