@@ -125,6 +125,7 @@ import sys
 sys.modules["chronos"] = sys.modules["peft"] = None  # as where the extra is not installed
 import numpy as np
 import pandas as pd
+from tsattn import Forecaster
 
 frame = pd.DataFrame({"ds": pd.date_range("2024", periods=100, freq="h"), "y": np.sin(np.arange(100) / 4)})
 forecast = Forecaster("chronos-tiny", prediction_length=24, accelerator="cpu").predict(frame)
