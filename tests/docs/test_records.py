@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -39,6 +40,12 @@ def test_the_results_are_those_that_were_committed() -> None:
         assert record["versions"]["command"][-1] == f"{name}.yaml"
 
 
+@functools.cache
+def analysis_of(name: str) -> Analysis:
+    """Of the records of a suite."""
+    return Analysis(Records.read(RECORDS / name), read_published(shipped_numbers()))
+
+
 LEADERBOARD = RECORDS / "leaderboard"
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -62,8 +69,7 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard:
 
 @pytest.mark.parametrize("name", ["equal_training", "earlier_windows", "peers/leaderboard"])
 def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> None:
-    file = shipped_numbers()
-    write_report(Analysis(Records.read(RECORDS / name), read_published(file)), tmp_path)
+    write_report(analysis_of(name), tmp_path)
     assert (RECORDS / name / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8")
 
 
@@ -84,7 +90,7 @@ def test_where_locality_helps_is_what_the_records_say() -> None:
     readme, page = (" ".join(text.split()) for text in (README, PAYS_OFF))
     minus = "\N{MINUS SIGN}"
     for name, where in (("equal_training", "vic_electricity"), ("earlier_windows", "vic_electricity_earlier")):
-        analysis = Analysis(Records.read(RECORDS / name))
+        analysis = analysis_of(name)
         found = analysis.difference(where, local, standard)
         percent, low, high = (f"{-value:.1f}" for value in (found.percent, *found.percent_interval()))
         record = f"[{name.replace('_', ' ')}]"
