@@ -1,4 +1,4 @@
-"""`torch.compile` of a block: one graph, whatever the length, with the numbers of eager execution."""
+"""`torch.compile`: a block is one graph for every length, and the code for a CPU computes what eager execution does."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch._dynamo.utils import counters
 from tests.attention.cases import CASES
 from tsattn.attention import build_attention
 from tsattn.layers import EncoderBlock
+from tsattn.ops import calendar_block_ids, level_block_ids
+from tsattn.ops.masks import floor_divide
 
 LENGTHS = (96, 97, 200)
 # projections by structured matrices, and every pattern that is compiled in a way of its own
@@ -61,3 +63,48 @@ def test_the_operator_keeps_the_rules_of_operators() -> None:
         arguments,
         test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
     )
+
+
+@pytest.mark.slow
+def test_floor_division_of_every_rest() -> None:
+    """Compiled, `torch.div(..., rounding_mode="floor")` of whole numbers leaves entries unwritten."""
+    torch._dynamo.reset()
+    compiled = torch.compile(floor_divide, dynamic=True, fullgraph=True)
+    for length in (1, 7, 300):
+        numbers = torch.arange(length) * 4 - 1000
+        for by in (1, 3, 97, 1024):
+            expected = torch.div(numbers, by, rounding_mode="floor")
+            assert torch.equal(compiled(numbers, by), expected)
+    large = torch.tensor([2**52 - 1, -(2**52) + 1, 3 * 1024**4 - 1, 3 * 1024**4])
+    assert torch.equal(compiled(large, 1024), torch.div(large, 1024, rounding_mode="floor"))
+
+
+@pytest.mark.slow
+def test_blocks_by_number_length_and_calendar() -> None:
+    positions = torch.arange(300)[None]
+
+    def blocks(positions: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            level_block_ids(positions, numbers=[1, 4, 16], max_length=1024),
+            level_block_ids(positions, lengths=[96, 24]),
+            calendar_block_ids(positions * 5003 - 777_777, ["year", "month", "week", "day", "hour"]),
+        ]
+
+    for one, other in zip(torch.compile(blocks, fullgraph=True)(positions), blocks(positions), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("impl", "length", "sizes"),
+    [
+        ("auto", 1500, {"d_model": 64, "num_heads": 2, "max_length": 4096}),
+        ("reference", 300, {"d_model": 16, "num_heads": 4, "max_length": 1024}),
+    ],
+)
+def test_a_decoding_module_compiled_equals_itself(impl: str, length: int, sizes: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    attention = build_attention({"kind": "mlr", "align": "start", "impl": impl}, causal=True, **sizes)
+    x = torch.randn(1, length, sizes["d_model"])
+    out = torch.compile(attention, fullgraph=True)(x)
+    torch.testing.assert_close(out, attention(x), rtol=1e-4, atol=1e-5)

@@ -125,7 +125,7 @@ def computed(pairs: Pairs, impl: str, tensors: Sequence[Tensor]) -> Tensor:
     if pairs.window_size is not None:
         more |= {"positions": place, "global_tokens": everywhere, "window_size": pairs.window_size}
         if impl == "flex":
-            return sliding_window_attention_flex(*(t.detach() for t in tensors), **more)  # type: ignore[arg-type]
+            return sliding_window_attention_flex(*(t.detach() for t in tensors), **more)
         return sliding_window_attention(*tensors, **more, impl=impl)
     return full_attention(*tensors, query_positions=place, key_positions=place, **more, impl=impl)
 

@@ -14,14 +14,7 @@ from tsattn.ops.multilevel_triton import TileSizes, multilevel_attention_triton
 @needs_triton
 @pytest.mark.parametrize(
     ("tokens", "causal", "padded"),
-    [
-        (1, True, True),
-        (7, False, True),
-        (7, True, False),
-        (33, True, True),
-        (33, False, False),
-        (64, False, False),
-    ],
+    [(1, True, True), (7, False, True), (7, True, False), (33, True, True), (33, False, False), (64, False, False)],
 )
 def test_equals_the_reference_at_every_length(
     tokens: int, causal: bool, padded: bool, monkeypatch: pytest.MonkeyPatch

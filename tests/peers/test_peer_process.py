@@ -65,7 +65,6 @@ def test_one_process_answers_all(monkeypatch: pytest.MonkeyPatch) -> None:
     process, sent = peer_process("it"), []
     assert process.ask(ASKED) == {"parameters": 1, "version": "neuralforecast 3.0", "is_multivariate": False}
     assert peer_process("it") is process
-    assert process._process.stdin is not None
     write = process._process.stdin.write
     monkeypatch.setattr(process._process.stdin, "write", lambda line: (sent.append(line), write(line))[1])
     with pytest.raises(UserError, match=r"^neuralforecast failed: RuntimeError: no memory left$"):

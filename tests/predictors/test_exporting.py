@@ -158,7 +158,7 @@ def test_an_ensemble_is_one_program_and_a_ridge_that_chose_its_context_keeps_to_
     ridge = {"kind": "ridge", "context_length": [6, L], "alpha": [1.0, 10.0]}
     members = [ridge, "persistence", {"kind": "nlinear", "context_length": 12}]
     one = fitted({"kind": "ensemble", "members": members, "weights": [1, 2, 3]})
-    inner = one.predictor.members[0][0]  # type: ignore[union-attr, index]
+    inner = one.predictor.members[0][0]
     inner.weight.normal_()
     inner.weight[:-6] = 0
     inner.chosen_context.fill_(6)
@@ -175,8 +175,8 @@ def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
         exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
     one = fitted("nlinear")
     with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
-        exported(replace(one, conformal=SimpleNamespace(intervals=intervals_of(()))), "torch")  # type: ignore[arg-type]
-    one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]  # type: ignore[method-assign, union-attr]
+        exported(replace(one, conformal=SimpleNamespace(intervals=intervals_of(()))), "torch")
+    one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]
     with pytest.raises(UserError, match="nlinear cannot be exported: "):
         exported(one, "torch")
 

@@ -98,10 +98,7 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
 
 @pytest.mark.parametrize(
     ("given", "steps", "validations"),
-    [
-        (["--trainer.max_epochs=2"], 6, 2),
-        (["--trainer.max_steps=7", "--trainer.val_check_interval=2"], 7, 3),
-    ],
+    [(["--trainer.max_epochs=2"], 6, 2), (["--trainer.max_steps=7", "--trainer.val_check_interval=2"], 7, 3)],
 )
 def test_what_the_user_says_is_done(
     csv: Path, tmp_path: Path, given: list[str], steps: int, validations: int, capsys: pytest.CaptureFixture[str]
@@ -141,7 +138,7 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     stopping, trainer = StopEarly("val_mse_scaled"), Stub()
     stopping.patience = 7
     stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
-    stopping.on_train_start(trainer, None)  # type: ignore[arg-type]
+    stopping.on_train_start(trainer, None)
     assert trainer.should_stop
 
 
