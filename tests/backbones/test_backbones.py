@@ -149,6 +149,7 @@ MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("transformer", {"num_layers": 0}, "num_layers must be at least 1"),
     ("transformer", {"channels": "all"}, "channels must be one of mixed, independent, not 'all'"),
     ("transformer", {"positions": "sine"}, "positions must be one of learned, rotary, none, not 'sine'"),
+    ("transformer", {"calendar": "day"}, "calendar must be true or false, not 'day'"),
     ("transformer", {"norm": "group"}, "norm must be one of layer, batch, not 'group'"),
     ("transformer", {"linear_path": True}, "linear_path must be text, not True"),
     ("transformer", {"linear_path": "lstm"}, "linear_path must be one of none, learned, ridge, not 'lstm'"),
