@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from tests.attention.cases import CASES
 from tsattn.attention import build_attention
 from tsattn.layers import EncoderBlock
-from tsattn.ops import calendar_block_ids, level_block_ids
+from tsattn.ops import calendar_block_ids, change_point_block_ids, level_block_ids
 from tsattn.ops.masks import floor_divide
 
 LENGTHS = (96, 97, 200)
@@ -80,14 +80,16 @@ def test_floor_division_of_every_rest() -> None:
 
 
 @pytest.mark.slow
-def test_blocks_by_number_length_and_calendar() -> None:
-    positions = torch.arange(300)[None]
+def test_blocks_by_number_length_calendar_and_change_points() -> None:
+    torch.manual_seed(0)
+    positions, values, counts = torch.arange(300)[None], torch.randn(1, 50, 2), torch.randint(0, 3, (1, 50, 2))
 
     def blocks(positions: torch.Tensor) -> list[torch.Tensor]:
         return [
             level_block_ids(positions, numbers=[1, 4, 16], max_length=1024),
             level_block_ids(positions, lengths=[96, 24]),
             calendar_block_ids(positions * 5003 - 777_777, ["year", "month", "week", "day", "hour"]),
+            change_point_block_ids(values, [1, 3], counts),
         ]
 
     for one, other in zip(torch.compile(blocks, fullgraph=True)(positions), blocks(positions), strict=True):

@@ -143,9 +143,7 @@ def test_a_forecaster_goes_the_whole_way(tmp_path: Path) -> None:
     np.testing.assert_allclose(both["predictions"], (made["predictions"] + last) / 2, rtol=1e-5)
 
 
-def test_the_command_line_goes_the_whole_way(
-    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
-) -> None:
+def test_the_command_line_goes_the_whole_way(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     data = ["--data", "CSVDataModule", "--data.path", str(toy_csv), "--data.context_length", "24"]
     data += ["--data.prediction_length", "8", "--trainer.max_steps", "3", "--trainer.accelerator", "cpu"]

@@ -85,6 +85,15 @@ def test_the_commands_run(tmp_path: Path) -> None:
     assert names == ["ridge", "seasonal_naive", "ensemble"]
 
 
+@pytest.fixture
+def data(toy_frame: pd.DataFrame) -> FrameDataModule:
+    """The toy frame with a few values missing, set up."""
+    missing = np.random.default_rng(1).random(toy_frame.shape) < 0.002
+    data = FrameDataModule(toy_frame.mask(missing), context_length=24, prediction_length=8, eval_batch_size=50)
+    data.setup("fit")
+    return data
+
+
 def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.ndarray:
     """The map `(L, T)` of all training windows, cut from the scaled series row by row."""
     values = data.series.values.double().numpy()

@@ -24,7 +24,7 @@ from tsattn.task import Output, Task
 from tsattn.training import ForecastingModule
 from tsattn.training.module import compiler_errors, hold_gradients, start_compiled, stop_compiled
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def task(**more: Any) -> Task:

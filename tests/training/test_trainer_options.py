@@ -95,6 +95,8 @@ def test_each_name_of_a_logger_writes_into_the_folder(tmp_path: Path, monkeypatc
     assert mlflow.save_dir == str(tmp_path / "mlruns")
 
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2, "dropout": 0.0}
 BF16 = "bf16-mixed"
 FULL = "32-true"

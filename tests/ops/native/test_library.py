@@ -47,7 +47,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", HERE[:1])  # test_wheel compiles the others
 def test_they_are_compiled_at_first_use(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = empty_cache(tmp_path, monkeypatch)
     hurry(monkeypatch)
