@@ -50,21 +50,8 @@ def value_and_gradients(backbone: Backbone, windows: Batch) -> list[Tensor]:
     return [out, *torch.autograd.grad(out.square().mean(), weights, materialize_grads=True)]
 
 
-def check_compiles_whole(backbone: Backbone, recompute: bool) -> None:
-    """One graph for each size of batch, of the values and gradients of eager execution."""
-    for part in backbone.modules():
-        if isinstance(part, Encoder):
-            part.recompute = recompute
-    expected = value_and_gradients(backbone, batch())
-    torch.compiler.reset()
-    counters.clear()
-    backbone.compile(backend="aot_eager", dynamic=False, fullgraph=True)
-    for one, other in zip(value_and_gradients(backbone, batch()), expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-    assert counters["stats"]["unique_graphs"] == 1
-
-
 def test_a_backbone_with_all_that_it_can_have_compiles_whole() -> None:
+    """One graph for each size of batch, of the values and gradients of eager execution."""
     everything = task(past_covariates=("p",), future_covariates=("f",), static=("s",), categories=(("x", "y"),))
     attention = {"kind": "mlr", "ranks": [4, 2, 2], "scaling": "mup"}
     options = {"linear_path": "learned", "calendar": True, "positions": "rotary", "dropout": 0.0, "num_layers": 1}
@@ -74,7 +61,14 @@ def test_a_backbone_with_all_that_it_can_have_compiles_whole() -> None:
         Output((0.1, 0.5, 0.9)),
     )
     mup_init_(backbone)
-    check_compiles_whole(backbone, recompute=True)
+    backbone.encoder.recompute = True
+    expected = value_and_gradients(backbone, batch())
+    torch.compiler.reset()
+    counters.clear()
+    backbone.compile(backend="aot_eager", dynamic=False, fullgraph=True)
+    for one, other in zip(value_and_gradients(backbone, batch()), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 @torch._dynamo.config.patch(recompile_limit=1)
