@@ -8,14 +8,18 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from tests.attention.cases import CASES
+from tests.ops.native.kernels_there import needs_kernels
 from tsattn.attention import build_attention
 from tsattn.layers import EncoderBlock
 from tsattn.ops import calendar_block_ids, change_point_block_ids, level_block_ids
 from tsattn.ops.masks import floor_divide
 
-LENGTHS = (96, 97, 200)
-# projections by structured matrices, and every pattern that is compiled in a way of its own
-FEW = ("swa", "mlbtc-grouped", "mlr-active")
+LENGTHS = (97, 33)
+# projections by structured matrices, and every pattern and implementation that is compiled in a way of its own
+WAYS = [
+    *(("swa", "auto", False), ("mlbtc-grouped", "auto", False), ("mlr-active", "tiles", False)),
+    *(pytest.param(case, "native", True, marks=needs_kernels) for case in ("global_swa", "mlr")),
+]
 
 
 def value_and_gradients(run: object, block: EncoderBlock, x: Tensor) -> list[Tensor]:
@@ -25,20 +29,18 @@ def value_and_gradients(run: object, block: EncoderBlock, x: Tensor) -> list[Ten
     return [out, *torch.autograd.grad(out.square().mean(), [x, *block.parameters()], allow_unused=True)]
 
 
-# backward passes are traced of what has operators or a choice of its own; the others are products of matrices
-TRACED = ("swa", "mlr-active")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("case", FEW)
-def test_a_block_compiles_whole_and_once_for_all_lengths(case: str) -> None:
+@pytest.mark.parametrize(("case", "impl", "causal"), WAYS)
+def test_a_block_compiles_whole_and_once_for_all_lengths(case: str, impl: str, causal: bool) -> None:
     torch._dynamo.reset()
     counters.clear()
     torch.manual_seed(0)
     # blocks by number must divide alike for every length; what is longer than max_length is refused
-    attention = build_attention(CASES[case], d_model=16, num_heads=4, max_length=max(LENGTHS))
+    attention = build_attention(CASES[case], d_model=16, num_heads=4, max_length=max(LENGTHS), causal=causal)
+    attention.impl = impl
     block = EncoderBlock(attention, d_ff=32, dropout=0.0)
-    backend = "aot_eager" if case in TRACED else "eager"
+    # backward passes are traced of what has operators or a choice of its own; the others are products of matrices
+    backend = "eager" if case == "mlbtc-grouped" else "aot_eager"
     compiled = torch.compile(block, backend=backend, dynamic=True, fullgraph=True)
     for length in LENGTHS:
         x = torch.randn(2, length, 16)
@@ -46,9 +48,9 @@ def test_a_block_compiles_whole_and_once_for_all_lengths(case: str) -> None:
         for one, other in zip(found, expected, strict=True):
             assert (one is None) == (other is None)
             if one is not None:
-                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5 if impl == "native" else 1e-6)
     # a window shorter than a third of the sequence is computed another way
-    assert counters["stats"]["unique_graphs"] <= (2 if "swa" in case else 1)
+    assert counters["stats"]["unique_graphs"] <= (2 if case == "swa" else 1)
 
 
 def test_the_operator_keeps_the_rules_of_operators() -> None:
