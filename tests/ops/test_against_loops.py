@@ -190,6 +190,15 @@ def test_padding_shared_positions_and_biases(kind: str, impl: str) -> None:
     assert compared > 2
 
 
+@cache
+def infinite(seed: int, kind: str) -> tuple[Pairs, list[Tensor], Tensor]:
+    """What is drawn, with one infinite number, and its value."""
+    pairs, tensors, grad_out = drawn(seed, kind)
+    tensors = [t.float() for t in tensors]
+    tensors[min(seed % 3, 1)][0, 0, seed % 5, seed % 4] = (-1) ** seed * torch.inf
+    return pairs, tensors, loops(pairs, tensors, grad_out)[0]
+
+
 @pytest.mark.parametrize(("kind", "impl"), ways("sdpa", "tiles", "blocks", "flex"))
 def test_infinities_do_not_become_numbers(kind: str, impl: str) -> None:
     """Where all logits of a query are minus infinity it is no number; without a key it is zero.
@@ -197,14 +206,11 @@ def test_infinities_do_not_become_numbers(kind: str, impl: str) -> None:
     The kernels of PyTorch, which the other implementations use, give zero for both.
     """
     for seed in range(6 if impl == "triton" else 30):
-        pairs, tensors, grad_out = drawn(seed, kind)
-        tensors = [t.float() for t in tensors]
-        tensors[min(seed % 3, 1)][0, 0, seed % 5, seed % 4] = (-1) ** seed * torch.inf
+        pairs, tensors, expected = infinite(seed, kind)
         try:
             found = computed(pairs, impl, tensors)
         except UserError:
             continue
-        expected = loops(pairs, tensors, grad_out)[0]
         found, expected = (t[..., pairs.real, :] for t in (found, expected))
         if impl == "triton":  # it multiplies components that a pair does not share by zero
             expected = expected.where(found.isfinite(), torch.nan)
