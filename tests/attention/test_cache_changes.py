@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
-from tests.attention.decoding import T, decode, decoder, tokens
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, T, decode, decoder, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.caches import Cache

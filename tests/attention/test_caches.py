@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
-from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, T, decode, decoder, key_numbers, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.cost import closed_form, measured_key_bytes

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, UNSCORED, build, each_impl
-from tests.attention.decoding import tokens as random_tokens
+from tests.attention.cases import tokens as random_tokens
 from tsattn.attention import Attention, build_attention
 from tsattn.errors import UserError
 

@@ -47,8 +47,6 @@ if DEVICE == "cpu" and multilevel_triton.triton_available():
 
 
 EIGHT = (32, 8, 6, 4, 4, 4, 4, 2)
-
-
 DOUBLING = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
