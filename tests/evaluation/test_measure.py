@@ -102,8 +102,6 @@ def test_missing_weeks_are_never_scored() -> None:
 
 
 QUANTILES = (0.1, 0.5, 0.9)
-
-
 RULE = {"mse": "mse", "huber": "mse", "mae": "mae", "frequency": "mae", "pinball": "crps"}
 
 
@@ -114,9 +112,7 @@ def test_the_rule() -> None:
         for choice, chosen in SELECTION_CHOICES.items():
             if quantiles or choice != "crps":
                 assert selection_metric(loss, quantiles, choice) == chosen
-
-
-def test_every_loss_has_a_score_that_is_there() -> None:
+    # every loss has a score that is there
     for loss in (*LOSSES, PINBALL):
         assert selection_metric(loss, QUANTILES) in SCORES
     assert set(SELECTION_CHOICES.values()) <= set(SCORES)

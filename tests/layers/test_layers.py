@@ -182,12 +182,6 @@ def test_a_block_drops_both_branches_and_the_hidden_numbers() -> None:
     torch.testing.assert_close(shares / added.numel(), torch.tensor([0.25, 0.5, 0.25]), atol=0.03, rtol=0)
 
 
-def test_a_wrong_probability_is_refused() -> None:
-    for p in (-0.1, 1, float("nan")):
-        with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
-            Dropout(p)
-
-
 def test_batch_normalisation_is_over_all_tokens_of_a_batch() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 7, 5, dtype=torch.float64) * 3 + 2
@@ -322,6 +316,9 @@ def test_quantiles_never_cross(dtype: torch.dtype, level: float, spread: float, 
     assert (quantiles.diff(dim=-1) >= 0).all()
 
 
-def test_wrong_levels_are_refused() -> None:
+def test_wrong_levels_and_probabilities_are_refused() -> None:
+    for p in (-0.1, 1, float("nan")):
+        with pytest.raises(UserError, match=r"dropout must lie in \[0, 1\), not "):
+            Dropout(p)
     with pytest.raises(UserError, match=r"quantiles must rise, each given once, not 0\.9, 0\.5"):
         QuantileFan((0.9, 0.5))

@@ -121,13 +121,12 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
         self.log("val_mse_scaled", next(errors))
 
     monkeypatch.setattr(ForecastingModule, "on_validation_epoch_end", worse)
-    backbone = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}
     sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu", "quantiles": ()}
-    Forecaster(backbone, **sizes).fit(monthly())
+    Forecaster(BACKBONE, **sizes).fit(monthly())
     assert seen == [20 * number for number in range(1, 2 + 7 + 1)], "seven after the best, of 400 steps"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.5] * 30])
-    Forecaster(backbone, **sizes, max_steps=60).fit(monthly())
+    Forecaster(BACKBONE, **sizes, max_steps=60).fit(monthly())
     assert seen[-1] == 60, "steps that were asked for are all taken"
 
 

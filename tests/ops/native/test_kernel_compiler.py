@@ -96,7 +96,6 @@ def test_other_sources_have_another_digest(tmp_path: Path, monkeypatch: pytest.M
 
 
 AVX512 = {"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl"}
-
 BF16 = AVX512 | {"avx512_bf16"}
 
 CASES = {
