@@ -28,7 +28,6 @@ LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 def totals(cases: Cases, *sizes: int) -> ErrorTotals:
     found = ErrorTotals(len(cases.channels), cases.levels)
     for batch, forecast in cases.batches(*sizes):
-        assert batch.target is not None
         seasonal = torch.tensor(cases.seasonal)[batch.series_id]
         found.update(forecast, batch.target, batch.target_observed, cases.units.of(batch.series_id), seasonal)
     return found
