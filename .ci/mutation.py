@@ -67,6 +67,8 @@ def changed(node: ast.AST) -> str | None:
             return f"({ast.unparse(node.operand)})"
         case ast.Constant(int() | float() as value):
             return str(not value) if isinstance(value, bool) else repr(value + 1)
+        case ast.Expr(ast.Call(ast.Attribute(ast.Call(ast.Name("super"))))):  # which its code could not do without
+            return None
         case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Assign([ast.Subscript() | ast.Attribute()]):
             return "pass"
     return None
@@ -131,7 +133,7 @@ def fails(tests: list[str], mutant: Mutant | None = None) -> bool:
             os.dup2(1, 2)
             if mutant:
                 put(mutant)
-            code = pytest.main(["-xq", "--timeout=120", "-pno:cacheprovider", "-pno:xdist", *tests])
+            code = pytest.main(["-xq", "--timeout=120", "-pno:cacheprovider", "-n0", *tests])
         finally:
             os._exit(code)
     return os.waitpid(child, 0)[1] != 0

@@ -2,7 +2,6 @@
 
     python benchmarks/attention.py
     python benchmarks/attention.py --device cuda --dtype bfloat16
-    python benchmarks/attention.py --page
 
 First every contender is compared with its reference, in value and gradient; nothing is timed if one differs. Then the
 contenders take turns, so that a drift of the machine meets all of them alike; the medians of CPU time by one thread are
@@ -17,12 +16,11 @@ import os
 import sys
 import time
 from dataclasses import replace
-from typing import Any
 
 import torch
 from attention_speed.contenders import CONTENDERS, TOLERANCES, Problem, check
 from attention_speed.parts import AVX2_PARTS, parts_of
-from attention_speed.report import FOLDER, PAGE, Results, cpu_targets, gpu_targets, reached, with_section
+from attention_speed.report import FOLDER, Results, cpu_targets, gpu_targets, reached
 from measuring import describe, new_parser, parse, slug_of
 
 from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
@@ -47,22 +45,12 @@ def differing(names: list[str], checked: Problem, device: str, dtypes: list[torc
     return wrong
 
 
-def show(targets: list[dict[str, Any]]) -> None:
-    print()
-    for one in targets:
-        hope = "" if one["hope"] is None else f"hope {one['hope']:<5}"
-        hoped = one["hope"] is not None and one["measured"] <= one["hope"]
-        met = "as hoped" if hoped else "met" if one["met"] else "NOT MET"
-        print(f"{one['target']:78} {one['measured']:7.3f}  at most {one['at_most']:<5} {hope:10} {met}")
-
-
 def main() -> int:
     parser = new_parser(__doc__, FOLDER, toy="tiny sizes")
     parser.add_argument("--parts", nargs="+", help="of the table, to measure anew; all of them by default")
     parser.add_argument("--seconds", type=float, default=2, help="for the turns of one shape and pass, if 5 are done")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="on a GPU; bfloat16 by default")
-    parser.add_argument("--page", action="store_true", help="measure nothing: put this machine's figures into the docs")
     arguments = parse(parser)
     if arguments.device == "cpu" and arguments.dtype is not None:
         parser.error("--dtype is for --device cuda: on a CPU float32 is measured, and bfloat16 beside it")
@@ -77,12 +65,6 @@ def main() -> int:
     dtype = getattr(torch, arguments.dtype or by_default)
     about = describe(device, dtype)
     results = Results(arguments.output, slug_of(about))
-    if arguments.page:
-        if not results.path("csv").exists():
-            parser.error(f"there is no {results.path('csv')}: measure first")
-        PAGE.write_text(with_section(PAGE.read_text(), results))
-        print(f"{PAGE.name} shows {results.slug}")
-        return 0
     names = [name for name, contender in CONTENDERS.items() if contender.device in (None, kind)]
     if kind != device:
         names = [name for name in names if "flex" not in name]
@@ -107,7 +89,9 @@ def main() -> int:
         measured[part] = {**ran, "seconds": round(time.perf_counter() - began, 1)}
     targets = reached(cpu_targets(about) if kind == "cpu" else gpu_targets(), results.rows())
     results.finish({**about, "parts": measured, "targets": targets})
-    show(targets)
+    for one in targets:
+        met = "met" if one["met"] else "NOT MET"
+        print(f"{one['target']:78} {one['measured']:7.3f}  at most {one['at_most']:<5} {met}")
     return 0
 
 

@@ -36,7 +36,7 @@ from torch import Tensor
 from tsattn import PublicDataModule, run
 from tsattn.chronos import AdaptedChronos, adapt
 from tsattn.chronos.adapted import open_weights
-from tsattn.chronos.bolt.bolt_file import BoltModel, read_model, save_bolt
+from tsattn.chronos.bolt.bolt_file import read_model
 from tsattn.chronos.opening import NamedWeights
 from tsattn.chronos.swapped_attention import Surroundings
 from tsattn.errors import UserError
@@ -107,11 +107,6 @@ def series_of(data: PublicDataModule, part: str, length: int, most: int) -> list
     return found
 
 
-def trained_on(weights: str) -> tuple[str, ...]:
-    file = NamedWeights.of(weights).file
-    return () if file is None else read_model(file).trained_on
-
-
 def converted(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
     """Measure the errors of the attentions of an arm, which is only converted, on the test part."""
     plain = open_weights(weights)
@@ -125,7 +120,7 @@ def converted(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> d
         known = series_of(data, "train", length, sizes.learned_from)
     adapted = adapt(plain.pipeline, given["attention"], "encoder", given["convert"], data=known)
     errors = adapted.output_errors(series_of(data, "test", length, sizes.learned_from))
-    return {"seen": name in trained_on(weights), "errors": {str(layer): float(one) for layer, one in errors.items()}}
+    return {"errors": {str(layer): float(one) for layer, one in errors.items()}}
 
 
 def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> dict[str, Any]:
@@ -152,27 +147,9 @@ def fine_tuned(weights: str, number: int, name: str, arm: str, sizes: Sizes) -> 
     usable = frame["seasonal_error"].gt(0)
     scaled = (frame["absolute_original"] / frame["seasonal_error"].where(usable, 1)).where(usable, 0)
     by_origin = frame.assign(scaled=scaled, counts=frame["count"].where(usable, 0)).groupby("origin")
-    return {
-        **{"seen": name in trained_on(weights), "mase": scores["mase"], "wql": scores["wql_by_channel"]},
-        **{"windows": int(scores["windows"]), "counts": by_origin["counts"].sum().astype(int).tolist()},
-        "sums": [float(f"{value:.7g}") for value in by_origin["scaled"].sum()],
-    }
-
-
-def save_random(path: Path, seed: int) -> Path:
-    """Write random weights of a toy Chronos-Bolt; a file that is there stays."""
-    if not path.exists():
-        network = {"kind": "chronos_bolt", "attention": {"kind": "standard", "scaling": 1.0}, "dropout": 0.0}
-        network |= {"patch_len": 4, "d_model": 16, "num_heads": 2, "d_ff": 16}
-        model = BoltModel(network, 32, 8, tuple(number / 10 for number in range(1, 10)))
-        generator, state = torch.Generator().manual_seed(seed), {}
-        for name, part in model.build().state_dict().items():
-            inputs = max(1, part.shape[-1] if part.dim() > 1 else 1)
-            drawn = torch.randn(part.shape, generator=generator) / inputs**0.5
-            state[name] = 1 + 0.1 * drawn if name.endswith("norm.weight") else drawn
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_bolt(path, model, state)
-    return path
+    found = {"mase": scores["mase"], "wql": scores["wql_by_channel"], "windows": int(scores["windows"])}
+    found["counts"] = by_origin["counts"].sum().astype(int).tolist()
+    return {**found, "sums": [float(f"{value:.7g}") for value in by_origin["scaled"].sum()]}
 
 
 def planned(weights: Sequence[str], sizes: Sizes, parts: Sequence[str]) -> dict[Key, Callable[[], dict[str, Any]]]:
@@ -201,19 +178,23 @@ class Kept:
     """The records of runs in a folder: each knows its weights, sizes, and the version of results."""
 
     def __init__(self, folder: Path, hashes: Sequence[str], sizes: Sizes) -> None:
-        own = {name: value for name, value in asdict(sizes).items() if name != "data"}
-        each = ({"weights": one, "version": RESULTS_VERSION, **own} for one in hashes)
-        self.folder, self.known = folder, [json.loads(json.dumps(one)) for one in each]
+        self.folder, self.hashes = folder, hashes
+        self.known = json.loads(json.dumps({"version": RESULTS_VERSION, **asdict(sizes), "data": None}))
 
     def file(self, key: Key) -> Path:
         return self.folder / f"{'-'.join(map(str, key))}.json"
 
     def get(self, key: Key) -> dict[str, Any] | None:
         record = json.loads(self.file(key).read_text()) if self.file(key).exists() else None
-        return record["found"] if record and record["known"] == self.known[key[1] - 1] else None
+        return (
+            record["found"]
+            if record and record["known"] == {**self.known, "weights": self.hashes[key[1] - 1]}
+            else None
+        )
 
     def put(self, key: Key, found: dict[str, Any]) -> None:
-        write_text(self.file(key), json.dumps({"known": self.known[key[1] - 1], "found": found}) + "\n")
+        known = {**self.known, "weights": self.hashes[key[1] - 1]}
+        write_text(self.file(key), json.dumps({"known": known, "found": found}) + "\n")
 
 
 def output_errors(records: Records, data: Sequence[str]) -> dict[str, Any]:
@@ -313,24 +294,18 @@ def page(record: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    parser = new_parser(__doc__, RESULTS / "chronos", toy="toy sizes and random weights")
-    parser.add_argument("--weights", nargs="+", metavar="FILE", help="one of each seed of the pretraining")
+    parser = new_parser(__doc__, RESULTS / "chronos", toy="toy sizes")
+    parser.add_argument("--weights", nargs="+", required=True, metavar="FILE", help="one of each seed of pretraining")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS], help="to run; all are reported")
     parser.add_argument("--data", nargs="+", help="public data sets, by default " + ", ".join(Sizes.data))
-    parser.add_argument("--horizon", type=int, help=f"steps, by default {Sizes.horizon}")
     parser.add_argument("--runs", type=Path, help="folder of records, by default runs/chronos_conversion")
     options = parse(parser)
     toy, sizes = options.dry_run, TOY if options.dry_run else Sizes()
-    horizon = sizes.horizon if options.horizon is None else options.horizon
-    sizes = replace(sizes, data=tuple(options.data or sizes.data), horizon=horizon)
-    weights = options.weights
-    if weights is None and toy:
-        weights = [str(save_random(options.output / f"random_{seed}.safetensors", seed)) for seed in (1, 2)]
-    if weights is None:
-        parser.error("--weights are needed: the .safetensors file or the folder of a pretrained model, one a seed")
+    sizes, weights = replace(sizes, data=tuple(options.data or sizes.data)), options.weights
     folder = options.runs or (options.output / "runs" if toy else Path("runs") / "chronos_conversion")
     try:
-        hashes, seen = [digest(one) for one in weights], [trained_on(one) for one in weights]
+        hashes, files = [digest(one) for one in weights], [NamedWeights.of(one).file for one in weights]
+        seen = [() if file is None else read_model(file).trained_on for file in files]
         kept, plan = Kept(folder, hashes, sizes), planned(weights, sizes, options.parts)
         for number, (key, make) in enumerate(plan.items(), 1):
             if kept.get(key) is None:
@@ -350,7 +325,7 @@ def main() -> int:
             for number, one, code, names in zip(seeds, weights, hashes, seen, strict=True)
         },
         "sizes": asdict(sizes),
-        "seen": sorted({key[2] for key, one in records.items() if one.get("seen")}),
+        "seen": sorted({*data} & {name for names in seen for name in names}),
         "output_errors": output_errors(records, data),
         "fine_tuned": fine_tuned_rows(records, data, sizes.horizon),
     }

@@ -32,7 +32,7 @@ SHAPES = {  # of a Chronos-T5 as chronos-tiny is wide, and of chronos-t5-small
     "small": {"d_model": 512, "d_kv": 64, "num_heads": 8, "d_ff": 2048, "num_layers": 6},
 }
 TOY_SHAPES = {"toy": {"d_model": 16, "d_kv": 8, "num_heads": 2, "d_ff": 16, "num_layers": 2}}
-ENCODER_TOKENS, DECODED = 2048, (64, 512)
+TOKENS, ENCODER_TOKENS, DECODED = 4096, 2048, (64, 512)
 PATHS, CONTEXT = 20, 64  # decoded at once, and tokens of the context that they follow
 BIASES = ("with the relative bias", "without")
 
@@ -41,22 +41,17 @@ def mlr_of(width: int, **more: Any) -> dict[str, Any]:
     return {"kind": "mlr", "ranks": [width // 2, width // 4, width // 4], **more}
 
 
-def random_t5(
-    sizes: dict[str, int], context_length: int, prediction_length: int, *, tokens: int = 4096, limit: float = 15.0
-) -> Any:
-    """Make the pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`.
-
-    Its tokens are bins of values from `-limit` to `limit` times the mean absolute value of a context.
-    """
+def random_t5(sizes: dict[str, int], context_length: int, prediction_length: int) -> Any:
+    """Make the pipeline of a Chronos-T5 of given sizes: `d_model`, `d_kv`, `num_heads`, `d_ff`, `num_layers`."""
     ends = {"pad_token_id": 0, "eos_token_id": 1}
     chronos = {
-        **{"tokenizer_class": "MeanScaleUniformBins", "tokenizer_kwargs": {"low_limit": -limit, "high_limit": limit}},
-        **{"context_length": context_length, "prediction_length": prediction_length, "n_tokens": tokens},
+        **{"tokenizer_class": "MeanScaleUniformBins", "tokenizer_kwargs": {"low_limit": -15.0, "high_limit": 15.0}},
+        **{"context_length": context_length, "prediction_length": prediction_length, "n_tokens": TOKENS},
         **{"n_special_tokens": 2, "use_eos_token": True, "model_type": "seq2seq", **ends},
         **{"num_samples": 20, "temperature": 1.0, "top_k": 50, "top_p": 1.0},
     }
     config = {
-        **{**sizes, "num_decoder_layers": sizes["num_layers"], "vocab_size": tokens, "dropout_rate": 0.0},
+        **{**sizes, "num_decoder_layers": sizes["num_layers"], "vocab_size": TOKENS, "dropout_rate": 0.0},
         **{"decoder_start_token_id": 0, "is_encoder_decoder": True, **ends, "chronos_config": chronos},
         **{"chronos_pipeline_class": "ChronosPipeline", "architectures": ["T5ForConditionalGeneration"]},
     }
@@ -68,7 +63,7 @@ def random_t5(
 
 def encoder(timing: Timing, *, toy: bool) -> list[dict[str, Any]]:
     tokens, rows = 32 if toy else ENCODER_TOKENS, []
-    ids = torch.randint(2, 4096, (1, tokens), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(2, TOKENS, (1, tokens), generator=torch.Generator().manual_seed(0))
     for name, sizes in (TOY_SHAPES if toy else SHAPES).items():
         pipeline = random_t5(sizes, tokens - 1, 8)  # and the end of the sequence
         native, mlr = {"kind": "standard", "impl": "native"}, mlr_of(sizes["d_kv"], impl="native")
@@ -124,10 +119,10 @@ def decoder(timing: Timing, *, toy: bool) -> list[dict[str, Any]]:
 def decode(model: Any, tokens: int) -> list[int]:
     """Give tokens one by one after a context; return the bytes of keys of earlier tokens that are held at each."""
     generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(2, 4096, (PATHS, CONTEXT), generator=generator)
+    ids = torch.randint(2, TOKENS, (PATHS, CONTEXT), generator=generator)
     seen = {"attention_mask": torch.ones_like(ids)}
     states, cache = model.encoder(input_ids=ids, **seen), EncoderDecoderCache(DynamicCache(), DynamicCache())
-    given, held = torch.randint(2, 4096, (PATHS, tokens), generator=generator), []
+    given, held = torch.randint(2, TOKENS, (PATHS, tokens), generator=generator), []
     for token in given.split(1, 1):
         model(encoder_outputs=states, decoder_input_ids=token, past_key_values=cache, **seen)
         layers = cache.self_attention_cache.layers  # of this package, or of transformers
@@ -163,10 +158,7 @@ def main() -> int:
     toy = options.dry_run
     if (why_not := why_no_kernels()) is not None:
         parser.error(f"there is nothing to measure: {why_not}")
-    timing, machine = (
-        Timing(0 if toy else options.seconds, least=2 if toy else 5),
-        measuring.describe("cpu", torch.float32),
-    )
+    timing, machine = Timing(0 if toy else options.seconds, 2 if toy else 5), measuring.describe("cpu", torch.float32)
     facts = measuring.about("transformers", "chronos-forecasting")
     record = {"dry_run": toy, "machine": machine, "command": facts["command"], "versions": facts["versions"]}
     record |= {"encoder": encoder(timing, toy=toy), "decoder": decoder(timing, toy=toy)}

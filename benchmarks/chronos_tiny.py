@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import yaml
-from measuring import RESULTS, about, made_by, table, write_record
+from measuring import RESULTS, about, packages_of, table, write_record
 
 from tsattn.chronos.bolt.bolt_file import BoltModel, read_model, save_bolt, shipped_names
 from tsattn.chronos.bolt.bolt_network import ChronosBolt
@@ -133,8 +133,9 @@ def page(record: dict[str, Any]) -> str:
         f"{VERDICTS[record['beats_naive']]} All windows of the test parts; means of the channels' own scores; the WQL "
         "of a forecast of points is its WAPE. *Seen*: the pretraining had the set's training part."
     )
+    made = f"`{record['command']}`, {record['machine']['cpu']}, one thread; {packages_of(record)}.\n"
     title = f"# Forecasts of chronos-tiny, {record['horizon']} steps ahead, without training on these sets"
-    return "\n".join([title, "", text, "", *table(head, rows), made_by(record)]) + "\n"
+    return "\n".join([title, "", text, "", *table(head, rows), made])
 
 
 def main() -> int:

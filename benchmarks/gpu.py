@@ -9,10 +9,13 @@ installed; `attention` compares each implementation with its reference in any ca
 lies in `STEP.txt`, its files beside that; `gpu.json` names the device, the versions, the commands and how they ended.
 A step that fails leaves the others to run, and makes the exit code 1.
 
-Where packages are missing and nothing can be downloaded, bring their wheels, made on another machine:
+Where packages are missing and nothing can be downloaded, make them a folder on another machine, for that one's Python:
 
-    python benchmarks/gpu.py --collect wheels --python-version 3.12
-    python benchmarks/gpu.py --wheels wheels --output results
+    python -m pip wheel --no-deps --wheel-dir wheels .
+    python -m pip install --no-deps --only-binary=:all: --platform manylinux_2_28_x86_64 --python-version 3.12 \\
+        --target packages wheels/*.whl jsonargparse docstring-parser typeshed-client importlib-resources pooch \\
+        platformdirs optuna alembic colorlog sqlalchemy mako greenlet
+    PYTHONPATH=packages python benchmarks/gpu.py --output results
 
 `--dry-run` goes through all of it in a minute without a GPU, with tiny sizes and Triton's interpreter: its figures mean
 nothing, which `gpu.json` says too.
@@ -29,7 +32,6 @@ import platform
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -40,11 +42,6 @@ import yaml
 ROOT = Path(__file__).parents[1]
 STEPS = ("tests", "attention", "training")
 _SHOWN = ("torch", "triton", "lightning")  # packages
-# what a machine with PyTorch, Lightning and pandas may lack
-PACKAGES = (
-    *("jsonargparse", "docstring-parser", "typeshed-client", "importlib-resources", "pooch", "platformdirs"),
-    *("optuna", "alembic", "colorlog", "sqlalchemy", "mako", "greenlet"),
-)
 CONTRACT_TESTS = (
     "tests/ops/test_multilevel_triton.py",
     "tests/ops/test_multilevel_triton_compiled.py",
@@ -91,22 +88,6 @@ def tiny_config(output: Path) -> Path:
     return path
 
 
-def collect(folder: Path, python_version: str) -> None:
-    """Make tsattn's own wheel, and download those of `PACKAGES` for Linux."""
-    pip = [sys.executable, "-m", "pip"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT)], check=True)
-    platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17)]
-    words = ["download", "--no-deps", "--only-binary=:all:", f"--python-version={python_version}", *platforms]
-    subprocess.run([*pip, *words, "--platform=manylinux2014_x86_64", "--dest", str(folder), *PACKAGES], check=True)
-
-
-def install(wheels: Path, folder: str) -> None:
-    """Unpack wheels into a folder, which the steps import from."""
-    words = ["install", "--quiet", "--no-index", "--no-deps", "--target", folder, *map(str, wheels.glob("*.whl"))]
-    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
 def run_step(step: str, output: Path, dry_run: bool) -> dict[str, Any]:
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **({"TRITON_INTERPRET": "1"} if dry_run else {})}
@@ -132,13 +113,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=os.environ.get("OUT"), help="folder; $OUT by default")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS, help="all by default")
     parser.add_argument("--dry-run", action="store_true", help="on a CPU, with tiny sizes: figures mean nothing")
-    parser.add_argument("--wheels", type=Path, help="folder of wheels that the steps need")
-    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="only make that folder, where PyPI is in reach")
-    parser.add_argument("--python-version", default="3.12", help="of the machine with the GPU, for --collect")
     options = parser.parse_args()
-    if options.collect is not None:
-        collect(options.collect, options.python_version)
-        return 0
     if options.output is None:
         parser.error("name a folder for the results: --output, or the environment variable OUT")
     if not options.dry_run and not torch.cuda.is_available():
@@ -156,13 +131,10 @@ def main() -> int:
     if options.dry_run:
         print("a dry run: sizes are tiny, Triton may be interpreted, and no figure means anything", flush=True)
     done: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        if options.wheels is not None:
-            install(options.wheels, folder)
-        for step in options.steps:
-            done[step] = run_step(step, output, options.dry_run)
-            # at once, so that a machine that is taken away leaves what was measured
-            (output / "gpu.json").write_text(json.dumps({**about, "steps": done}, indent=2) + "\n")
+    for step in options.steps:
+        done[step] = run_step(step, output, options.dry_run)
+        # at once, so that a machine that is taken away leaves what was measured
+        (output / "gpu.json").write_text(json.dumps({**about, "steps": done}, indent=2) + "\n")
     for step, record in done.items():
         ended = "left out" if "left_out" in record else "well" if not record["exit_code"] else "FAILED"
         print(f"{step:10} {ended:9} {record['seconds']:8.1f} s   {output / step}.txt")

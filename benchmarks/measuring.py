@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -12,7 +11,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +24,7 @@ from tsattn.ops.native.library import VARIABLE, find_library
 from tsattn.saved_folders import write_text
 
 RESULTS = Path(__file__).parent / "results"
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler announces itself at every start
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16")
 
 
@@ -146,19 +146,6 @@ def take_turns(runs: Mapping[str, Run], timing: Timing, clock: Clock) -> tuple[d
     return {name: statistics.median(spent) for name, spent in times.items()}, turns
 
 
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Drop what native code writes to stderr: the profiler announces itself at every start."""
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-            yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
 def peak_memory(run: Run, device: str) -> int:
     """Return the bytes held besides the inputs at the peak, as the allocator counts them."""
     if device == "cuda":
@@ -168,7 +155,7 @@ def peak_memory(run: Run, device: str) -> int:
         run()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    with silence(), torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(profile_memory=True) as profile:
         run()
     held = peak = 0
     for event in sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
@@ -209,9 +196,10 @@ def write_record(file: Path, record: dict[str, Any], page: str = "") -> None:
         write_text(file.with_suffix(".md"), page)
 
 
-def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:
+def table(head: Sequence[object], rows: Iterable[Iterable[object]], marks: Sequence[str] | None = None) -> list[str]:
     """Return the lines of a Markdown table and an empty one."""
-    return [*(f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *rows)), ""]
+    lines = (head, marks or ["---"] * len(head), *rows)
+    return [*(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines), ""]
 
 
 def packages_of(record: dict[str, Any]) -> str:
@@ -222,7 +210,3 @@ def title_of(record: dict[str, Any], title: str) -> list[str]:
     """Write the title of a page; a dry run says that it is one."""
     toy = ["**A dry run of toy sizes: its figures mean nothing.**", ""] if record["dry_run"] else []
     return [f"# {title}", "", *toy]
-
-
-def made_by(record: dict[str, Any]) -> str:
-    return f"`{record['command']}`, {record['machine']['cpu']}, one thread; {packages_of(record)}."

@@ -16,6 +16,12 @@ def save_empty(figure: Figure, path: Any, **options: Any) -> None:
     save_drawn(Figure(figsize=(1, 1)), path, **options)
 
 
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are drawn, for a test that looks at them."""
+    monkeypatch.setattr(Figure, "savefig", save_drawn)
+
+
 @pytest.fixture(scope="package", autouse=True)
 def empty_pictures() -> Iterator[None]:
     """For the conftest of a folder of tests: all that its tests and shared runs save is empty."""

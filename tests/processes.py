@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,18 @@ from tsattn.backbones import patchtst  # noqa: F401
 from tsattn.cli import fit, main  # noqa: F401
 from tsattn.data import mapped, public  # noqa: F401
 from tsattn.figures import forecasts  # noqa: F401
+from tsattn.leaderboard import analysis, runner, workers  # noqa: F401
 from tsattn.predictors import naive, ridge  # noqa: F401
 from tsattn.training.callbacks import FiniteLoss
 
 # its server imports everything once, and each process starts as a fork of it
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload([__name__])
+
+
+def serve() -> None:
+    """Start the server, if there is none yet: what a command then starts in this process are forks of it, too."""
+    _FORKS.set_forkserver_preload([__name__])
+    forkserver.ensure_running()
 
 
 def _run(words: Sequence[str], output: str, before: Callable[[], None]) -> None:
@@ -40,6 +47,8 @@ def _run(words: Sequence[str], output: str, before: Callable[[], None]) -> None:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     torch.set_num_threads(1)
+    # the forks of a fork come from the same server: Python 3.11 starts another one, which would import everything anew
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]
     Figure.savefig = save_empty  # type: ignore[assignment,method-assign]
     before()
     sys.exit(main(list(words)))
@@ -78,6 +87,7 @@ class Worker:
         handle, name = tempfile.mkstemp(suffix=".txt", dir=folder)
         os.close(handle)
         self.output = Path(name)
+        serve()
         self.process = _FORKS.Process(target=_run, args=(words, name, before))
         self.process.start()
 

@@ -6,17 +6,26 @@ Remake the outputs of a copy in an empty folder, as notebooks write files: `jupy
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
+import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
+from traitlets.config import Config
+
+from tests.processes import Worker
+from tsattn.cli import main
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -30,7 +39,7 @@ NOTE = re.compile(r"the frame: .*|\d+ of \d+ series .*")
 
 # what takes long, and what shows outputs of the same kinds sooner
 HURRIED = {
-    "attention_tour": {'"max_steps": 400': '"max_steps": 10'},
+    "attention_tour": {'"max_steps": 400': '"max_steps": 2'},
     "chronos": {
         "steps=100)": "steps=2)",
         '"calibrate": 100': '"calibrate": 2',
@@ -41,18 +50,18 @@ HURRIED = {
         "frame.iloc[: int(0.6 * len(frame))]": "frame.iloc[:1_000]",
     },
     "own_data": {
-        '"max_steps": 150': '"max_steps": 10',
-        '"max_steps": 80': '"max_steps": 5',
-        "--trainer.max_steps 150": "--trainer.max_steps 10",
+        '"max_steps": 150': '"max_steps": 2',
+        '"max_steps": 80': '"max_steps": 2',
+        "--trainer.max_steps 150": "--trainer.max_steps 2",
     },
-    "quickstart": {'"max_steps": 200': '"max_steps": 10'},
+    "quickstart": {'"max_steps": 200': '"max_steps": 2'},
 }
 
-notebooks = pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=pytest.mark.real_data if path.stem == "chronos" else ()) for path in NOTEBOOKS],
-    ids=lambda path: path.stem,
-)
+CASES = [
+    pytest.param(path, marks=pytest.mark.real_data if path.stem == "chronos" else (), id=path.stem)
+    for path in NOTEBOOKS
+]
+notebooks = pytest.mark.parametrize("path", CASES)
 
 
 def read(path: Path) -> Any:
@@ -111,29 +120,80 @@ def test_committed_outputs_are_whole_and_clean(path: Path) -> None:
     assert not PATH.search(json.dumps(notebook.metadata))
 
 
-@pytest.mark.slow
-@notebooks
-def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell, in a new kernel of this interpreter and an empty folder; it shows what was committed, in kind.
-
-    Trainings are cut short.
-    """
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")  # the command tsattn
-    # no kernel, configuration or history of the user's own
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder; no kernel, configuration or history of the user's own is found."""
     for name in ("JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.delenv("JUPYTER_PATH", raising=False)
-    work = tmp_path / "work"
-    work.mkdir()
-    notebook = read(path)
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.mark.slow
+def test_a_notebook_runs_in_a_new_kernel(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = read(ROOT / "notebooks" / "quickstart.ipynb")
     committed = [shown(cell) for cell in code_cells(notebook)]
-    hurry(notebook, HURRIED.get(path.stem, {}))
+    hurry(notebook, HURRIED["quickstart"])
     manager = KernelManager(kernel_name="python3")
     assert manager.kernel_spec is not None
     manager.kernel_spec.argv[0] = sys.executable
-    client = NotebookClient(notebook, km=manager, timeout=300, resources={"metadata": {"path": str(work)}})
-    client.execute()
-    for cell, kinds in zip(code_cells(notebook), committed, strict=True):
-        assert shown(cell) == kinds, cell.source
+    NotebookClient(notebook, km=manager, timeout=300, resources={"metadata": {"path": str(work)}}).execute()
+    assert [shown(cell) for cell in code_cells(notebook)] == committed
+
+
+def run_cells(sources: list[str], folder: Path) -> None:
+    """Run cells as a kernel does, but in this process, and write down what each one shows, in kind."""
+    os.chdir(folder)
+    now: list[list[str]] = []
+
+    class Stream(io.StringIO):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.kind = [name]
+
+        def write(self, text: str) -> int:
+            if text and now[-1:] != [self.kind]:
+                now.append(self.kind)
+            return len(text)
+
+    def tsattn(command: str) -> None:
+        program, *words = shlex.split(command)
+        assert program == "tsattn"
+        with contextlib.redirect_stderr(sys.stdout):
+            assert main(words) == 0
+
+    config = Config({"HistoryManager": {"hist_file": ":memory:"}})
+    shell: Any = InteractiveShell.instance(config=config)
+    shell.system, shell.enable_gui = tsattn, lambda gui=None: None
+    shell.displayhook.write_output_prompt = lambda: None
+    shell.displayhook.write_format_data = lambda data, _=None: now.append(sorted(data))
+    shell.display_pub.publish = lambda data, *_, **__: now.append(sorted(data))
+    streams = sys.stdout, sys.stderr
+    found = []
+    for source in sources:
+        now.clear()
+        sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
+        result = shell.run_cell(source, store_history=True)
+        sys.stdout, sys.stderr = streams
+        result.raise_error()
+        found.append([*now])
+    (folder / "shown.json").write_text(json.dumps(found))
+    os._exit(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [one for one in CASES if one.id != "quickstart"])
+def test_notebooks_run(path: Path, work: Path) -> None:
+    """Every cell, from first to last in an empty folder; it shows what was committed, in kind. Trainings are short."""
+    notebook = read(path)
+    committed = [[sorted(kind) for kind in shown(cell)] for cell in code_cells(notebook)]
+    hurry(notebook, HURRIED[path.stem])
+    sources = [cell.source for cell in code_cells(notebook)]
+    worker = Worker([], work.parent, partial(run_cells, sources, work))
+    assert worker.end() == 0, worker.said()
+    found = json.loads((work / "shown.json").read_text())
+    for source, kinds, expected in zip(sources, found, committed, strict=True):
+        assert kinds == expected, source

@@ -20,7 +20,7 @@ from tsattn.attention.maps import attention_map, attention_zones
 from tsattn.backbones import BACKBONES, Backbone
 from tsattn.cli import main
 from tsattn.data import DATA_MODULES, ForecastDataModule
-from tsattn.descriptions import class_of, import_path, imported
+from tsattn.descriptions import class_of, imported
 from tsattn.errors import UserError
 from tsattn.experiments.experiment import ExperimentParser, add_experiment, parsed
 from tsattn.predictors import PREDICTORS, Predictor, build_predictor, predictor_kinds
@@ -50,7 +50,7 @@ def test_each_path_of_a_table_imports_and_is_of_its_base() -> None:
         for kind, path in table.items():
             cls = imported(path)
             assert issubclass(cls, base), kind
-            assert import_path(cls) == path, "a class has one path"
+            assert f"{cls.__module__}.{cls.__qualname__}" == path, "a class has one path"
             assert getattr(sys.modules[package], cls.__name__) is cls
         assert len(set(table.values())) == len(table)
 
@@ -106,7 +106,7 @@ def test_what_is_no_import_path_of_a_kind_is_refused() -> None:
         ("tsattn.errors.UserError", "toy tsattn.errors.UserError: it must derive from Predictor"),
     ):
         with pytest.raises(UserError, match=re.escape(message)):
-            class_of(path, what="toy", table={"mine": "nowhere.Mine"}, base=Predictor)
+            class_of(path, Predictor, what="toy", table={"mine": "nowhere.Mine"})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -43,8 +44,14 @@ def test_what_is_no_scaler_is_refused() -> None:
     for arguments, message in (
         (((1.0,), (1.0,), "own"), "scaling must be global or series, not own"),
         (((1.0,), (1.0, 2.0)), "a scaler needs a mean and a scale for each channel, series and covariate"),
+        (((1.0,), (0.0,)), "the scales of a scaler must be above 0"),
     ):
         with pytest.raises(UserError, match=message):
             Scaler(*arguments)  # type: ignore[arg-type]
+    one, two = (TargetTransform("log", (0.0,) * count, (1.0,) * count, (1.0,) * count) for count in (1, 2))
+    for scaler, transform in ((Scaler((1.0,), (1.0,)), two), (SERIES, two)):
+        with pytest.raises(UserError, match="a transform must be of the channels and series of its scaler"):
+            replace(scaler, transform=transform)
+    assert replace(Scaler((1.0,), (1.0,)), transform=one).transform == one
     with pytest.raises(UserError, match="unknown transform sqrt; valid: log, log1p, box_cox"):
         TargetTransform("sqrt", (0.0,), (1.0,), (1.0,))

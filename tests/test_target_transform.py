@@ -55,6 +55,7 @@ def test_each_series_comes_back_by_its_own_lambda_and_scores_by_its_own_values()
     for window, (rate, mean, scale) in enumerate([(1.3, 2.0, 0.25), (0.0, 1.0, 0.5), (1.3, 2.0, 0.25)]):
         expected = special.inv_boxcox(scaled[window].double().numpy() * scale + mean, rate)
         np.testing.assert_allclose(back[window], expected)
+    torch.testing.assert_close(units.scaled(back, series), scaled.double())
     mean, scale = units.of(series)
     assert (mean.flatten().tolist(), scale.flatten().tolist()) == ([9.0, 5.0, 9.0], [3.0, 1.0, 3.0])
     torch.testing.assert_close(units.standardised(scaled, series), (back - mean[..., None]) / scale[..., None])
@@ -67,8 +68,12 @@ def test_each_series_comes_back_by_its_own_lambda_and_scores_by_its_own_values()
 def test_without_a_transform_nothing_is_computed() -> None:
     scaled = torch.randn(2, 3, 1)
     assert Units([[1.0]], [[2.0]]).standardised(scaled) is scaled
-    one = SeriesTransform("log", np.zeros((1, 1)), np.ones((1, 1)), np.ones((1, 1)))
-    torch.testing.assert_close(Units([[1.0]], [[2.0]], one).restore(scaled), (scaled.double() * 2 + 1).exp())
+    torch.testing.assert_close(Units([[1.0]], [[2.0]]).scaled(scaled), (scaled.double() - 1) / 2)
+    for kind, inverse in (("log", torch.exp), ("log1p", torch.expm1)):
+        one = SeriesTransform(kind, np.zeros((1, 1)), np.ones((1, 1)), np.ones((1, 1)))
+        units, positive = Units([[1.0]], [[2.0]], one), scaled.abs()
+        torch.testing.assert_close(units.restore(positive), inverse(positive.double() * 2 + 1))
+        torch.testing.assert_close(units.scaled(units.restore(positive)), positive.double())
 
 
 REFUSED: list[tuple[Any, str]] = [

@@ -1,4 +1,4 @@
-"""Record of a batch of windows; the precision of sums, accelerators, and constants of a module.
+"""Record of a batch of windows; the precision of sums, and constants of a module.
 
 Shape letters: B windows, L context length, T prediction length, C channels.
 """
@@ -13,26 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tsattn.errors import UserError, one_of, shown
-
 # long sums of small numbers need float64, which Apple's GPUs lack
 EXACT = torch.float32 if torch.backends.mps.is_available() else torch.float64
-ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
-
-
-def check_accelerator(name: Any) -> None:
-    """Refuse an accelerator that is unknown, or not on this machine."""
-    if name not in ACCELERATORS:
-        raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
-    if not has_accelerator(name):
-        valid = one_of(filter(has_accelerator, ACCELERATORS))
-        raise UserError(f"accelerator {name} is not on this machine; valid are {valid}")
-
-
-def has_accelerator(name: str) -> bool:
-    """Whether this machine has one of the accelerators."""
-    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
-    return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}[name]
 
 
 class ModuleWithConstants(nn.Module):
@@ -132,36 +114,21 @@ class Batch:
     """Batch of windows; fields that a data set lacks are None.
 
     Masks are bool, False where a value is missing; None if nothing is missing. Missing inputs are imputed.
-
-    Attributes:
-        past: `(B, L, C)` scaled values of the context.
-        target: `(B, T, C)` scaled values to forecast; None beyond the end of the data.
-        past_observed: `(B, L, C)` mask of `past`.
-        target_observed: `(B, T, C)` mask of `target`; a missing target is not scored.
-        target_weight: `(B, T, C)` weights in training, with a mean of about 1; metrics have no weights. None: all 1.
-        time: `(B, L + T)` int64 time stamps, in seconds since 1970-01-01 by the clock of the data.
-        past_covariates: `(B, L, P)` scaled; categories as numbers, see `Task.covariate_categories`.
-        future_covariates: `(B, L + T, F)` scaled; categories likewise.
-        past_covariates_observed: `(B, L, P)` mask.
-        future_covariates_observed: `(B, L + T, F)` mask.
-        static: `(B, K)` int64 numbers of categories, see `Task.categories`; -1 for an unknown one.
-        series_id: `(B,)` int64 number of the series.
-        units: units of `past` and `target`; None in original units.
     """
 
-    past: Tensor
-    target: Tensor | None = None
-    past_observed: Tensor | None = None
-    target_observed: Tensor | None = None
-    target_weight: Tensor | None = None
-    time: Tensor | None = None
-    past_covariates: Tensor | None = None
-    future_covariates: Tensor | None = None
-    past_covariates_observed: Tensor | None = None
-    future_covariates_observed: Tensor | None = None
-    static: Tensor | None = None
-    series_id: Tensor | None = None
-    units: WindowUnits | None = None
+    past: Tensor  # (B, L, C) scaled values of the context
+    target: Tensor | None = None  # (B, T, C) scaled values to forecast; None beyond the end of the data
+    past_observed: Tensor | None = None  # (B, L, C) mask of `past`
+    target_observed: Tensor | None = None  # (B, T, C) mask of `target`; a missing target is not scored
+    target_weight: Tensor | None = None  # (B, T, C) in training, with a mean of about 1; metrics have none; None: all 1
+    time: Tensor | None = None  # (B, L + T) int64 time stamps, in seconds since 1970-01-01 by the clock of the data
+    past_covariates: Tensor | None = None  # (B, L, P) scaled; categories by numbers, see `Task.covariate_categories`
+    future_covariates: Tensor | None = None  # (B, L + T, F) likewise
+    past_covariates_observed: Tensor | None = None  # (B, L, P) mask
+    future_covariates_observed: Tensor | None = None  # (B, L + T, F) mask
+    static: Tensor | None = None  # (B, K) int64 numbers of categories, see `Task.categories`; -1 for an unknown one
+    series_id: Tensor | None = None  # (B,) int64 number of the series
+    units: WindowUnits | None = None  # of `past` and `target`; None in original units
 
     def __len__(self) -> int:
         return self.past.shape[0]

@@ -12,43 +12,31 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from types import UnionType
 from typing import Any, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from tsattn.errors import UserError, did_you_mean, one_of, shown
 
 Description: TypeAlias = str | Mapping[str, Any]
-Bases: TypeAlias = type[Any] | tuple[type[Any], ...]
 
 DEFAULT_BACKBONE = {"kind": "patchtst", "d_model": 32, "num_heads": 4, "linear_path": "ridge", "dropout": 0.2}
 """Default predictor: a ridge, and a small network that learns what it misses."""
 
 
-def parse(
-    description: object, *, what: str, table: Mapping[str, str], base: Bases, arguments: Callable[..., list[str]]
-) -> tuple[str, type[Any], dict[str, Any]]:
-    """Return kind, class and arguments of a description of `what`; `table` has the import path of each kind."""
-    kind, chosen = named(description, what=what, table=table)
-    cls = class_of(kind, what=what, table=table, base=base)
-    check_names(chosen, arguments(cls), f"{what} {kind}")
-    return kind, cls, chosen
-
-
 def named(description: object, *, what: str, table: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
-    """Return kind and arguments of a description, unchecked; see `parse`."""
+    """Return kind and arguments of a description of `what`, unchecked; `table` has the import path of each kind."""
     if isinstance(description, str):
         description = {"kind": description}
     if not isinstance(description, Mapping) or not isinstance(description.get("kind"), str):
-        raise UserError(
-            f"{what} must be one of {one_of(table)}, or {{kind: NAME, argument: value}}, not {shown(repr(description))}"
-        )
+        valid = f"one of {one_of(table)}, or {{kind: NAME, argument: value}}"
+        raise UserError(f"{what} must be {valid}, not {shown(repr(description))}")
     chosen = dict(description)
     return chosen.pop("kind"), chosen
 
 
-def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> type[Any]:
-    """Return the class of a kind, or of an import path; see `parse`."""
+def class_of(kind: str, *bases: type[Any], what: str, table: Mapping[str, str]) -> type[Any]:
+    """Return the class of a kind of `what`, or of an import path, that derives from one of `bases`."""
     if kind in table:
         return imported(table[kind])  # type: ignore[no-any-return]
     found = class_at(kind, what)
@@ -57,9 +45,8 @@ def class_of(kind: str, *, what: str, table: Mapping[str, str], base: Bases) -> 
         if module in sys.modules:
             raise UserError(f"{what} {kind}: {module} has no class {name}")
         raise UserError(f"unknown {what} {kind!r}{did_you_mean(kind, table)}; valid: {one_of(table)}")
-    if not issubclass(found, base):
-        bases = (one.__name__ for one in (base if isinstance(base, tuple) else (base,)))
-        raise UserError(f"{what} {kind}: it must derive from {one_of(bases)}")
+    if not issubclass(found, bases):
+        raise UserError(f"{what} {kind}: it must derive from {one_of(base.__name__ for base in bases)}")
     return found
 
 
@@ -78,30 +65,12 @@ def class_at(path: str, what: str) -> type[Any] | None:
     return found if inspect.isclass(found) else None
 
 
-def refuse_imports(description: object, source: str) -> None:
-    """Refuse a description in a weight file that would import a module; an imported class is no danger."""
-    if isinstance(description, Mapping | list | tuple):
-        for part in description.values() if isinstance(description, Mapping) else description:
-            refuse_imports(part, source)
-    elif isinstance(description, str) and "." in description:
-        module, _, name = description.rpartition(".")
-        # not getattr, which imports what a module loads lazily
-        if not inspect.isclass(vars(sys.modules.get(module, object)).get(name)):
-            what = f"{source} names {shown(description)}, and weights import nothing"
-            raise UserError(f"{what}. If you trust that module, import it first, then load again")
-
-
 def imported(path: str) -> Any:
     """Import what a path names, ``package.module.Name``."""
     module, _, name = path.rpartition(".")
     if not module:
         raise ImportError(f"{path!r} is no import path, package.module.Name")
     return getattr(importlib.import_module(module), name)
-
-
-def import_path(cls: type[Any]) -> str:
-    """Return the path by which `imported` finds a class."""
-    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def check_names(chosen: Iterable[str], valid: Sequence[str], what: str) -> None:
@@ -119,9 +88,8 @@ def keyword_arguments(function: Callable[..., object]) -> list[str]:
 
 def defaults(function: Callable[..., object]) -> dict[str, Any]:
     """Return the default values of the keyword-only parameters that have one."""
-    parameters = inspect.signature(function).parameters
-    pairs = ((name, parameters[name].default) for name in keyword_arguments(function))
-    return {name: default for name, default in pairs if default is not inspect.Parameter.empty}
+    all_of = inspect.signature(function).parameters.values()
+    return {one.name: one.default for one in all_of if one.kind is one.KEYWORD_ONLY and one.default is not one.empty}
 
 
 def check_types(chosen: Mapping[str, Any], types: Mapping[str, Any], what: str) -> None:
@@ -166,24 +134,13 @@ def _readable(hint: Any) -> str:
     return f"{word} of {_readable(inner[0]).removeprefix('a ')}s" if word == "a list" and inner != (Any,) else word
 
 
-def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
-    """Return the first argument in which two descriptions differ, with both values."""
-    for key in [*saved, *asked]:
-        one, other = saved.get(key), asked.get(key)
-        if one != other and isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind"):
-            return difference(one, other, f"{name}.{key}")
-        if one != other:
-            return f"its {name}.{key} is {one}, but {other} is asked for"
-    return f"its {name} is {saved}, but {asked} is asked for"
-
-
 @dataclass(frozen=True)
 class PlainData:
     """Record of numbers, texts and nested tuples, saved as lists; `from_dict` must read an inner record itself."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data (str, int, float, list) for checkpoints and JSON."""
-        return {field.name: _lists(getattr(self, field.name)) for field in fields(self)}
+        """Return plain data (str, int, float, tuple, dict) for checkpoints and JSON."""
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -201,11 +158,6 @@ def typed(data: object, types: Mapping[str, Any], what: str) -> dict[str, Any]:
     values = {name: _tuples(data[name]) for name in types}
     check_types(values, types, what)
     return values
-
-
-def _lists(value: Any) -> Any:
-    value = value.to_dict() if isinstance(value, PlainData) else value
-    return [_lists(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
-import operator
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -37,11 +36,10 @@ def did_you_mean(name: object, names: Iterable[object]) -> str:
     """Return `` (did you mean X?)`` for the most similar name, or nothing; the last part of a dotted name may match."""
     meant = str(name).lstrip("-").lower()
     plain = {str(one).lstrip("-").lower(): one for one in names}
-    by_part = {one.rpartition(".")[2]: one for one in plain}
-    close = [one for one in plain if meant and one.startswith(meant)] or [*filter(None, [by_part.get(meant)])]
-    close = close or difflib.get_close_matches(meant, plain, 1)
-    close = close or [by_part[one] for one in difflib.get_close_matches(meant.rpartition(".")[2], by_part, 1)]
-    return f" (did you mean {plain[close[0]]}?)" if close else ""
+    parts = {one.rpartition(".")[2]: plain[one] for one in plain} | plain
+    close = [one for one in plain if meant and one.startswith(meant)] or difflib.get_close_matches(meant, parts, 1)
+    close = close or difflib.get_close_matches(meant.rpartition(".")[2], parts, 1)
+    return f" (did you mean {parts[close[0]]}?)" if close else ""
 
 
 def rounded(value: float) -> str:
@@ -63,19 +61,15 @@ def number_of(count: int, noun: str) -> str:
 
 
 def is_whole_number(value: Any) -> bool:
-    """Whether this is an int, or what stands for one, as those of numpy do; a bool is none."""
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return not isinstance(value, bool)
+    """Whether this is an int, of numpy too; a bool is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
     """The whole number that a value is, see `is_whole_number`; its name stands in the message."""
     if not is_whole_number(value):
         raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
-    number = operator.index(value)
+    number = int(value)
     if not least <= number <= most:
         bound = f"least {least}" if number < least else f"most {most}"
         raise UserError(f"{name} must be at {bound}, not {shown(number)}")
@@ -153,9 +147,11 @@ def find_user_error(error: BaseException | None) -> UserError | None:
 
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")
-_USER = re.compile(r"([^@]*(?:@[^@?]*)*)@")
-_PORT = re.compile(r"(\[[^]]*\]|[^:/?#]*):([^/?#]+)")
-_SECRET = re.compile(r"[?&]((?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:secret|token))=([^&]*)", re.IGNORECASE)
+_SECRETS = (  # what is before them and stays, and they: after a user, in the place of a port, and in a query
+    re.compile(r"(?<=://)([^:?]*):([^@]*(?:@[^@?]*)*)(?=@)"),
+    re.compile(r"(?<=://)((?>(?:[^/?#@]*@)*(?:\[[^]]*\]|[^:/?#@]*))):(?!\d+(?:[/?#]|$))([^/?#]+)"),
+    re.compile(r"(?<=[?&])()(?:(?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:secret|token))=([^&]*)&?", re.I),
+)
 
 
 def without_password(url: str) -> str:
@@ -167,12 +163,12 @@ def without_password(url: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A text without the passwords of the URLs in it."""
+    """Remove the passwords of the URLs in a text."""
     return _URL.sub(lambda found: without_password(found[0]), text)
 
 
 def scrubbed(text: str, url: str) -> str:
-    """What was said of a URL, without its password in any spelling."""
+    """Remove the password of a URL, in any spelling, from what was said of it."""
     secrets = {form for secret in _taken_apart(url)[1] for form in (secret, unquote(secret)) if form}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -180,17 +176,9 @@ def scrubbed(text: str, url: str) -> str:
 
 
 def _taken_apart(url: str) -> tuple[str, list[str]]:
-    """A URL without its passwords, and these."""
-    scheme, separator, rest = url.partition("://")
+    """Return a URL without its passwords, and these."""
     secrets = list[str]()
-    if not separator:
-        return url, secrets
-    if found := _USER.match(rest):
-        user, colon, password = found[1].partition(":")
-        secrets, rest = ([password], user + rest[found.end(1) :]) if colon else ([], rest)
-    elif (found := _PORT.match(rest)) and not found[2].isdecimal():
-        secrets, rest = [found[2]], found[1] + rest[found.end() :]
-    secrets += [found[2] for found in _SECRET.finditer(rest)]
-    path, _, query = rest.partition("?")
-    kept = [part for part in query.split("&") if part and not _SECRET.match(f"&{part}")]
-    return scheme + separator + path + ("?" + "&".join(kept) if kept else ""), secrets
+    for pattern in _SECRETS if "://" in url else ():
+        secrets += [found[2] for found in pattern.finditer(url)]
+        url = pattern.sub(r"\1", url)
+    return url.rstrip("?&") if secrets else url, secrets

@@ -132,13 +132,12 @@ def check_checksums(folder: Path) -> list[str]:
     if not sums.exists():
         return []
     try:
-        lines = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines()]
-        if not lines:
+        pairs = [line.split(maxsplit=1) for line in sums.read_text(encoding="utf-8").splitlines()]
+        if not pairs:
             raise ValueError("no checksum")
-        names = {name: digest for digest, name in lines}
-        wrong = [name for name in names if not (folder / name).is_file() or sha256(folder / name) != names[name]]
+        wrong = [name for digest, name in pairs if not (folder / name).is_file() or sha256(folder / name) != digest]
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is damaged: {CHECKSUMS} cannot be read") from error
     if wrong:
         raise UserError(f"{folder} is damaged: {wrong[0]} is not the file that was written")
-    return [*names]
+    return [name for _, name in pairs]

@@ -21,7 +21,7 @@ from typing_extensions import override
 from tsattn import descriptions
 from tsattn.batch import EXACT, ModuleWithConstants
 from tsattn.descriptions import Description, PlainData
-from tsattn.errors import UserError, one_of, shown
+from tsattn.errors import UserError, is_number, one_of, shown
 
 TRANSFORMS = {"log": "above 0", "log1p": "of at least 0", "box_cox": "above 0"}
 """The transforms, and the values that they take."""
@@ -70,9 +70,8 @@ def check_transform(description: Description | None) -> dict[str, Any] | None:
     given = chosen.get("lambda")
     if given is None:
         return {"kind": kind}
-    if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given <= LARGEST_LAMBDA:
-        what = f"lambda of transform box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}"
-        raise UserError(f"{what}: with one below 0 there is a ceiling that no forecast can pass")
+    if not is_number(given) or not 0 <= given <= LARGEST_LAMBDA:  # one below 0 has a ceiling that no forecast can pass
+        raise UserError(f"lambda of box_cox must be a number from 0 to {LARGEST_LAMBDA:g}, not {shown(repr(given))}")
     return {"kind": kind, "lambda": float(given)}
 
 
@@ -95,8 +94,7 @@ def restored(kind: str, values: Tensor, lambdas: Tensor) -> Tensor:
     return torch.where(is_log, values, torch.log1p((power * values).clamp(min=-1)) / power).exp()
 
 
-SeriesId: TypeAlias = str | int | float | bool | tuple[Any, ...] | None
-"""Id of a series as plain data."""
+SeriesId: TypeAlias = str | int | float | bool | tuple[Any, ...] | None  # as plain data
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,8 @@ class Scaler(PlainData):
             raise UserError(f"scaling must be global or series, not {shown(self.scaling)}")
         C, S = len(self.mean), len(self.ids)
         rows = (self.scale, *self.series_mean, *self.series_scale)
-        covariates = len(self.covariate_mean) == len(self.covariate_scale)
-        if not (covariates and {C, *map(len, rows)} == {C} and len(self.series_mean) == len(self.series_scale) == S):
+        of_series = len(self.series_mean) == len(self.series_scale) == S
+        if {C, *map(len, rows)} != {C} or not of_series or len(self.covariate_mean) != len(self.covariate_scale):
             raise UserError("a scaler needs a mean and a scale for each channel, series and covariate")
         if not all(one > 0 for scales in (self.scale, self.covariate_scale, *self.series_scale) for one in scales):
             raise UserError("the scales of a scaler must be above 0")
@@ -176,8 +174,7 @@ class Units(ModuleWithConstants):
         if self.kind is None:
             return scaled
         original = self.restore(scaled, series_id)
-        tables = self.original_mean, self.original_scale
-        mean, scale = (self._rows(table, series_id, original) for table in tables)
+        mean, scale = (self._rows(part, series_id, original) for part in (self.original_mean, self.original_scale))
         return (original - mean) / scale
 
     def scaled(self, original: Tensor, series_id: Tensor | None = None) -> Tensor:

@@ -20,37 +20,23 @@ DISTRIBUTIONS = ("normal", "student_t", "negative_binomial")
 class Task(PlainData):
     """Forecasting task: sizes, columns and frequency that a network is built for.
 
-    Attributes:
-        data: name of the data set, e.g. ``ETTh1``.
-        context_length: number of past steps that the model sees, L.
-        prediction_length: number of steps that it forecasts, T.
-        channels: names of the C series.
-        frequency: pandas frequency of the time stamps, e.g. ``h``.
-        season_length: number of steps in a season, e.g. 24 for hourly data.
-        past_covariates: names of the P covariates known for the past only.
-        future_covariates: names of the F covariates known for the future too.
-        static: names of the K static columns of categories.
-        categories: categories of each static column; `Batch.static` numbers them by their place here.
-        covariate_categories: categories of each covariate, past ones first, which a batch numbers from 1; none for
-            numbers, empty if all are numbers.
-        time_zone: name of the time zone; None without one, and for steps; ``unknown`` if it has no name.
-
     Raises:
         UserError: for sizes below 1, or categories of other columns.
     """
 
-    data: str
-    context_length: int
-    prediction_length: int
-    channels: tuple[str, ...]
-    frequency: str
-    season_length: int
-    past_covariates: tuple[str, ...] = ()
-    future_covariates: tuple[str, ...] = ()
-    static: tuple[str, ...] = ()
-    categories: tuple[tuple[str, ...], ...] = ()
+    data: str  # name of the data set, e.g. ``ETTh1``
+    context_length: int  # L, the past steps that the model sees
+    prediction_length: int  # T, the steps that it forecasts
+    channels: tuple[str, ...]  # names of the C series
+    frequency: str  # pandas frequency of the time stamps, e.g. ``h``; a whole number where time counts steps
+    season_length: int  # steps in a season, e.g. 24 for hourly data
+    past_covariates: tuple[str, ...] = ()  # names of the P covariates known for the past only
+    future_covariates: tuple[str, ...] = ()  # names of the F covariates known for the future too
+    static: tuple[str, ...] = ()  # names of the K static columns of categories
+    categories: tuple[tuple[str, ...], ...] = ()  # of each static column; `Batch.static` numbers them by their place
+    # of each covariate, past ones first, which a batch numbers from 1; none for numbers, empty if all are numbers
     covariate_categories: tuple[tuple[str, ...], ...] = ()
-    time_zone: str | None = UNKNOWN_ZONE
+    time_zone: str | None = UNKNOWN_ZONE  # its name; None without one, and for steps; ``unknown`` if it has no name
 
     def __post_init__(self) -> None:
         for name in ("context_length", "prediction_length", "season_length"):
@@ -85,33 +71,17 @@ class Task(PlainData):
 class Output(PlainData):
     """Form of a forecast: points or quantiles, directly or from a distribution.
 
-    Attributes:
-        quantiles: Q rising levels with the median; none for a point forecast.
-        distribution: one of `DISTRIBUTIONS`, which gives quantiles or the mean; None forecasts them directly.
-
     Raises:
         UserError: for other quantiles, or an unknown distribution.
     """
 
-    quantiles: tuple[float, ...] = ()
-    distribution: str | None = None
+    quantiles: tuple[float, ...] = ()  # Q rising levels with the median; none for a point forecast
+    distribution: str | None = None  # one of `DISTRIBUTIONS`, which gives quantiles or the mean; None: directly
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         if self.distribution is not None and self.distribution not in DISTRIBUTIONS:
             raise UserError(f"unknown distribution {shown(self.distribution)}; valid: {one_of(DISTRIBUTIONS)}")
-
-    def difference(self, other: Output) -> str:
-        """Return the end of a sentence that names the first difference, with both values."""
-        if self.quantiles != other.quantiles:
-            one, two = (list(output.quantiles) or "none" for output in (self, other))
-            return f"its quantiles are {one}, but {two} are asked for"
-        return f"its distribution is {self.distribution or 'none'}, but {other.distribution or 'none'} is asked for"
-
-    @property
-    def num(self) -> int:
-        """Numbers that are forecast for each step and channel: Q, or 1."""
-        return max(1, len(self.quantiles))
 
     @property
     def median(self) -> int | None:
@@ -124,9 +94,13 @@ def rounded_level(level: float) -> float:
     return round(float(level), 9)  # more digits than anybody asks for, and fewer than a float64 is exact to
 
 
-def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
-    """Check that quantile levels rise and include the median; none are valid."""
-    checked = tuple(map(float, levels))
+def check_quantiles(levels: Any) -> tuple[float, ...]:
+    """Return quantile levels, rounded, that rise and include the median; none for None."""
+    given = () if levels is None else levels
+    some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
+    if not all(map(is_number, some)):
+        raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(levels))}")
+    checked = tuple(map(rounded_level, some))
     written = ", ".join(map(str, checked))
     if not all(0 < level < 1 for level in checked):
         raise UserError(f"quantiles must lie between 0 and 1, ends excluded, not {written}")
@@ -135,15 +109,6 @@ def check_quantiles(levels: Iterable[float]) -> tuple[float, ...]:
     if checked and MEDIAN not in checked:
         raise UserError(f"quantiles must include {MEDIAN}, the median, which is the point forecast, not only {written}")
     return checked
-
-
-def levels(quantiles: Any) -> tuple[float, ...]:
-    """Return quantile levels, rounded by `rounded_level`; none for None."""
-    given = () if quantiles is None else quantiles
-    some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
-    if not all(map(is_number, some)):
-        raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(quantiles))}")
-    return check_quantiles(map(rounded_level, some))
 
 
 def calibration_share(value: Any) -> float | None:

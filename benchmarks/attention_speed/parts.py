@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import subprocess
@@ -25,30 +24,23 @@ from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
 from tsattn.layers.optim import adamw
 from tsattn.ops import executed_flops, multilevel_triton
+from tsattn.ops.dropout import dropout, native_dropout_left
 from tsattn.task import Task
 from tsattn.training.losses import masked_loss
 
 Row = dict[str, Any]
-Bytes = Mapping[str, int]
+Bytes, Medians = Mapping[str, int], Mapping[str, float]
 
 
 def rows_beside(
-    part: str,
-    medians: Mapping[str, float],
-    beside: Mapping[str, str],
-    turns: int,
-    problem: Problem,
-    which: str,
-    *,
-    held: Bytes | None = None,
-    flops: Bytes | None = None,
+    part: str, medians: Medians, beside: Mapping[str, str], turns: int, problem: Problem, which: str, **more: Bytes
 ) -> list[Row]:
     """Return rows of contenders that took turns, and print them.
 
-    `beside` lists contenders, each with the one whose time is 1. Bytes `held` besides the inputs become MiB, `flops` a
-    ratio.
+    `beside` lists contenders, each with the one whose time is 1. Of `more`, bytes `held` besides the inputs become MiB,
+    `flops` a ratio.
     """
-    rows, p = [], problem
+    rows, p, held, flops = [], problem, more.get("held"), more.get("flops")
     for name, base in beside.items():
         row = {
             **{"part": part, "contender": name, "T": p.T, "batch": p.batch, "heads": p.heads, "width": p.width},
@@ -143,45 +135,40 @@ def kernel_seconds(name: str, problem: Problem, tensors: list[Tensor]) -> float:
     return sum(event.device_time_total for event in profile.key_averages() if event.key == name) / 3e6
 
 
-def thread_rows(problems: Sequence[Problem], timing: Timing) -> list[Row]:
-    """Time two threads over one, by the clock on the wall."""
+def variant_rows(
+    part: str,
+    names: Sequence[str],
+    ways: Mapping[str, tuple[str, int]],
+    problems: Sequence[Problem],
+    timing: Timing,
+    clock: Callable[[Callable[[], object]], float] = cpu_clock,
+) -> list[Row]:
+    """Time contenders in the second of two ways over the first: each has a dtype, and a number of threads."""
+    rows, before, (base, other) = [], torch.get_num_threads(), ways
 
-    def by(threads: int, compute: Callable[[], None]) -> None:
+    def by(threads: int, run: Callable[..., None], *given: Any) -> None:
         torch.set_num_threads(threads)
-        compute()
+        run(*given)
 
-    rows, before, names = [], torch.get_num_threads(), (SDPA, "mlr native")
     for problem in problems:
-        tensors = inputs(problem, torch.float32, "cpu")
+        tensors = {dtype: inputs(problem, getattr(torch, dtype), "cpu") for dtype, _ in ways.values()}
         for which, run in PASSES.items():
             runs = {
-                f"{name}, {word}": partial(by, threads, partial(run, CONTENDERS[name], problem, tensors))
+                name + way: partial(by, threads, run, CONTENDERS[name], problem, tensors[dtype])
                 for name in names
-                for threads, word in ((1, "1 thread"), (2, "2 threads"))
+                for way, (dtype, threads) in ways.items()
             }
             try:
-                medians, turns = take_turns(runs, timing, wall_clock)
+                medians, turns = take_turns(runs, timing, clock)
             finally:
                 torch.set_num_threads(before)
-            beside = {f"{name}, 2 threads": f"{name}, 1 thread" for name in names}
-            rows += rows_beside("threads", medians, beside, turns, problem, which)
+            beside = {name + other: name + base for name in names}
+            rows += rows_beside(part, medians, beside, turns, problem, which)
     return rows
 
 
-def bfloat16_rows(problems: Sequence[Problem], timing: Timing) -> list[Row]:
-    rows, names = [], ("mlr native", "standard native")
-    for problem in problems:
-        tensors = {word: inputs(problem, getattr(torch, word), "cpu") for word in ("float32", "bfloat16")}
-        for which, run in PASSES.items():
-            runs = {
-                f"{name} {word}": partial(run, CONTENDERS[name], problem, given)
-                for name in names
-                for word, given in tensors.items()
-            }
-            medians, turns = take_turns(runs, timing, cpu_clock)
-            beside = {f"{name} bfloat16": f"{name} float32" for name in names}
-            rows += rows_beside("bfloat16", medians, beside, turns, problem, which)
-    return rows
+THREADS = {", 1 thread": ("float32", 1), ", 2 threads": ("float32", 2)}
+DTYPES = {" float32": ("float32", 1), " bfloat16": ("bfloat16", 1)}
 
 
 def long_rows(lengths: tuple[int, int], timing: Timing) -> list[Row]:
@@ -260,22 +247,53 @@ def train(module: Attention, x: Tensor) -> None:
 CONFIG = Path(__file__).parents[2] / "configs" / "etth1_patchtst.yaml"
 
 
-def step_rows(timing: Timing, *, context_length: int = 512, batch_size: int = 32, num_layers: int = 3) -> list[Row]:
-    """Time loss, gradients and AdamW of a batch, by the network of `etth1_patchtst.yaml` with one layer more."""
+def step_of(
+    impl: str, context_length: int = 512, batch_size: int = 32, num_layers: int = 3
+) -> tuple[Problem, Callable[[], None]]:
+    """Return loss, gradients and AdamW of a batch, by the network of `etth1_patchtst.yaml` with one layer more."""
     channels, horizon = 7, 96
     task = Task("none", context_length, horizon, tuple(f"channel {number}" for number in range(channels)), "h", 24)
     torch.manual_seed(0)
     batch = Batch(*(torch.randn(batch_size, length, channels) for length in (context_length, horizon)))
     backbone = yaml.safe_load(CONFIG.read_text())["model"]["backbone"] | {"num_layers": num_layers}
-    native = {**backbone["attention"], "impl": "native"}
-    runs = {}
-    for name, attention in {STANDARD: {"kind": "standard", "impl": "sdpa"}, "mlr by native": native}.items():
-        model = build_backbone(copy.deepcopy(backbone) | {"attention": attention}, task).train()
-        runs[name] = partial(step, model, adamw([model], 1e-4, 0.01), batch)
-    medians, turns = take_turns(runs, timing, cpu_clock)
+    attention = {"kind": "standard"} if impl == "sdpa" else backbone["attention"]
+    model: Any = build_backbone(backbone | {"attention": {**attention, "impl": impl}}, task).train()
     heads = backbone["num_heads"]
     problem = Problem(model.patches.count, batch_size * channels, backbone["d_model"] // heads, heads=heads)
+    return problem, partial(step, model, adamw([model], 1e-4, 0.01), batch)
+
+
+def step_rows(timing: Timing, **sizes: int) -> list[Row]:
+    problem, native = step_of("native", **sizes)
+    runs = {STANDARD: step_of("sdpa", **sizes)[1], "mlr by native": native}
+    medians, turns = take_turns(runs, timing, cpu_clock)
     return rows_beside("patchtst", medians, {"mlr by native": STANDARD}, turns, problem, "training step")
+
+
+def dropout_rows(shapes: Sequence[tuple[int, int]], timing: Timing, **sizes: int) -> list[Row]:
+    """Time dropout with its backward pass, a residual added or not, and that of a training step, over PyTorch's."""
+
+    def drop(tensors: list[Tensor], grad: Tensor) -> None:
+        torch.autograd.grad(dropout(tensors[0], 0.2, residual=tensors[1] if tensors[1:] else None), tensors, grad)
+
+    def by_torch(run: Callable[[], None]) -> None:
+        with native_dropout_left():
+            run()
+
+    problem, run = step_of("native", **sizes)
+    cases = [(problem, "training step", run)]
+    for rows, width in shapes:
+        *tensors, grad = (torch.randn(rows, width, requires_grad=number < 2) for number in range(3))
+        for count, which in ((1, "forward+backward"), (2, "forward+backward, residual added")):
+            cases.append((Problem(rows, 1, width, heads=1), which, partial(drop, tensors[:count], grad)))
+    found = []
+    for problem, which, run in cases:
+        runs = {"dropout native": run, "dropout by torch": partial(by_torch, run)}
+        medians, turns = take_turns(runs, timing, cpu_clock)
+        held = {name: peak_memory(one, "cpu") for name, one in runs.items()}
+        beside = dict.fromkeys(runs, "dropout by torch")
+        found += rows_beside("dropout", medians, beside, turns, problem, which, held=held)
+    return found
 
 
 def step(model: Backbone, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
@@ -313,14 +331,16 @@ def parts_of(
     long = [problem for problem in problems if long_from <= problem.T and not problem.causal]
     modules, lengths = (((63, 16, 4, 2),), (64, 256)) if tiny else (MODULE_SIZES, (4096, 16384))
     steps = {"context_length": 64, "batch_size": 2, "num_layers": 1} if tiny else {}
+    drops = ((300, 50),) if tiny else ((14_112, 16), (31_752, 32), (31_752, 64))
     return Problem(70 if tiny else 320, 2), {
         "attention": partial(pass_rows, problems_of(batches, (64, 8)), timing, **main),
         **{part: partial(avx2_rows, part, problems, timing) for part in AVX2_PARTS},
-        "threads": partial(thread_rows, long, timing),
-        "bfloat16": partial(bfloat16_rows, long, timing),
+        "threads": partial(variant_rows, "threads", (SDPA, "mlr native"), THREADS, long, timing, wall_clock),
+        "bfloat16": partial(variant_rows, "bfloat16", ("mlr native", "standard native"), DTYPES, long, timing),
         "modules": partial(module_rows, modules, timing),
         "patchtst": partial(step_rows, replace(timing, seconds=3 * timing.seconds), **steps),  # a row alone
         "long": partial(long_rows, lengths, timing),
+        "dropout": partial(dropout_rows, drops, replace(timing, most=400), **steps),
     }
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import Claim, PaperReport, claim_of, new_axes, percent
-from benchmarks.paper.experiment import BEHIND, EDGE, LEAST_SEEDS, chosen_by_validation, runs_of
+from benchmarks.paper.experiment import BEHIND, EDGE, MIN_SEEDS, chosen_by_validation, runs_of
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD, Analysis
 from tsattn.leaderboard.records import Records
@@ -145,7 +145,7 @@ def answered(records: Records, chosen: pd.DataFrame, questions: Sequence[Questio
 def _verdict(row: Mapping[str, Any], *, is_open: bool) -> tuple[bool | None, str]:
     """Decide one comparison; `is_open` says that both arms were best at the edge, so that it decides nothing."""
     interval = f"{percent(row['percent'])} ({percent(row['percent_low'])} to {percent(row['percent_high'])})"
-    if row["seeds"] < LEAST_SEEDS:
+    if row["seeds"] < MIN_SEEDS:
         return None, f"{interval}, too few seeds"
     verdict = {"better": True, "worse": False}.get(row["verdict"])
     open_too = ", and the rates of both are at the edge of those tried" if verdict is None and is_open else ""

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
+from benchmarks.measuring import table
 from tsattn.saved_folders import write_text, write_whole
 
 CLAIMS_FILE = "claims.json"
@@ -59,7 +60,7 @@ def write_outcome(folder: Path, report: PaperReport, made: str, *, seconds: floa
         f"# {report.title}",
         *filter(None, [about]),
         "## Claims",
-        plain_table(("claim", "of", "here", "", "rule"), rows),
+        "\n".join(table(("claim", "of", "here", "", "rule"), rows)[:-1]),
     ]
     parts += ["\n\n".join(f"Rule {number}: {rule}." for rule, number in rules.items())]
     parts += [f"![{report.caption}](figure.png)", f"*{report.caption}*", "## Runs", report.legend]
@@ -130,16 +131,11 @@ def percent(value: float) -> str:
     return _DASH if math.isnan(value) else f"{value:+.{2 if abs(value) < 0.995 else 1}f} %".replace("-", _MINUS)
 
 
-def plain_table(head: Sequence[str], rows: Iterable[Iterable[object]], marks: Sequence[str] = ()) -> str:
-    lines = (head, marks or ["---"] * len(head), *rows)
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
-
-
 def markdown_table(frame: pd.DataFrame) -> str:
     """Write a frame as a table of pipes; numbers have four significant digits, and stand right."""
     marks = ["---:" if pd.api.types.is_numeric_dtype(frame[name]) else "---" for name in frame]
     rows = (map(_text, row) for row in frame.itertuples(index=False))
-    return plain_table([str(name).replace("_", r"\_") for name in frame.columns], rows, marks)
+    return "\n".join(table([str(name).replace("_", r"\_") for name in frame.columns], rows, marks)[:-1])
 
 
 def _text(value: Any) -> str:

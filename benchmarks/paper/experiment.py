@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import torch
@@ -27,7 +27,7 @@ from tsattn.leaderboard.records import FILE, LABELS, Records
 from tsattn.leaderboard.suite import read_suite
 
 RESULTS = Path(__file__).parents[1] / "results" / "paper"
-LEAST_SEEDS = 3  # of each arm, below which no claim is decided
+MIN_SEEDS = 3  # of each arm, below which no claim is decided
 EDGE = "`edge` says whether the rate is the least or the greatest of those tried, so that one beyond may be better."
 BEHIND = "with its rate at the edge of those tried"
 
@@ -220,39 +220,6 @@ def clock_seconds(runs: pd.DataFrame) -> float:
 # experiments that are timed
 
 
-class MachineFiles(MachineTable):
-    """``machines/NAME.csv`` and ``machines/NAME.json`` of one machine in the folder of an experiment."""
-
-    def __init__(self, folder: Path, known: Mapping[str, Any]) -> None:
-        self.known = dict(known)
-        super().__init__(folder / "machines", slug_of(self.known))
-
-    @classmethod
-    def here(cls, folder: Path, settings: Mapping[str, Any], device: str = "cpu") -> Self:
-        """Name the files of this machine, of ``cpu`` in float32 or ``cuda`` in bfloat16, by plain settings."""
-        about = describe(device, torch.float32 if device == "cpu" else torch.bfloat16)
-        return cls(folder, {"tsattn": importlib.metadata.version("tsattn"), **about, "settings": dict(settings)})
-
-    @override
-    def about(self) -> dict[str, Any]:
-        """Return what is known about rows of these versions and settings; nothing where there are none."""
-        about = super().about()
-        return about if all(about.get(name) == self.known.get(name) for name in _SAME) else {}
-
-    @override
-    def rows(self) -> pd.DataFrame:
-        return super().rows() if self.about() else pd.DataFrame()
-
-    def add(self, rows: pd.DataFrame, seconds: float) -> None:
-        """Write rows that took so many seconds after those of the same versions and settings, instead of any others."""
-        about = {**self.known, "seconds": round(self.about().get("seconds", 0) + seconds, 1)}
-        self.write(pd.concat([self.rows(), rows], ignore_index=True), about)
-
-    def remove(self) -> None:
-        for ending in ("csv", "json"):
-            self.path(ending).unlink(missing_ok=True)
-
-
 def all_machines(folder: Path, settings: Mapping[str, Any]) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
     """Read the rows of all machines that measured by some settings, with ``machine``, and the facts about each."""
     parts, known = [pd.DataFrame()], []
@@ -285,21 +252,24 @@ def measure_and_report(
     """Measure what this machine has not measured yet, and report what all machines have; return the exit code.
 
     `parts` is a column of the rows, and the numbers in it that are asked for, of which `measure` makes rows. Rows of
-    other `settings`, plain data, are measured again.
+    other versions or `settings`, plain data, are measured again. A machine has ``machines/NAME.csv`` and ``NAME.json``.
     """
     column, numbers = parts
     if not options.report_only:
-        files = MachineFiles.here(options.output, settings, device)
-        rows = files.rows()
-        done = set() if rows.empty or options.again else set(rows[column])
-        if options.again and not options.dry_run:
-            files.remove()
+        here = describe(device, torch.float32 if device == "cpu" else torch.bfloat16)
+        facts = {"tsattn": importlib.metadata.version("tsattn"), **here, "settings": dict(settings)}
+        files = MachineTable(options.output / "machines", slug_of(facts))
+        about, rows = files.about(), files.rows()
+        if options.again or any(about.get(name) != facts.get(name) for name in _SAME):
+            about, rows = {"seconds": 0}, pd.DataFrame()
+        done = set() if rows.empty else set(rows[column])
         for number in numbers:
             print(f"{column} {number}: {'measured' if number in done else 'to be measured'}", flush=True)
             if number not in done and not options.dry_run:
                 began = time.monotonic()
-                found = measure(number)
-                files.add(found, time.monotonic() - began)
+                rows = pd.concat([rows, measure(number)], ignore_index=True)
+                about = {**facts, "seconds": round(about["seconds"] + time.monotonic() - began, 1)}
+                files.write(rows, about)
         if options.dry_run:
             return 0
     rows, known = all_machines(options.output, settings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 if not __package__:
@@ -31,26 +31,20 @@ from benchmarks.paper.language import NAMES
 from benchmarks.paper.text_windows import SYMBOLS
 from tsattn.attention.cost import closed_form, measured_key_bytes
 from tsattn.descriptions import Description
-from tsattn.leaderboard.suite import Suite, read_suite
+from tsattn.leaderboard.suite import read_suite
 from tsattn.task import Output, Task
 
+SUITES = [read_suite(Path(__file__).parent / "suites" / f"language_{size}.yaml") for size in ("small", "full")]
 ROUNDS = 3  # in each of which the median of the turns is found, to know its spread
 HEAD = 64  # components of a head
 _LAYERS = 6
 _TOLERANCE = 1e-4  # of scores whose standard deviation is about 0.6; float32 comes to 2e-6
 
 
-@cache
-def _suites() -> list[Suite]:
-    """Return the suites of the language models, the shortest pieces first."""
-    suites = Path(__file__).parent / "suites"
-    return [read_suite(suites / f"language_{size}.yaml") for size in ("small", "full")]
-
-
 def attentions_of(T: int) -> dict[str, Description]:
     """Return the attentions of the suite whose pieces have T characters, else the next longer, if any."""
-    *shorter, last = _suites()
-    suite = next((one for one in shorter if max(one.horizons) >= T), last)
+    small, full = SUITES
+    suite = small if max(small.horizons) >= T else full
     return {name: arm.description for name, arm in suite.attentions.items()}
 
 
@@ -121,9 +115,7 @@ def report(rows: pd.DataFrame, width: int) -> PaperReport:
     )
     by_machine = [*table.groupby("machine", sort=False)]
     claims = [_keys_claim(by_machine[0][1]), *(_speed_claim(part, str(machine)) for machine, part in by_machine)]
-    windows = "; ".join(
-        f"of {max(one.horizons)}: {one.attentions['swa'].description['window_size']}" for one in _suites()
-    )
+    windows = "; ".join(f"of {max(one.horizons)}: {one.attentions['swa'].description['window_size']}" for one in SUITES)
     shown = {"machine": table["machine"], "T": table["T"], "arm": table["arm"], "characters a second": table["speed"]}
     shown |= {name: table["T"] / table[name] for name in ("slowest", "fastest")}
     shown |= {"time": table["over"], "key bytes": table["key_bytes"], "keys beside": table["bytes_over"]}

@@ -23,15 +23,7 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.paper.claims import PaperReport, claim_of, is_lower, new_axes, with_spread
-from benchmarks.paper.experiment import (
-    BEHIND,
-    EDGE,
-    LEAST_SEEDS,
-    PaperExperiment,
-    chosen_by_validation,
-    listed,
-    runs_of,
-)
+from benchmarks.paper.experiment import BEHIND, EDGE, MIN_SEEDS, PaperExperiment, chosen_by_validation, listed, runs_of
 from tsattn.attention import build_attention
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import STANDARD
@@ -148,7 +140,7 @@ def best_arm(arms: pd.DataFrame) -> pd.DataFrame:
 
 def is_better(arm: pd.DataFrame, other: pd.DataFrame) -> bool | None:
     """Compare two of `best_arm` by `is_lower`; too few runs decide nothing, nor does the edge of the grid."""
-    if min(len(arm), len(other)) < LEAST_SEEDS:
+    if min(len(arm), len(other)) < MIN_SEEDS:
         return None
     found = is_lower(list(arm["error"]), list(other["error"]))
     return None if found is not None and is_at_edge(other if found else arm) else found
@@ -160,7 +152,7 @@ def is_at_edge(arm: pd.DataFrame) -> bool:
 
 def all_or_none(arm: pd.DataFrame, found: Sequence[bool]) -> bool | None:
     """Return whether something holds for all seeds of an arm, or for none; None otherwise, and for too few runs."""
-    return None if len(arm) < LEAST_SEEDS else {len(arm): True, 0: False}.get(sum(found))
+    return None if len(arm) < MIN_SEEDS else {len(arm): True, 0: False}.get(sum(found))
 
 
 def said(arm: pd.DataFrame) -> str:

@@ -21,15 +21,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.paper.character_transformer import forward_flops
 from benchmarks.paper.claims import Claim, PaperReport, mean_interval, most, new_axes, with_spread
-from benchmarks.paper.experiment import (
-    BEHIND,
-    EDGE,
-    LEAST_SEEDS,
-    PaperExperiment,
-    chosen_by_validation,
-    listed,
-    runs_of,
-)
+from benchmarks.paper.experiment import BEHIND, EDGE, MIN_SEEDS, PaperExperiment, chosen_by_validation, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 NAMES = {
@@ -92,7 +84,7 @@ def _claim(chosen: pd.DataFrame, other: str) -> Claim:
         low, high = mean_interval(part["difference"])
         words = f"width {width}: {float(part['difference'].mean()):+.3f} nats ({low:+.3f} to {high:+.3f})"
         words = words.replace("-", "\N{MINUS SIGN}")
-        verdict = (True if high < 0 else False if low > 0 else None) if len(part) >= LEAST_SEEDS else None
+        verdict = (True if high < 0 else False if low > 0 else None) if len(part) >= MIN_SEEDS else None
         if verdict is not None and part["line_is_edge" if verdict else "is_edge"].any():
             verdict, words = None, f"{words}, where what lies above has its rate at the edge of those tried"
         verdicts.append(verdict)

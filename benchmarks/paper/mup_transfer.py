@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from benchmarks.paper.claims import Claim, PaperReport, new_axes, with_spread
-from benchmarks.paper.experiment import LEAST_SEEDS, PaperExperiment, listed, runs_of
+from benchmarks.paper.experiment import MIN_SEEDS, PaperExperiment, listed, runs_of
 from tsattn.leaderboard.records import Records
 
 COST = 1.05  # the error of the narrow model's rate over the wide one's least error, up to which it is as good
@@ -111,7 +111,7 @@ def _claim(runs: pd.DataFrame, means: pd.DataFrame, kind: str, mup: bool) -> Cla
     is_curved = bool((near > COST * errors[second]).any())
     if not is_curved:
         found += "; no rate near by costs the wide model more"
-    has_all = part["seeds"].min() >= max(LEAST_SEEDS, part["seeds"].max())
+    has_all = part["seeds"].min() >= max(MIN_SEEDS, part["seeds"].max())
     if at_edge or not is_curved or not has_all:
         transfers = None
     return Claim(text, found, transfers if mup or transfers is None else not transfers, _RULE)
@@ -128,7 +128,7 @@ def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float)
     if np.isinf(ratios[first]).any():
         return (math.inf,) * 3
     cost = math.exp(float(np.log(ratios[first]).mean()))
-    if len(errors) < LEAST_SEEDS:
+    if len(errors) < MIN_SEEDS:
         return 0.0, cost, math.inf
     rng = np.random.default_rng(_SEED)
     validation = _by_rate(narrow, "validation_mse")
@@ -138,7 +138,7 @@ def _cost(narrow: pd.DataFrame, wide: pd.DataFrame, first: float, second: float)
     costs = np.full(len(chosen), math.inf)
     for rate in set(chosen):
         logs = np.log(ratios.get(rate, [math.inf]))
-        if len(logs) >= LEAST_SEEDS and np.isfinite(logs).all():
+        if len(logs) >= MIN_SEEDS and np.isfinite(logs).all():
             spread = stats.sem(logs) * rng.standard_t(len(logs) - 1, len(chosen))
             costs = np.where(chosen == rate, np.exp(logs.mean() + spread), costs)
     low, high = np.quantile(costs, [0.025, 0.975], method="nearest")

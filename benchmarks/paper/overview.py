@@ -1,13 +1,12 @@
 """One report over all experiments: each claim, the numbers, the verdict, and where more is said.
 
-    python benchmarks/paper/overview.py [--results DIR]
+    python benchmarks/paper/overview.py [--output DIR]
 
 Made of the `claims.json` of each experiment that is there, and written as `report.md` beside their folders.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -17,7 +16,8 @@ from typing import Any
 if not __package__:
     sys.path[0] = str(Path(__file__).parents[2])
 
-from benchmarks.paper.claims import ASKED_BY, CLAIMS_FILE, WORDS, plain_table
+from benchmarks.measuring import new_parser, table
+from benchmarks.paper.claims import ASKED_BY, CLAIMS_FILE, WORDS
 from benchmarks.paper.experiment import RESULTS
 from tsattn.errors import UserError, number_of
 from tsattn.saved_folders import write_text
@@ -56,30 +56,23 @@ def overview(results: Path) -> str:
         if (verdicts := [one["holds"] for one in claims if one["is_of_paper"] == is_of_paper])
     ]
     rows = []
-    for name in sorted(found, key=lambda name: (_place(name), name)):
+    for name in sorted(found, key=lambda name: ([*EXPERIMENTS, name].index(name), name)):
         content = found[name]
         where = f"[{content['title']}]({name}/report.md)"
         for number, one in enumerate(content["claims"]):
             hours = "" if number else f"{content['seconds'] / 3600:.1f}"
             rows.append((one["claim"], ASKED_BY[one["is_of_paper"]], one["found"], WORDS[one["holds"]], where, hours))
     parts = [_HEAD, f"{'. '.join(counts)}."]
-    parts += [plain_table(("claim", "of", "here", "", "experiment", "hours"), rows)]
+    parts += ["\n".join(table(("claim", "of", "here", "", "experiment", "hours"), rows)[:-1])]
     parts += ["Hours are by the clock, of the whole experiment, on the machines that its report names."]
     if lacking := [f"`{name}.py`" for name in EXPERIMENTS if name not in found]:
         parts.append(f"Not run at their small size yet: {', '.join(lacking)}.")
     return "\n\n".join(parts) + "\n"
 
 
-def _place(name: str) -> int:
-    """Place an experiment of another size next to its small one."""
-    fitting = [one for one in EXPERIMENTS if name == one or name.startswith(f"{one}_")]
-    return EXPERIMENTS.index(max(fitting, key=len)) if fitting else len(EXPERIMENTS)
-
-
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="of the folders of experiments")
-    folder = parser.parse_args(words).results
+    parser = new_parser(__doc__, RESULTS)
+    folder = parser.parse_args(words).output
     try:
         write_text(folder / "report.md", overview(folder))
     except UserError as error:

@@ -60,6 +60,7 @@ def timed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def report(cases: pd.DataFrame) -> PaperReport:
+    table = cases[cases["contender"] != _SDPA].drop(columns=["alike_least", "alike_greatest"])
     paths = [
         (machine, path)
         for machine, part in cases.groupby("machine", sort=False)
@@ -75,7 +76,7 @@ def report(cases: pd.DataFrame) -> PaperReport:
             for is_alike in (True, False)
             if not is_alike or _of_path(cases, str(machine), str(path))["alike"].notna().all()
         ],
-        table=_table(cases),
+        table=table.assign(causal=["yes" if one else "no" for one in table["causal"]]).reset_index(drop=True),
         legend="`ratio` is the time over that of SDPA in the same round, the median of the rounds, and `least` and "
         "`greatest` are of them; `alike` is the time over that of standard attention by the same "
         "path; a contender is named after its kind and path. 8 heads of 64 components; MLR of ranks "
@@ -122,11 +123,6 @@ def _claim(cases: pd.DataFrame, machine: str, path: str, is_alike: bool) -> Clai
         _RULE.format(other),
         is_of_paper=is_of_paper,
     )
-
-
-def _table(cases: pd.DataFrame) -> pd.DataFrame:
-    table = cases[cases["contender"] != _SDPA].drop(columns=["alike_least", "alike_greatest"])
-    return table.assign(causal=["yes" if one else "no" for one in table["causal"]]).reset_index(drop=True)
 
 
 def _figure(cases: pd.DataFrame) -> Figure:

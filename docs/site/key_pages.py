@@ -99,7 +99,7 @@ def configuration_page() -> str:
         parts.append(_TRAINER if section == "trainer" else "## model\n")
         mine = [one for dest, one in actions.items() if dest.startswith(f"{section}.") and not dest.endswith(".help")]
         parts.append(definitions(map(_entry, mine)))
-    parts += [_NAMES, _listed("*.yaml", "configuration")]
+    parts += [_NAMES, _listed("*.yaml")]
     return "\n".join(parts)
 
 
@@ -108,7 +108,7 @@ def suite_page() -> str:
     parts = [_SUITE, _example(suite)]
     for title, keys in suite.KEYS.items():
         parts += [f"## {title}\n", _keys(keys)]
-    parts += ["## Included suites\n", _listed("suites/*.yaml", "suite")]
+    parts += ["## Included suites\n", _listed("suites/*.yaml")]
     return "\n".join(parts)
 
 
@@ -116,7 +116,7 @@ def search_page() -> str:
     """Every key of a search space."""
     parts = [_SEARCH, _example(searches), "## Keys\n", _keys(_SEARCH_KEYS)]
     parts += ["## A parameter\n", "A list of choices, or a mapping with these keys:\n", _keys(_PARAMETER_KEYS)]
-    parts += ["## Included search spaces\n", _listed("search/*.yaml", "search space")]
+    parts += ["## Included search spaces\n", _listed("search/*.yaml")]
     return "\n".join(parts)
 
 
@@ -143,11 +143,11 @@ def _entry(action: argparse.Action) -> Entry:
     return Entry(action.dest, what, type_words(hint), default, action.dest, action.required)
 
 
-def _listed(pattern: str, what: str) -> str:
+def _listed(pattern: str) -> str:
     """Included files, with the comment that each begins with."""
     rows = []
     for name in config_names(pattern):
-        lines = find_config(name, what, pattern).read_text("utf-8").splitlines()
+        lines = find_config(name).read_text("utf-8").splitlines()
         comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("# "), lines)]
         rows.append((f"`{name}`", " ".join(comments)))
     return table(("name", "what it is"), rows)

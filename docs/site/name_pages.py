@@ -93,7 +93,7 @@ def names_by_room() -> dict[str, dict[str, str]]:
     packages = [info.name for info in pkgutil.walk_packages(tsattn.__path__, "tsattn.") if info.ispkg]
     for path in sorted([*packages, *_MODULES], key=lambda path: (path.count("."), path)):
         module = importlib.import_module(path)
-        exported = _MODULES.get(path) or getattr(module, "__all__", ())
+        exported = _MODULES.get(path) or [*getattr(module, "__all__", [])]
         paths = {name: f"{path}.{name}" for name in exported}
         paths |= {kind.rpartition(".")[2]: kind for kind in _TABLES.get(path, {}).values()}
         own = {name: where for name, where in paths.items() if _key(module, name) not in seen}

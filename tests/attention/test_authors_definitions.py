@@ -54,11 +54,11 @@ def level_products(attention: Attention, x: Tensor, *, norms: bool) -> list[Tens
     projection = attention.projection
     for level, count in enumerate(BLOCKS):
         pieces = x.unflatten(-1, (count, -1))
-        left, right = projection.left[level], projection.right[level]  # type: ignore[index]
+        left, right = projection.left[level], projection.right[level]
         q = torch.einsum("btkd,hkdr->bhtkr", pieces, left).flatten(-2)
         k = torch.einsum("btkd,hkdr->bhtkr", pieces, right).flatten(-2)
         if norms:
-            query, key = attention.query_norm.norms[level], attention.key_norm.norms[level]  # type: ignore[index]
+            query, key = attention.query_norm.norms[level], attention.key_norm.norms[level]
             q, k = layer_norm(q, query.weight, query.bias), layer_norm(k, key.weight, key.bias)
         k = k.repeat_interleave(NUM_HEADS // attention.num_kv_heads, 1)
         products.append(q @ k.transpose(-1, -2))
@@ -76,7 +76,7 @@ def test_bilinear_mlr_with_a_norm_and_a_factor_for_each_level(scaling: str | flo
     x = torch.randn(2, T, D_MODEL, dtype=torch.float64)
     products = level_products(attention, x, norms=norms)
     logits = sum(f * product for f, product in zip(FACTORS[scaling], products, strict=True))
-    expected = output(attention, x, logits)  # type: ignore[arg-type]
+    expected = output(attention, x, logits)
     for _ in each_impl(attention):
         torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
 
@@ -111,10 +111,7 @@ def authors_scores(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return torch.einsum("bhtgcs,hgacs->bhtag", grouped, left.unflatten(-1, (c, inner // c))).flatten(-2)
 
 
-@pytest.mark.parametrize(
-    ("width", "tt_rank", "side"),
-    [(16, 2, "both"), (64, 2, "key"), (48, 1, "query")],
-)
+@pytest.mark.parametrize(("width", "tt_rank", "side"), [(16, 2, "both"), (64, 2, "key"), (48, 1, "query")])
 def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_rank: int, side: str) -> None:
     """At D = 64 theirs have a = c = 16 and b = d = 4."""
     description = {"kind": "btt", "tt_rank": tt_rank, "divisor": "above", "side": side}
@@ -129,6 +126,6 @@ def test_weights_of_the_authors_shapes_load_and_score_as_theirs(width: int, tt_r
     x = torch.randn(2, T, width, dtype=torch.float64)
     keys = authors_scores(x, theirs["projection.left"], theirs["projection.right"])
     if side == "key":
-        keys = layer_norm(keys, attention.key_norm.weight, attention.key_norm.bias)  # type: ignore[arg-type]
+        keys = layer_norm(keys, attention.key_norm.weight, attention.key_norm.bias)
     logits = x[:, None] @ keys.transpose(-1, -2) / math.sqrt(width)
     torch.testing.assert_close(attention(x), output(attention, x, logits), rtol=0, atol=1e-10)

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES
-from tests.attention.decoding import T, decode, decoder, key_numbers, tokens
+from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, PATTERN_CASES, T, decode, decoder, key_numbers, tokens
 from tsattn.attention import Attention
 from tsattn.attention.base import MAX_STEP
 from tsattn.attention.cost import closed_form, measured_key_bytes
@@ -134,7 +133,7 @@ def test_a_step_of_mlr_scores_the_running_blocks_only() -> None:
             assert counter.get_total_flops() == expected, step
 
 
-class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LargestTensor(TorchDispatchMode):
     """Records the most numbers that any result, or what it is a view of, holds."""
 
     numbers = 0
@@ -156,7 +155,7 @@ def test_a_step_after_4096_tokens_touches_no_matrix_of_scores(case: str) -> None
     with torch.no_grad():
         for part in torch.split(x[:, :-1], MAX_STEP, 1):
             attention(part, cache=cache)
-        with LargestTensor() as largest:  # type: ignore[no-untyped-call]
+        with LargestTensor() as largest:
             attention(x[:, -1:], cache=cache)
     per_token = max(attention.projection.width, attention.head_dim) * NUM_HEADS
     assert 0 < largest.numbers <= 2 * length * per_token < length**2 / 16

@@ -174,15 +174,6 @@ def test_layers_of_the_same_blocks_find_them_once(monkeypatch: pytest.MonkeyPatc
     assert sought == [(1, 4), (1, 2)]
 
 
-@pytest.mark.slow
-def test_compiled_they_are_the_same() -> None:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    values, counts = torch.randn(3, 50, 2), torch.randint(0, 3, (3, 50, 2))
-    compiled = torch.compile(change_point_block_ids, fullgraph=True)
-    assert torch.equal(compiled(values, [1, 3], counts), change_point_block_ids(values, [1, 3], counts))
-
-
 @pytest.mark.gpu
 def test_cuda_finds_the_same() -> None:
     values, counts = torch.randn(8, 500, 3).cumsum(1), torch.randint(0, 3, (8, 500, 3))

@@ -12,15 +12,14 @@ from torch import Tensor
 from tests.attention.cases import CASES, D_MODEL, NO_CROSSING, NUM_HEADS, UNSCORED, build, each_impl
 from tsattn.attention import (
     Attention,
+    BilinearMLRAttention,
     GlobalSlidingWindowAttention,
     MLBTCAttention,
-    MLRAttention,
-    SlidingWindowAttention,
     StandardAttention,
     build_attention,
 )
 from tsattn.attention.patterns import GlobalSlidingWindowPattern, MultiLevelPattern, SlidingWindowPattern
-from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection
+from tsattn.attention.projections import BilinearMLRProjection, BTTProjection, MLBTCProjection, RotaryEmbedding
 from tsattn.ops.native.library import why_no_kernels
 
 T = 13
@@ -31,9 +30,7 @@ def components(attention: Attention, x: Tensor) -> tuple[Tensor, Tensor]:
     q, k = attention.projection(x, x)
     q, k = attention.query_norm(q), attention.key_norm(k)
     heads = attention.num_heads
-    return tuple(  # type: ignore[return-value]
-        t.repeat_interleave(heads // t.shape[1], dim=1)[0] if t.shape[1] < heads else t[0] for t in (q, k)
-    )
+    return tuple(t.repeat_interleave(heads // t.shape[1], dim=1)[0] if t.shape[1] < heads else t[0] for t in (q, k))
 
 
 def by_definition(attention: Attention, x: Tensor, pair_score: object) -> Tensor:
@@ -45,7 +42,7 @@ def by_definition(attention: Attention, x: Tensor, pair_score: object) -> Tensor
         mixed = []
         for head in range(attention.num_heads):
             group = head * attention.num_kv_heads // attention.num_heads
-            scores = {j: pair_score(q[head, i], k[head, j], i, j) for j in range(T)}  # type: ignore[operator]
+            scores = {j: pair_score(q[head, i], k[head, j], i, j) for j in range(T)}
             scored = {j: score for j, score in scores.items() if score is not None}
             weights = torch.softmax(torch.stack(list(scored.values())), 0)
             mixed.append(sum(w * values[j, group] for w, j in zip(weights, scored, strict=True)))
@@ -73,7 +70,7 @@ def test_global_and_window_parts_have_a_softmax_each(case: str, causal: bool) ->
     attention = build(case, length=T, causal=causal)
     first = CASES[case].get("global_rank", 2)
     rest = attention.head_dim - first
-    attention.pattern.window_part.window_size = window = 5  # type: ignore[attr-defined]
+    attention.pattern.window_part.window_size = window = 5
     x = 2 * torch.randn(1, T, D_MODEL, dtype=torch.float64)
 
     def everywhere(q: Tensor, k: Tensor, i: int, j: int) -> Tensor | None:
@@ -221,7 +218,7 @@ def test_explicit_blocks_differ_from_row_to_row_and_need_not_nest() -> None:
             def score(q: Tensor, k: Tensor, i: int, j: int, row: int = row) -> Tensor:
                 shares = blocks[:, row, i] == blocks[:, row, j]
                 pieces = [q[:2] @ k[:2] * shares[0], q[2:] @ k[2:] * shares[1]]
-                return sum(pieces) / math.sqrt(4)  # type: ignore[return-value]
+                return sum(pieces) / math.sqrt(4)
 
             expected = by_definition(attention, x[row : row + 1], score)
             torch.testing.assert_close(both[row : row + 1], expected, rtol=0, atol=1e-12)
@@ -251,26 +248,6 @@ def test_scores_are_the_dense_bilinear_form(case: str) -> None:
     torch.testing.assert_close(q @ k.transpose(-1, -2), expected, rtol=0, atol=1e-11)
 
 
-def copy_into(kind: type[Attention], source: Attention, **arguments: object) -> Attention:
-    attention = kind(D_MODEL, NUM_HEADS, max_length=50, **arguments).double().eval()  # type: ignore[arg-type]
-    attention.load_state_dict(source.state_dict())
-    return attention
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_special_cases_are_standard_attention(causal: bool) -> None:
-    x = torch.randn(2, 50, D_MODEL, dtype=torch.float64)
-    standard = StandardAttention(D_MODEL, NUM_HEADS, causal=causal).double().eval()
-    one_level = copy_into(MLRAttention, standard, ranks=[4], causal=causal)
-    wide_window = copy_into(SlidingWindowAttention, standard, window_size=50, causal=causal)
-    narrow_window = copy_into(SlidingWindowAttention, standard, window_size=49, causal=causal)
-    for impl in ("reference", "sdpa", "auto"):
-        one_level.impl = wide_window.impl = narrow_window.impl = standard.impl = impl
-        torch.testing.assert_close(one_level(x), standard(x), rtol=0, atol=1e-14)
-        torch.testing.assert_close(wide_window(x), standard(x), rtol=0, atol=1e-14)
-        assert not torch.allclose(narrow_window(x), standard(x), rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize(
     ("combine", "impl"), [*zip(("mean", "sum") * 2, GlobalSlidingWindowPattern.impls, strict=True)]
 )
@@ -280,9 +257,109 @@ def test_without_a_window_part_all_is_standard_attention(combine: str, impl: str
         pytest.skip(f"no native kernels: {why_no_kernels()}")
     x, context = torch.randn(2, 50, D_MODEL, dtype=dtype), torch.randn(2, 9, D_MODEL, dtype=dtype)
     for more in ({"causal": True, "rope": True, "num_kv_heads": 2}, {}):
-        standard = StandardAttention(D_MODEL, NUM_HEADS, impl=impl, **more).to(dtype).eval()  # type: ignore[arg-type]
-        same = copy_into(
-            GlobalSlidingWindowAttention, standard, global_rank=4, window_size=2, combine=combine, impl=impl, **more
-        ).to(dtype)
+        standard = StandardAttention(D_MODEL, NUM_HEADS, impl=impl, **more).to(dtype).eval()
+        options = {"global_rank": 4, "window_size": 2, "combine": combine, "impl": impl}
+        same = GlobalSlidingWindowAttention(D_MODEL, NUM_HEADS, **options, **more).to(dtype).eval()
+        same.load_state_dict(standard.state_dict())
         assert torch.equal(same(x), standard(x))
     assert torch.equal(same(x, context), standard(x, context))
+
+
+# The scale that scores start at, the factor of the logits, and rotary positions.
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["standard-grouped", "swa", "global_swa-sum-grouped", "btt", "btt-both-grouped", "mlbtc", "mlr-deep", "mlr-active"],
+)
+def test_rotations_depend_on_distance_only(case: str) -> None:
+    """Shifting all positions by a whole coarsest block moves every block and window along."""
+    attention = build(case, length=12, rope=True)
+    x = torch.randn(1, 12, D_MODEL, dtype=torch.float64)
+    still = build(case, length=12)
+    positions = torch.arange(12)
+    torch.testing.assert_close(
+        attention(x, positions=positions + 24), attention(x, positions=positions), rtol=0, atol=1e-6
+    )
+    assert not torch.allclose(attention(x), still(x), atol=1e-4)
+
+
+@pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
+def test_which_level_turns_fast_is_a_choice(frequencies: str) -> None:
+    rotary = RotaryEmbedding(16, groups=[8, 4, 4], frequencies=frequencies)
+    turns = rotary.frequencies.tolist()
+    assert sorted(turns) == sorted(RotaryEmbedding(16).frequencies.tolist())
+    coarse, fine = turns[:4], turns[4:]
+    if frequencies == "spread":
+        assert max(coarse) == 1
+        assert min(coarse) < max(fine) < 1
+    else:
+        assert (min(coarse) > max(fine)) == (frequencies == "fast_first")
+        assert (max(coarse) < min(fine)) == (frequencies == "slow_first")
+
+
+@pytest.mark.parametrize("frequencies", RotaryEmbedding.FREQUENCIES)
+def test_rotated_scores_of_any_prefix_depend_on_the_distance_alone(frequencies: str) -> None:
+    """So that every level of multi-level attention sees relative positions, wherever a block begins."""
+    rotary = RotaryEmbedding(12, groups=(6, 2, 4), frequencies=frequencies)
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.randn(2, 1, 1, 1, 12, generator=generator, dtype=torch.float64)
+
+    def score(query: int, key: int, prefix: int) -> float:
+        rotated = (rotary(x, torch.tensor([[at]]))[..., :prefix] for x, at in ((q, query), (k, key)))
+        return float(torch.linalg.vecdot(*rotated))
+
+    for prefix in (6, 8, 12):
+        near = score(10, 3, prefix)
+        assert score(10 + 717, 3 + 717, prefix) == pytest.approx(near, abs=1e-12)
+        assert score(10, 2, prefix) != pytest.approx(near, abs=1e-3)
+
+
+def test_both_sides_of_bilinear_mlr_start_at_the_fan_in_of_a_piece() -> None:
+    torch.manual_seed(0)
+    projection = BilinearMLRAttention(512, 8, ranks=[32, 16, 16], blocks=[1, 4, 8], num_kv_heads=4).projection
+    for factors in (projection.left, projection.right):
+        for factor, pieces in zip(factors, (1, 4, 8), strict=True):
+            assert factor.shape[-2] == 512 // pieces
+            assert factor.var().item() * 512 / pieces == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("description", "scaling", "factor"),
+    [
+        ("standard", "mup", 8 / 4),
+        ("standard", 0.25, 0.25),
+        ("swa", "mup", 8 / 4),
+        ("btt", "mup", 1 / 16),
+        ("btt", 1 / 16, 1 / 16),
+        ("mlbtc", "mup", 1 / 16),
+    ],
+)
+def test_the_factor_of_the_logits_is_a_choice(description: str, scaling: str | float, factor: float) -> None:
+    """`8 / r`, `1 / D` or a number, instead of `1 / sqrt(r)` or `1 / sqrt(D)`: as if queries were that much longer."""
+    torch.manual_seed(0)
+    plain = build_attention(description, d_model=16, num_heads=4).double().eval()
+    other = build_attention({"kind": description, "scaling": scaling}, d_model=16, num_heads=4).double().eval()
+    other.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 9, 16, dtype=torch.float64)
+    assert other.scale == factor
+    assert not torch.allclose(other(x), plain(x))
+    plain.scale = factor
+    assert torch.equal(other(x), plain(x))
+
+
+def test_each_part_of_global_swa_has_the_factor_of_its_own_rank() -> None:
+    torch.manual_seed(0)
+    sizes = {"d_model": 16, "num_heads": 2}
+    description = {"kind": "global_swa", "window_size": 3, "global_rank": 2, "impl": "reference"}
+    plain = build_attention(description, **sizes).double().eval()
+    other = build_attention({**description, "scaling": "mup"}, **sizes).double().eval()
+    other.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 9, 16, dtype=torch.float64)
+    with torch.no_grad():  # from 1 / sqrt(r) to 8 / r in the queries
+        for rank, part in ((2, slice(0, 2)), (6, slice(2, 8))):
+            for head in range(2):
+                rows = slice(8 * head + part.start, 8 * head + part.stop)
+                plain.projection.query.weight[rows] *= 8 / math.sqrt(rank)
+                plain.projection.query.bias[rows] *= 8 / math.sqrt(rank)
+    torch.testing.assert_close(other(x), plain(x))

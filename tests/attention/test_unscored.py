@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.attention.cases import CASES, D_MODEL, NUM_HEADS, UNSCORED, build, each_impl
-from tests.attention.decoding import tokens as random_tokens
+from tests.attention.cases import tokens as random_tokens
 from tsattn.attention import Attention, build_attention
 from tsattn.errors import UserError
 
@@ -21,7 +21,7 @@ def weight(attention: Attention, case: str, head: int, i: int, keys: list[int]) 
         return torch.tensor([float(j == i) for j in keys]).double()
     if kind == "uniform":
         return torch.full((len(keys),), 1 / len(keys), dtype=torch.float64)
-    table = attention.pattern.table  # type: ignore[union-attr]
+    table = attention.pattern.table
     first = table.shape[1] - T if attention.pattern.align == "end" else 0
     return torch.softmax(torch.stack([table[head, first + i, first + j] for j in keys]), 0)
 
@@ -41,7 +41,7 @@ def test_weights_are_those_of_the_definition(case: str, causal: bool) -> None:
             group = head * attention.num_kv_heads // NUM_HEADS
             mixing = weight(attention, case, head, i, keys)
             heads.append(sum(w * values[j, group] for w, j in zip(mixing, keys, strict=True)))
-        rows.append(torch.cat(heads))  # type: ignore[arg-type]
+        rows.append(torch.cat(heads))
     expected = attention.output(torch.stack(rows))[None]
     for _ in each_impl(attention):
         torch.testing.assert_close(attention(x), expected, rtol=0, atol=1e-12)
@@ -65,8 +65,8 @@ def test_equal_weights_are_scores_of_zero(kind: str) -> None:
     scored = build_attention(
         {"kind": "swa", "window_size": 1} if kind == "identity" else "standard", d_model=16, num_heads=4, causal=True
     )
-    torch.nn.init.zeros_(scored.projection.query.weight)  # type: ignore[arg-type, union-attr]
-    torch.nn.init.zeros_(scored.projection.query.bias)  # type: ignore[arg-type, union-attr]
+    torch.nn.init.zeros_(scored.projection.query.weight)
+    torch.nn.init.zeros_(scored.projection.query.bias)
     attention = build_attention(kind, d_model=16, num_heads=4, causal=True)
     attention.load_state_dict(
         {name: part for name, part in scored.state_dict().items() if not name.startswith("projection")}

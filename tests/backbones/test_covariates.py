@@ -13,7 +13,6 @@ from torch import nn
 from tsattn.attention import build_attention
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
-from tsattn.errors import UserError
 from tsattn.layers import DirectHead, Encoder, FlattenHead, InstanceNorm, Patches, QuantileFan, TokenEmbedding
 from tsattn.task import Output, Task
 
@@ -112,13 +111,3 @@ def test_without_covariates_nothing_is_added(model: str) -> None:
     raw = head(encoder(tokens(x if patches is None else patches(x[..., 0]))))
     raw = rearrange(raw, "(B C) T Q -> B T C Q" if independent else "B T (C Q) -> B T C Q", C=C)
     assert torch.equal(backbone(window), norm.restore(fan(raw[..., 0], raw[..., 1:])))
-
-
-def test_a_calendar_needs_a_frequency_under_a_year_and_time_stamps() -> None:
-    for model in MODELS:
-        with pytest.raises(UserError, match="the frequency is 'YE'; leave calendar false"):
-            build(model, replace(BARE, frequency="YE"), calendar=True)
-        with pytest.raises(UserError, match="calendar must be true or false, not 'day'"):
-            build(model, BARE, calendar="day")
-        with pytest.raises(UserError, match="calendar features need time stamps in a batch, for all 32 steps"):
-            build(model, BARE, calendar=True)(Batch(batch().past))

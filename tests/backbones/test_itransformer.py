@@ -62,7 +62,7 @@ def test_it_is_what_its_parts_are() -> None:
     norm = InstanceNorm(windows.past, windows.past_observed)
     rows = []
     for channel in encoder(tokens(norm.normalised().transpose(1, 2))).unbind(1):
-        raw = parts["head"].flat(channel).view(-1, 8, 3)  # type: ignore[operator, union-attr]
+        raw = parts["head"].flat(channel).view(-1, 8, 3)
         rows.append(fan(raw[..., 0], raw[..., 1:]))
     torch.testing.assert_close(backbone(windows), norm.restore(torch.stack(rows, 2)))
 
@@ -165,8 +165,6 @@ def test_a_covariate_is_a_token_and_its_place_is_known() -> None:
     tokens = backbone.tokens(InstanceNorm(windows.past).normalised().transpose(1, 2))
     whole = backbone.covariates.append(tokens, windows)
     assert torch.equal(whole[:, :4], tokens)
-    assert windows.past_covariates is not None
-    assert windows.future_covariates is not None
     numbers = torch.cat([windows.past_covariates, windows.future_covariates[:, :24]], -1)
     weight, which = backbone.covariates.value.weight, backbone.covariates.which
     torch.testing.assert_close(whole[:, 4:], torch.einsum("blk,dl->bkd", numbers, weight) + which)

@@ -302,7 +302,7 @@ def test_it_says_what_its_pretraining_has_seen(tmp_path: Path) -> None:
         assert build_predictor({"kind": "ensemble", "members": members}).pretraining("weather") == word
 
 
-@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.usefixtures("short_ridge")
 def test_a_context_and_a_pretraining_of_its_own_are_said_and_written_down(
     toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -259,8 +259,7 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("family", "attention", "trained"),
-    [("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")],
+    ("family", "attention", "trained"), [("bolt", "mlr", "attention"), ("chronos2", "btt", "lora")]
 )
 def test_a_saved_model_forecasts_the_same_and_is_trained_further_without_its_first_weights(
     family: str, attention: str, trained: str, toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
@@ -285,7 +284,7 @@ def test_a_saved_model_forecasts_the_same_and_is_trained_further_without_its_fir
     same(made.predict(), forecast)
 
 
-@pytest.mark.usefixtures("undrawn", "short_ridge")
+@pytest.mark.usefixtures("short_ridge")
 def test_a_checkpoint_goes_on_without_the_first_weights(
     toy_frame: pd.DataFrame, gone: Callable[[], None], tmp_path: Path
 ) -> None:

@@ -202,6 +202,3 @@ def test_a_folder_is_opened_as_its_own_package_does(family: str) -> None:
     half = open_pipeline(weights_of(family), dtype="bfloat16").inner_model
     assert {weight.dtype for weight in half.parameters()} == {torch.bfloat16}
     assert tiny_pipeline(family).inner_model.state_dict().keys() == ours.inner_model.state_dict().keys()
-
-
-# Who asks for a Chronos model: the command line, a study, a suite of the leaderboard.

@@ -27,9 +27,7 @@ KINDS: dict[str, tuple[Any, str]] = {
 
 everywhere = pytest.mark.parametrize(
     ("family", "kind"),
-    [
-        *(("bolt", "mlr"), ("chronos2", "swa"), ("chronos2", "btt"), ("bolt", "bilinear_mlr"), ("t5", "global_swa")),
-    ],
+    [*(("bolt", "mlr"), ("chronos2", "swa"), ("chronos2", "btt"), ("bolt", "bilinear_mlr"), ("t5", "global_swa"))],
 )
 
 

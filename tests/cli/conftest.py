@@ -7,18 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from tests.cli.toy_run import fit
-from tests.pictures import empty_pictures, save_drawn
+from tests.pictures import drawn, empty_pictures
 
-__all__ = ["empty_pictures"]  # a fixture
-
-
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are drawn, for a test that looks at them."""
-    monkeypatch.setattr(Figure, "savefig", save_drawn)
+__all__ = ["drawn", "empty_pictures"]  # fixtures
 
 
 @pytest.fixture(scope="package")

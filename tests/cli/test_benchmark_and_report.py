@@ -27,7 +27,8 @@ def test_data_that_cannot_be_fetched_are_asked_for_once(
 
     monkeypatch.setattr(pooch, "retrieve", fail)
     monkeypatch.setenv("TSATTN_DATA", str(tmp_path))
-    assert main(["benchmark", "--suite", "national_illness", "--predictor", "ridge", "--dry-run"]) == 2
+    small = {**few(), "data": ["national_illness"], "predictors": {"ridge": "ridge"}}
+    assert bench(tmp_path, **small).run("--dry-run") == 2
     said = capsys.readouterr().err
     assert "put the file national_illness.csv into" in said
     assert len(asked) == 1

@@ -110,7 +110,7 @@ def test_a_table_is_converted_and_fitted(tmp_path: Path, capfd: pytest.CaptureFi
         data = [f"--data={kind}", f"--data.path={tmp_path / 'sales'}", "--data.context_length=12"]
         data += ["--data.prediction_length=4", "--model.backbone=ridge"]
         assert main(["fit", *data, "--data.weight_column=v", "--run", str(tmp_path / "wrong")]) == 2
-        assert "was converted with w as the column of weights, not v" in capfd.readouterr().err
+        assert "was converted with the weight column w, not v" in capfd.readouterr().err
         assert main(["fit", *data, "--data.weight_column=w", "--run", str(tmp_path / kind)]) == 0
         assert main(["predict", "--run", str(tmp_path / kind), "--output", str(tmp_path / f"{kind}.csv")]) == 0
     frames = [pd.read_csv(tmp_path / f"{kind}.csv") for kind in ("CSVDataModule", "MappedDataModule")]

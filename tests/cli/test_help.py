@@ -11,7 +11,7 @@ import yaml
 from tsattn.attention import KINDS
 from tsattn.backbones import complete_backbone
 from tsattn.cli import main
-from tsattn.cli.words import COMMANDS, OF_EXPERIMENTS, Option, groups, help_text, own_options, taken
+from tsattn.cli.words import COMMANDS, OF_EXPERIMENTS, Option, Words, groups, help_text, own_options
 from tsattn.data import CSVDataModule, DataOptions, FrameDataModule
 from tsattn.experiments.experiment import experiment_parser
 from tsattn.predictors import predictor_kinds
@@ -79,11 +79,12 @@ def test_all_options_are_listed_when_that_is_asked_for(capsys: pytest.CaptureFix
 
 def test_words_are_taken_apart() -> None:
     words = ["runs/a", "--vary", "x=1,2", "--dry-run", "runs/b", "--vary=y=3", "-c", "co2", "--trainer.max_steps", "-1"]
-    given = taken("compare", words)
-    assert (given.free, given.others) == (["runs/a", "runs/b"], [("--trainer.max_steps", "-1")])
+    given = Words("compare", words)
+    assert (given.free, given.pairs) == (["runs/a", "runs/b"], [("--trainer.max_steps", "-1")])
     options = given.options
     assert (options.vary, options.config, options.dry_run, options.seeds) == (["x=1,2", "y=3"], "co2", True, 3)
-    assert taken("tune", ["--timeout=1h30m"]).options.timeout == 5400
-    assert taken("predict", ["--level", "[80, 95]", "--figure=false"]).options.level == [80, 95]
-    assert taken("predict", ["--figure=false"]).options.figure is False
-    assert taken("benchmark", ["--horizon=96,336"]).options.horizon == [96, 336]
+    assert Words("tune", ["--search=mlr", "--timeout=1h30m"]).options.timeout == 5400
+    # whose help no run is opened for
+    options = Words("predict", ["--level", "[80, 95]", "--figure=false", "--data.help=CSVDataModule"]).options
+    assert (options.level, options.figure) == ([80, 95], False)
+    assert Words("benchmark", ["--horizon=96,336"]).options.horizon == [96, 336]

@@ -105,8 +105,8 @@ def test_an_error_that_comes_of_an_interruption_is_one(
 
     monkeypatch.setattr("tsattn.cli.without_experiment.cost", interrupted)
     before: Callable[..., object] | int | None = signal.getsignal(signal.SIGTERM)
-    assert main(["cost", "--url", "postgresql://me:secret@host/db"]) == 130
-    assert capsys.readouterr().err == "interrupted: run `tsattn cost --url postgresql://me@host/db` again\n"
+    assert main(["cost", "--attention", "postgresql://me:secret@host/db"]) == 130
+    assert capsys.readouterr().err == "interrupted: run `tsattn cost --attention postgresql://me@host/db` again\n"
     assert signal.getsignal(signal.SIGTERM) == before
 
 

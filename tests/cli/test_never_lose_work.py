@@ -36,9 +36,9 @@ DATA = ["fit", "--data=CSVDataModule", *SIZES, MODEL, "--trainer.accelerator=cpu
 
 # seven batches of 64 windows an epoch
 WAYS = {
-    "epochs": ["--trainer.max_epochs=4"],
-    "steps": ["--trainer.max_steps=21", "--trainer.val_check_interval=5"],
-    "accumulated": ["--trainer.max_epochs=5", "--trainer.accumulate_grad_batches=2"],
+    "epochs": ["--trainer.max_epochs=2"],
+    "steps": ["--trainer.max_steps=14", "--trainer.val_check_interval=5"],
+    "accumulated": ["--trainer.max_epochs=4", "--trainer.accumulate_grad_batches=2"],
 }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -25,14 +23,13 @@ from tsattn.training import ForecastingModule
 TINY = "--model.backbone={kind: patchtst, d_model: 8, num_layers: 1, num_heads: 2}"
 SIZES = ["--data.context_length=24", "--data.prediction_length=6", "--trainer.accelerator=cpu"]
 
-HOLDER = """
-import sys, time
-from tsattn.experiments.run_folder import RunFolder
-run = RunFolder(sys.argv[1])
-run.hold()
-print("held", flush=True)
-time.sleep(300)
-"""
+
+def hold(path: Path) -> None:
+    """What the process of another training does: it has the folder, until it is killed."""
+    run = RunFolder(path)
+    run.hold()
+    path.with_name("held").touch()
+    signal.pause()
 
 
 def words(csv: Path, *more: str) -> list[str]:
@@ -128,14 +125,12 @@ def test_who_resumes_a_run_that_goes_on_elsewhere_is_told(
     run = tmp_path / "run"
     assert main(words(toy_csv, "--trainer.max_steps=2", f"--run={run}")) == 0
     (run / "metrics.json").unlink()  # it has not come to its end
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(run)], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout.readline() == "held\n"
-        capsys.readouterr()
-        assert main(["fit", "--resume", str(run)]) == 2
-        assert f"error: another process is training {run} now: wait until it ends, or stop it\n" in (
-            capsys.readouterr().err
-        )
-        holder.kill()
+    holder = Worker([], tmp_path, partial(hold, run))
+    wait_for((tmp_path / "held").exists, holder.said)
+    capsys.readouterr()
+    assert main(["fit", "--resume", str(run)]) == 2
+    assert f"error: another process is training {run} now: wait until it ends, or stop it\n" in capsys.readouterr().err
+    holder.kill()
     assert main(["fit", "--resume", str(run)]) == 0, "the lock ends with the process"
     assert (run / "metrics.json").exists()
 

@@ -110,7 +110,7 @@ def test_future_of_other_series_and_of_steps() -> None:
         with_future(panel_from_frame(table.drop(columns="f")), future)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(cuts=st.lists(st.integers(-20, 400), min_size=4, max_size=4), gap=st.integers(0, 30), seed=st.integers(0, 99))
 def test_later_rows_are_those_of_one_table(cuts: list[int], gap: int, seed: int) -> None:
     frame = full_frame(gaps=False).sort_values(["unique_id", "ds"])

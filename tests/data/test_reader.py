@@ -38,7 +38,7 @@ def test_numbers_and_time_stamps_of_all_kinds(column: str, change: Callable[[pd.
 
 
 fuzz = settings(
-    max_examples=25,
+    max_examples=60,
     deadline=None,
     database=None,
     derandomize=True,
@@ -121,7 +121,7 @@ def small_frames(draw: st.DrawFn) -> pd.DataFrame:
 def test_any_frame_gives_a_sound_panel_or_a_refusal() -> None:
     refused, panels = [], []
 
-    @settings(fuzz, max_examples=100)
+    @settings(fuzz, max_examples=200)
     @given(
         frame=small_frames(),
         frequency=st.sampled_from([None, None, None, "D", "h", "MS"]),

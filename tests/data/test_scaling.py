@@ -103,7 +103,7 @@ def test_a_missing_value_repeats_the_last_one_and_at_the_start_is_the_mean() -> 
         assert (values[60:63] == 0).all()
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, database=None)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(
     values=st.lists(st.one_of(st.just(np.nan), st.floats(-100, 100)), min_size=2, max_size=20),
     cut=st.integers(1, 19),

@@ -15,7 +15,7 @@ from tests.baseline_scores import baseline_scores
 from tests.data.cases import logged
 from tests.data.many_series import LENGTHS, L, T, everything, long_frame, prepared
 from tsattn.data import CARDS, ByCount, ByShare, Split
-from tsattn.data.splits import all_origins
+from tsattn.data.splits import LastTenth, all_origins, asked_rule
 from tsattn.errors import UserError
 
 SPLIT = Split(train_end=100, val_end=130, test_end=200)
@@ -43,7 +43,7 @@ def test_benchmark_shares_are_rounded_as_the_literature_does() -> None:
 def test_windows_are_all_there_or_refused_and_never_leak() -> None:
     found = []
 
-    @settings(max_examples=120, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=200, deadline=None, derandomize=True, database=None)
     @given(
         sizes=st.tuples(*[st.integers(1, 60)] * 3),
         part=st.sampled_from(["train", "val", "test"]),
@@ -110,6 +110,19 @@ def test_each_series_is_split_by_the_same_counts_or_dates() -> None:
     assert zoned.splits == data.splits
 
 
+def test_rules_and_cuts_count_rows() -> None:
+    assert SPLIT.with_validation(0.0, 0.8) == Split(100, 124, 200)
+    assert SPLIT.with_validation(0.8, 1.0) == Split(124, 130, 200)
+    for rows, left in ((100, 90), (50, 42), (27, 27), (28, 20)):  # a horizon of 8 at least, and a whole window before
+        assert LastTenth(12, 8).split(range(rows)) == Split(left, rows, rows)
+    steps = asked_rule(val_from="2020-02-10", test_from="2020-02-20")
+    with pytest.raises(UserError, match="the data count steps, so they are not split by date; give val_rows"):
+        steps.split(pd.RangeIndex(50))
+    with pytest.raises(UserError, match=r"'30' is not a date; .*, or split data that count steps by val_rows"):
+        asked_rule(val_from="30", test_from="40")
+    assert all_origins([SPLIT], "val", 20, 8) == [range(100, 123)]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -118,6 +131,7 @@ def test_each_series_is_split_by_the_same_counts_or_dates() -> None:
         ({"val_rows": -1, "test_rows": 3}, "val_rows must be at least 0, not -1"),
         ({"val_from": "soon", "test_from": "2020-02-01"}, "'soon' is not a date; write it like 2016-07-01"),
         ({"val_from": "2020-02-02", "test_from": "2020-02-01"}, "validation part must start before the test part"),
+        ({"val_from": "2020-02-01", "test_from": "2020-02-01"}, "validation part must start before the test part"),
         ({"val_from": "2020-02-02T00Z", "test_from": "2020-03-01"}, "the data have no time zone, so val_from"),
         ({"scaling": "none"}, "scaling must be one of global, series, not 'none'"),
         (

@@ -168,11 +168,11 @@ def test_what_is_no_frame_is_refused() -> None:
 
 
 fuzz = settings(
-    max_examples=40, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=100, deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
-@settings(fuzz, max_examples=20)
+@fuzz
 @given(
     ids=st.lists(
         st.text(st.characters(codec="utf-8", exclude_characters="\x00\r\n\ufeff"), min_size=1, max_size=6), min_size=1
@@ -215,7 +215,7 @@ def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
 def test_any_bytes_give_a_frame_or_a_refusal(tmp_path: Path, name: str, whole: bytes) -> None:
     answers = []
 
-    @settings(fuzz, max_examples=100)
+    @fuzz
     @given(content=st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | damaged(whole))
     @example(content=b"\x00")
     @example(content=b"a,b\n\x00,1\n")

@@ -192,8 +192,11 @@ def test_frequency_is_seen_through_gaps_and_changes_of_clocks(frequency: str, un
 
 
 def test_days_at_a_time_that_occurs_twice_are_days() -> None:
-    days = pd.date_range("2017-09-01 02:30", periods=120, freq="D").tz_localize("Europe/Berlin", ambiguous=[True] * 120)
-    assert usual_frequency(days) == "D"
+    wall = pd.date_range("2017-09-01 02:30", periods=120, freq="D")
+    for is_summer in (True, False):
+        days = wall.tz_localize("Europe/Berlin", ambiguous=[is_summer] * 120)
+        assert usual_frequency(days) == "D"
+        assert try_infer_frequency(days) == (None if is_summer else "D"), "the future of days is that of winter"
 
 
 def test_the_smallest_step_and_days_of_business() -> None:

@@ -84,7 +84,7 @@ def test_windows_know_their_targets_and_last_seasons_in_original_units(season: i
 def test_windows_never_cross_series() -> None:
     compared = []
 
-    @settings(max_examples=40, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @given(
         lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
         missing=st.booleans(),
@@ -194,7 +194,7 @@ def listed(batches: ShuffledBatches) -> list[list[int]]:
 SHARES = st.tuples(st.integers(1, 60), st.integers(1, 9))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(sizes=SHARES, epoch=st.integers(0, 3))
 def test_an_epoch_has_every_window_once(sizes: tuple[int, int], epoch: int) -> None:
     batches = ShuffledBatches(*sizes, seed=1)
@@ -215,7 +215,7 @@ def test_seed_and_epoch_decide_the_order() -> None:
     assert all(one != other for one, other in pairwise([*orders, orders[0]]))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(sizes=SHARES, total=st.integers(1, 40), position=st.integers(0, 40))
 def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], total: int, position: int) -> None:
     position = min(position, total)
@@ -235,7 +235,7 @@ def test_it_goes_on_at_any_batch_through_all_epochs(sizes: tuple[int, int], tota
 def test_processes_share_every_batch() -> None:
     shared = []
 
-    @settings(max_examples=50, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=100, deadline=None, derandomize=True, database=None)
     @given(sizes=SHARES, world=st.integers(2, 4))
     def check(sizes: tuple[int, int], world: int) -> None:
         windows, size = sizes

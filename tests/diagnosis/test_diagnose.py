@@ -13,8 +13,7 @@ import pytest
 
 import tsattn
 from tsattn.cli import main
-from tsattn.diagnosis import KINDS, diagnose
-from tsattn.diagnosis.table_diagnosis import outliers
+from tsattn.diagnosis import KINDS, diagnose, outliers
 from tsattn.errors import UserError
 
 REAL = Path(os.environ.get("TSATTN_DATA", "."))

@@ -11,8 +11,8 @@ import pytest
 
 from tests.docs.blocks import RUN_FOLDER
 from tsattn.cli import main
-from tsattn.cli.benchmark import find_suite, given_overrides, given_values
-from tsattn.cli.words import Words, flat, taken
+from tsattn.cli.benchmark import given_overrides, given_values
+from tsattn.cli.words import Words, flat
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import find_config, full_path, get_at
 from tsattn.leaderboard.suite import read_suite
@@ -54,20 +54,22 @@ def try_command(words: list[str], toy: tuple[Path, Path], folder: Path, monkeypa
         experiment.made()
         build_predictor(experiment.model["backbone"])
     else:
-        options, others = (given := taken(command, words[1:])).options, given.others
+        given = Words(command, words[1:])
+        options = given.options
         if command == "benchmark":
             names = {"data": options.data, "predictors": options.predictor, "attentions": options.attention}
-            read_suite(find_suite(options.suite)).narrowed(**names, horizons=options.horizon, seeds=options.seeds)
+            whole = read_suite(find_config(options.suite, "suite", "suites"))
+            whole.narrowed(**names, horizons=options.horizon, seeds=options.seeds)
         elif command == "compare":
-            base = Experiment.read(options.config, given_overrides(others))
+            base = Experiment.read(options.config, given_overrides(given.pairs))
             values = options.attention or options.vary[0].partition("=")[2]
             assert len(given_values("what differs", values)) > 1
             if not options.ray and ("co2" in options.config or os.environ.get("TSATTN_DATA")):
                 assert main([*words, "--dry-run"]) == 0
             assert all(get_at(base.to_dict(), full_path(one.partition("=")[0])) for one in options.vary or ())
         elif command == "tune":
-            Words("fit", [*given.free, *flat(others)]).experiment()
-            assert read_search(find_config(options.search, "search space", "search/*.yaml")).parameters
+            Words("fit", [*given.free, *flat(given.pairs)]).experiment()
+            assert read_search(find_config(options.search, "search space", "search")).parameters
             assert options.trials or options.timeout
         else:  # run by tests of their own, which take longer
             assert command in ("report", "kernels"), f"no command {command}"

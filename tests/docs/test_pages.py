@@ -51,27 +51,6 @@ def test_hidden_blocks_tabs_and_reasons_are_read() -> None:
     assert commands(PAGE) == [["cost", "--attention", "mlr", "--tokens", "8"], ["kernels"]]
 
 
-def test_what_a_page_says_of_its_tests_is_checked() -> None:
-    for page, complaint in (
-        ("<!-- not run: -->\n```python\n1\n```", "without a reason"),
-        ("<!-- not run: far away -->\n", "no block follows"),
-        ("<!-- in tests: a becomes b -->\n```python\nc\n```", "no block of the page has a"),
-        ("<!-- in tests: a, not b -->\n```python\na\n```", "OLD becomes NEW"),
-    ):
-        with pytest.raises(AssertionError, match=complaint):
-            blocks(page)
-
-
-def test_blocks_of_a_page_run_in_one_namespace_and_errors_name_its_line(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("```python\na = 2\n```\n<!-- run\nb = a + 1\n-->\n```python\nassert b == 4\n```\n")
-    with pytest.raises(AssertionError) as failed:
-        run_python(page)
-    assert (failed.traceback[-1].path, failed.traceback[-1].lineno) == (page, 7)  # counted from 0
-    page.write_text(page.read_text().replace("== 4", "== 3"))
-    assert run_python(page)["b"] == 3
-
-
 @pytest.mark.parametrize("page", SITE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_the_python_of_a_page_runs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest

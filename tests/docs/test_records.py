@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
+import functools
 import json
 import os
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,12 @@ def test_the_results_are_those_that_were_committed() -> None:
         assert record["versions"]["command"][-1] == f"{name}.yaml"
 
 
+@functools.cache
+def analysis_of(name: str) -> Analysis:
+    """Of the records of a suite."""
+    return Analysis(Records.read(RECORDS / name), read_published(shipped_numbers()))
+
+
 LEADERBOARD = RECORDS / "leaderboard"
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -62,8 +69,7 @@ def test_the_leaderboard_is_that_of_the_records_that_were_committed(leaderboard:
 
 @pytest.mark.parametrize("name", ["equal_training", "earlier_windows", "peers/leaderboard"])
 def test_other_reports_are_those_of_their_records(name: str, tmp_path: Path) -> None:
-    file = shipped_numbers()
-    write_report(Analysis(Records.read(RECORDS / name), read_published(file)), tmp_path)
+    write_report(analysis_of(name), tmp_path)
     assert (RECORDS / name / MARKDOWN).read_text("utf-8") == (tmp_path / MARKDOWN).read_text("utf-8")
 
 
@@ -84,7 +90,7 @@ def test_where_locality_helps_is_what_the_records_say() -> None:
     readme, page = (" ".join(text.split()) for text in (README, PAYS_OFF))
     minus = "\N{MINUS SIGN}"
     for name, where in (("equal_training", "vic_electricity"), ("earlier_windows", "vic_electricity_earlier")):
-        analysis = Analysis(Records.read(RECORDS / name))
+        analysis = analysis_of(name)
         found = analysis.difference(where, local, standard)
         percent, low, high = (f"{-value:.1f}" for value in (found.percent, *found.percent_interval()))
         record = f"[{name.replace('_', ' ')}]"
@@ -153,17 +159,46 @@ def test_the_first_minutes_take_what_was_measured() -> None:
     assert seconds["python -c 'import tsattn'"] <= 1
 
 
-def test_the_speed_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    parts: Any = importlib.import_module("attention_speed.report")
-    page = parts.PAGE.read_text("utf-8")
-    results = parts.Results(parts.FOLDER, parts.shown_machine(page))
-    assert parts.with_section(page, results) == page, "python benchmarks/attention.py --page"
-    rows = results.rows()
-    of_table = (rows["part"] == "attention") & (rows["width"] == 64) & (rows["T"] >= 512)
-    said = rows[of_table & rows["contender"].isin(["mlr native", "swa native"])]["ratio"]
-    assert len(said) > 10
-    assert said.max() < 0.5, "the README says that they take less than half of the time"
+def test_the_speed_is_what_was_measured() -> None:
+    page = " ".join((DOCS / "how-to" / "native-kernel.md").read_text("utf-8").split())
+    (slug,) = re.findall(r"results/attention/([\w-]+)\.png", page)
+    rows, about = pd.read_csv(RECORDS / "attention" / f"{slug}.csv"), RECORDS / "attention" / f"{slug}.json"
+    of_table = rows[(rows["part"] == "attention") & (rows["width"] == 64)]
+    cells = of_table.set_index(["pass", "T", "batch", "contender", "causal"])["ratio"]
+    columns = [("mlr native", False), ("mlr native", True)]
+    columns += [(f"{kind} native", False) for kind in ("standard", "swa", "global_swa")]
+    shapes = of_table[["T", "batch"]].drop_duplicates().itertuples(index=False, name=None)
+    for (T, batch), which in product(shapes, ("forward", "forward+backward")):
+        ratios = " | ".join(f"{cells[which, T, batch, *one]:.2f}" for one in columns)
+        assert f"| {T} x {batch} | {ratios} |" in page
+    of_64 = {"avx2": "mlr native", "threads": "mlr native, 2 threads", "bfloat16": "mlr native bfloat16"}
+    others = ("attention", "mlr native", 8), ("patchtst", "mlr by native", 4)
+    for part, contender, width in (*((*one, 64) for one in of_64.items()), *others):
+        chosen = (rows["part"] == part) & (rows["contender"] == contender) & (rows["width"] == width)
+        ends = dict.fromkeys(f"{end:.2f}" for end in (rows["ratio"][chosen].min(), rows["ratio"][chosen].max()))
+        assert f" | {' to '.join(ends)} |" in page, part
+    targets = json.loads(about.read_text())["targets"]
+    (over,) = [one for one in targets if not one["met"]]
+    assert f"checks {len(targets)} limits" in page
+    assert f"`swa` takes {over['measured']:.1f} times as long with four times the tokens (16384)." in page
+    assert f"The limit was {over['at_most']:g}." in page
+    long = of_table[(of_table["T"] >= 512) & of_table["contender"].isin(["mlr native", "swa native"])]["ratio"]
+    assert len(long) > 10
+    assert long.max() < 0.5, "the README says that they take less than half of the time"
+
+
+def test_dropout_takes_what_was_measured() -> None:
+    (file,) = (file for file in (RECORDS / "attention").glob("*.csv") if "dropout native" in file.read_text())
+    rows = pd.read_csv(file)
+    rows = rows[(rows["part"] == "dropout")].set_index(["T", "width", "pass", "contender"])[["ratio", "peak_mib"]]
+    native, torch = (rows.xs(f"dropout {by}", level="contender") for by in ("native", "by torch"))
+    page = " ".join((DOCS / "how-to" / "native-kernel.md").read_text("utf-8").split())
+    (step,) = native["ratio"].xs("training step", level="pass")
+    (memory,) = (native / torch)["peak_mib"].xs("training step", level="pass")
+    assert f"A training step of PatchTST takes {step:.1f} of the time and {memory:.1f} of the memory" in page
+    alone = native["ratio"].drop("training step", level="pass")
+    assert (round(1 / alone.min()), round(1 / alone.max())) == (6, 2)
+    assert "it takes a sixth to a half of the time of PyTorch's dropout" in page
 
 
 def test_what_pays_off_is_what_the_linked_records_say() -> None:

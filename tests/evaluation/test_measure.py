@@ -17,7 +17,10 @@ from tsattn.batch import Batch
 from tsattn.data import CO2DataModule, CSVDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation.measure import measure, seasonal_errors
+from tsattn.evaluation.reductions import SCORES
+from tsattn.evaluation.selection import SELECTION_CHOICES, selection_metric
 from tsattn.scaler import Units
+from tsattn.training.losses import LOSSES, PINBALL
 
 ONE = {"units": Units([[0.0]], [[1.0]]), "levels": (), "ids": ("one",), "channels": ("y",)}
 
@@ -93,3 +96,34 @@ def test_missing_weeks_are_never_scored() -> None:
     table = measure(lambda batch: batch.target, windows, units=data.scaler.units(), **options)
     assert table.frame()["count"].sum() == expected < 52 * len(origins)
     assert table.scores()["mae_original"] == 0
+
+
+# Weights are chosen by the validation error of what is trained.
+
+
+QUANTILES = (0.1, 0.5, 0.9)
+RULE = {"mse": "mse", "huber": "mse", "mae": "mae", "frequency": "mae", "pinball": "crps"}
+
+
+def test_the_rule() -> None:
+    for loss, metric in RULE.items():
+        quantiles = QUANTILES if loss == "pinball" else ()
+        assert selection_metric(loss, quantiles) == f"{metric}_scaled"
+        for choice, chosen in SELECTION_CHOICES.items():
+            if quantiles or choice != "crps":
+                assert selection_metric(loss, quantiles, choice) == chosen
+    # every loss has a score that is there
+    for loss in (*LOSSES, PINBALL):
+        assert selection_metric(loss, QUANTILES) in SCORES
+    assert set(SELECTION_CHOICES.values()) <= set(SCORES)
+
+
+def test_what_cannot_be_selected_by_is_refused() -> None:
+    for loss, choice, message in (
+        ("mse", "crps", "weights are selected by crps only with quantiles; without them by one of mse, mae"),
+        ("pinball", None, "weights are selected by crps only with quantiles"),
+        ("mse", "wql", "weights are selected by one of mse, mae, crps, not wql"),
+        ("hinge", None, "loss must be one of mse, huber, mae, frequency, pinball, nll, not hinge"),
+    ):
+        with pytest.raises(UserError, match=re.escape(message)):
+            selection_metric(loss, (), choice)

@@ -10,7 +10,7 @@ import torch
 
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, Hooks, RunFolder, run
-from tsattn.experiments.running import member_experiments
+from tsattn.leaderboard.plan import member_experiments
 from tsattn.predictors.network import NetworkPredictor
 
 NETWORK: dict[str, Any] = {

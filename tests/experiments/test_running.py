@@ -61,20 +61,6 @@ def test_the_same_seed_gives_the_same(tmp_path: Path) -> None:
     assert not all(torch.equal(weights[0][name], weights[2][name]) for name in weights[0])
 
 
-def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    with pytest.raises(UserError, match="exists already"):
-        tsattn.run(described(tmp_path, "ridge"), tmp_path / "run")
-    assert not list((tmp_path / "run").iterdir())
-
-
-def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path: Path) -> None:
-    content = described(tmp_path, NETWORK, data={"context_length": 500})
-    with pytest.raises(UserError, match="context_length"):
-        tsattn.run(content, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 def test_without_a_test_the_test_part_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loader = tsattn.ForecastDataModule.eval_dataloader
 
@@ -236,6 +222,16 @@ def gone_on_with(folder: Path, copy: Path, *, noted: bool | None) -> float:
     (copy / "versions.json").write_text(json.dumps(versions))
     error: float = resume(copy, {"max_steps": 12}).fit["validation_error"]
     return error
+
+
+def test_the_curve_of_a_run_that_is_trained_longer_has_the_steps_of_its_new_plan(tmp_path: Path) -> None:
+    """The first plan has one validation, at its end, where the new one has none."""
+    experiment = described(tmp_path, NETWORK, trainer={"max_steps": 14, "val_check_interval": None})
+    run(experiment, tmp_path / "run", test=False)
+    resume(tmp_path / "run", {"max_steps": 30})
+    curve = pd.read_csv(tmp_path / "run" / "metrics.csv")
+    assert curve["step"][curve["val_mse_scaled"].notna()].tolist() == [13, 19, 29]
+    assert curve["step"][curve["train_loss"].notna()].tolist() == [9, 19, 29]
 
 
 @needs_kernels

@@ -31,7 +31,7 @@ def counts(rows: int = 160) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def test_counts_are_scored_as_whole_numbers() -> None:
+def test_counts_are_scored_as_whole_numbers_and_are_forecast_from_nothing_else(tmp_path: Path) -> None:
     """A zero that is forecast as zero has no sMAPE, and a count on a bound lies inside."""
     frame = counts()
     stamps = frame["ds"].unique()
@@ -44,6 +44,17 @@ def test_counts_are_scored_as_whole_numbers() -> None:
     assert scores["sMAPE left out"] == made[["y", "predictions"]].eq(0).all(axis=1).sum() > 3
     low, high = made["0.1"] <= made["y"], made["y"] <= made["0.9"]
     assert scores["cover 80"] == pytest.approx((low & high).mean())
+    forecaster.save(tmp_path / "model")
+    loaded = tsattn.load(tmp_path / "model")
+    halves = counts()
+    halves.loc[310, "y"] += 0.5
+    says = r"this model takes counts, whole numbers from 0, but column y has \d+\.5 in row 151 of series many, 2024-05"
+    for call in (loaded.predict, loaded.sample):
+        with pytest.raises(UserError, match=says):
+            call(halves)
+    early = counts()
+    early.loc[170, "y"] += 0.5
+    pd.testing.assert_frame_equal(loaded.predict(early), loaded.predict(counts()))  # it looks at the end alone
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -71,26 +82,12 @@ def test_a_distribution_is_trained_scored_saved_and_loaded(name: str, tmp_path: 
         assert loaded.fitted.predictor.output == Output((0.1, 0.5, 0.9), name)
 
 
-def test_a_model_of_counts_forecasts_from_nothing_else(tmp_path: Path) -> None:
-    Forecaster(**SIZES, distribution="negative_binomial").fit(counts()).save(tmp_path / "model")
-    loaded = tsattn.load(tmp_path / "model")
-    halves = counts()
-    halves.loc[310, "y"] += 0.5
-    says = r"this model takes counts, whole numbers from 0, but column y has \d+\.5 in row 151 of series many, 2024-05"
-    for call in (loaded.predict, loaded.sample):
-        with pytest.raises(UserError, match=says):
-            call(halves)
-    early = counts()
-    early.loc[170, "y"] += 0.5
-    pd.testing.assert_frame_equal(loaded.predict(early), loaded.predict(counts()))  # it looks at the end alone
-
-
 @pytest.mark.parametrize(
     ("options", "change", "message"),
     [
         ({"backbone": "ridge"}, 0.0, "predictor ridge has no distribution negative_binomial: leave distribution out"),
         ({"loss": "mae"}, 0.0, "loss mae trains no distribution"),
-        ({"transform": "log1p"}, 0.0, "is of counts as they are: leave out transform log1p"),
+        ({"transform": "log1p"}, 0.0, "needs untransformed counts: leave out transform log1p"),
         ({}, 0.5, r"takes counts, whole numbers from 0, but column y has 0.5 in row 4 of series few, 2024-01-04"),
         ({}, -2.0, "takes counts, whole numbers from 0, but column y has -2 in row 4 of series few"),
     ],

@@ -1,9 +1,11 @@
-"""Several threads fit, load and predict as each would alone."""
+"""Several threads fit, load and predict as each would alone, and so does a cluster; a first forecast imports little."""
 
 from __future__ import annotations
 
 import logging
 import random
+import subprocess
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,11 +18,12 @@ import torch
 
 import tsattn
 from tests.forecaster.toys import SMALL, frame_of
-from tsattn.forecaster import Forecaster
+from tsattn.errors import UserError
+from tsattn.forecaster import Forecaster, predict_dataset
 from tsattn.training.execution import quiet_lightning
 
 BACKBONE = {**SMALL["backbone"], "dropout": 0.3}
-OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 30}
+OPTIONS: dict[str, Any] = {**SMALL, "backbone": BACKBONE, "max_steps": 10}
 
 
 def wave() -> pd.DataFrame:
@@ -42,7 +45,7 @@ def test_threads_give_the_forecasts_of_one(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         fits = {seed: threads.submit(lambda seed=seed: Forecaster(**OPTIONS, seed=seed).fit(wave())) for seed in (1, 2)}
-        others = [*threads.map(predict, range(20)), *threads.map(load, range(5))]
+        others = [*threads.map(predict, range(8)), *threads.map(load, range(3))]
         for seed, fit in fits.items():
             pd.testing.assert_frame_equal(fit.result().predict(), expected[seed])
     for forecast in others:
@@ -89,3 +92,51 @@ def test_what_lightning_says_is_as_before_once_the_last_thread_is_done() -> None
     with pytest.raises(ZeroDivisionError), quiet_lightning():
         raise ZeroDivisionError
     assert (logger.level, warnings.filters) == (level, filters)
+
+
+@pytest.mark.slow
+def test_a_dataset_is_forecast_whatever_block_its_rows_lie_in(
+    fitted: Forecaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed, so nothing is forecast on a cluster")
+    pytest.importorskip("ray.data")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    table = frame_of({f"s{number}": 90 + 11 * number for number in range(8)})
+    with pytest.raises(UserError, match=r"predict_dataset takes a dataset of ray.data, not a DataFrame"):
+        predict_dataset(fitted, table)
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        scattered = table.sample(frac=1, random_state=5)
+        dataset = ray.data.from_pandas([scattered[:400], scattered[400:]])
+        found = predict_dataset(fitted, dataset, horizon=5, blocks=2).to_pandas()
+        with pytest.raises(UserError, match="no time column found in the dataset"):
+            predict_dataset(fitted, ray.data.from_pandas(table[["unique_id", "y"]]))
+    finally:
+        ray.shutdown()
+    expected = fitted.predict(table, horizon=5)
+    found = found.sort_values(["unique_id", "ds"], ignore_index=True)[expected.columns]
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-6, check_dtype=False)
+    with pytest.raises(UserError, match="the forecaster is not fitted yet"):
+        predict_dataset(Forecaster(prediction_length=4), None)
+
+
+FORECAST = """
+import sys
+sys.modules["chronos"] = sys.modules["peft"] = None  # as where the extra is not installed
+import numpy as np
+import pandas as pd
+from tsattn import Forecaster
+
+frame = pd.DataFrame({"ds": pd.date_range("2024", periods=100, freq="h"), "y": np.sin(np.arange(100) / 4)})
+forecast = Forecaster("chronos-tiny", prediction_length=24, accelerator="cpu").predict(frame)
+assert len(forecast) == 24
+heavy = "lightning jsonargparse sklearn scipy matplotlib torchmetrics transformers optuna statsmodels torch._dynamo"
+heavy += " yaml tsattn.evaluation tsattn.forecaster.scores tsattn.forecaster.sample_paths"
+print(*(name for name in heavy.split() if name in sys.modules))
+"""
+
+
+def test_it_needs_neither_lightning_nor_what_draws_and_tunes() -> None:
+    done = subprocess.run([sys.executable, "-c", FORECAST], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == []

@@ -1,18 +1,21 @@
-"""Covariates on their way to the tokens and to the horizon, against the formulas written out."""
+"""Covariates, categories and the calendar on their way to tokens and horizon, against formulas and pandas."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from tsattn.batch import Batch
 from tsattn.errors import UserError
-from tsattn.layers import CalendarFeatures, Covariates, HorizonEffect, Patches, TokenEmbedding
+from tsattn.layers import CalendarFeatures, CategoryVectors, Covariates, HorizonEffect, Patches, TokenEmbedding
 from tsattn.task import Task
 
 B, L, T, C, D, Q = 3, 11, 5, 2, 8, 4
@@ -93,8 +96,6 @@ def test_the_effect_starts_at_zero_and_reads_the_horizon() -> None:
     raw = torch.randn(B, T, Q, dtype=torch.float64)
     assert torch.equal(covariates.add_effect(window, tokens, raw), raw)
     covariates = randomised(covariates)
-    assert window.future_covariates is not None
-    assert window.time is not None
     features = [window.future_covariates, CalendarFeatures("h")(window.time, torch.float64)]
     expected = raw + covariates.effect(torch.cat(features, -1)[:, L:], tokens)
     torch.testing.assert_close(covariates.add_effect(window, tokens, raw), expected)
@@ -126,3 +127,60 @@ def test_a_batch_must_hold_what_the_task_names() -> None:
     for missing, message in wrong:
         with pytest.raises(UserError, match=message):
             covariates.embed(replace(batch(), **missing))
+
+
+CATEGORIES = ((), ("a", "b", "c"), ("x",), tuple("abcdefghijkl"))
+
+
+def test_a_category_is_its_vector_and_one_not_seen_the_mean_of_all() -> None:
+    torch.manual_seed(0)
+    vectors = CategoryVectors(CATEGORIES).double()
+    rng = np.random.default_rng(0)
+    columns = np.stack([rng.standard_normal((2, 5)), *(rng.integers(0, n + 1, (2, 5)) for n in (3, 1, 12))], -1)
+    found = vectors(torch.from_numpy(columns)).detach().numpy()
+    tables = [table.weight.detach().numpy() for table in vectors.vectors]
+    assert [table.shape for table in tables] == [(3, 3), (1, 1), (12, 8)]
+    for place in np.ndindex(2, 5):
+        number, *codes = columns[place]
+        rows = [table.mean(0) if code == 0 else table[int(code) - 1] for table, code in zip(tables, codes, strict=True)]
+        np.testing.assert_allclose(found[place], np.concatenate([[number], *rows]))
+    assert found.shape[-1] == CategoryVectors.count(CATEGORIES, 4) == 1 + 3 + 1 + 8
+
+
+DAY, WEEK, YEAR = 2, 2, 2
+
+
+@given(st.lists(st.datetimes(pd.Timestamp("1700-01-01"), pd.Timestamp("2250-01-01")), min_size=1, max_size=30))
+def test_features_are_those_of_pandas(times: list[Any]) -> None:
+    index = pd.DatetimeIndex(times).as_unit("s")
+    time_of_day = (index - index.normalize()) / pd.Timedelta(1, "D")
+    length = np.where(index.is_leap_year, 366, 365)
+    phases = [time_of_day, index.day_of_week / 7, (index.day_of_year - 1 + time_of_day) / length]
+    expected = [wave(2 * np.pi * np.asarray(phase)) for phase in phases for wave in (np.sin, np.cos)]
+    found = CalendarFeatures("h")(torch.from_numpy(index.asi8.copy()), torch.float64)
+    assert found.dtype == torch.float64
+    np.testing.assert_allclose(found, np.stack(expected, -1), atol=1e-12)
+
+
+COUNTS = {
+    **dict.fromkeys(("s", "h", "bh", "12h"), DAY + WEEK + YEAR),
+    **dict.fromkeys(("24h", "B", "2D"), WEEK + YEAR),
+    **dict.fromkeys(("W-WED", "ME", "SME", "QE-NOV", "2QE"), YEAR),
+}
+
+
+def test_only_what_varies_at_a_frequency() -> None:
+    for frequency, count in COUNTS.items():
+        features = CalendarFeatures(frequency)
+        assert features.count == count
+        time = pd.date_range("2016-07-01", periods=40, freq=frequency).as_unit("s").asi8.reshape(4, 10)
+        found = features(torch.from_numpy(time), torch.float32)
+        assert found.shape == (4, 10, count)
+        everything = CalendarFeatures("s")(torch.from_numpy(time), torch.float32)
+        assert torch.equal(found, everything[..., -count:])
+
+
+def test_years_have_no_calendar() -> None:
+    for frequency in ("YE", "BYE-JUN", "12ME"):
+        with pytest.raises(UserError, match=f"need two or more steps a year, and the frequency is '{frequency}'"):
+            CalendarFeatures(frequency)

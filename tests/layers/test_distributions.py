@@ -35,7 +35,6 @@ def batch_of(seed: int = 0, *, observed: bool = False) -> Batch:
 
 def made(name: str, batch: Batch, seed: int = 0) -> tuple[OutputDistribution, Tensor]:
     family = distribution(Output(distribution=name))
-    assert family is not None
     rng = torch.Generator().manual_seed(seed)
     level = torch.randn(B, T, C, generator=rng, dtype=torch.float64)
     raw = 2 * torch.randn(B, T, C, family.num_outputs - 1, generator=rng, dtype=torch.float64)
@@ -47,7 +46,6 @@ def test_the_level_of_a_window_moves_its_distribution_alone(name: str) -> None:
     """Of one that is measured from its last value, the forecasts are those from its mean, moved as far."""
     batch = batch_of()
     family = distribution(Output(distribution=name))
-    assert family is not None
     rng = torch.Generator().manual_seed(1)
     level = torch.randn(B, T, C, generator=rng, dtype=torch.float64)
     raw = torch.randn(B, T, C, family.num_outputs - 1, generator=rng, dtype=torch.float64)
@@ -72,7 +70,6 @@ def original(values: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_likelihood_mean_and_quantiles_are_those_of_scipy(name: str) -> None:
     batch = batch_of()
-    assert batch.target is not None
     family, parameters = made(name, batch)
     scipy = of_scipy(name, parameters)
     if family.are_counts:
@@ -104,9 +101,6 @@ def test_likelihood_mean_and_quantiles_are_those_of_scipy(name: str) -> None:
 def test_gradients_are_those_of_finite_differences(name: str) -> None:
     batch = batch_of(observed=True)
     family = distribution(Output(distribution=name))
-    assert family is not None
-    assert batch.target is not None
-    assert batch.target_observed is not None
     norm = InstanceNorm(batch.past, batch.past_observed)
 
     def loss(level: Tensor, raw: Tensor) -> Tensor:
@@ -126,7 +120,6 @@ def test_gradients_are_those_of_finite_differences(name: str) -> None:
 def test_counts_have_positive_means_whatever_the_level_is() -> None:
     batch = batch_of()
     family = distribution(Output(distribution="negative_binomial"))
-    assert family is not None
     level = torch.tensor([-1e4, -3.0, 0.0, 2.0, 50.0]).expand(B, C, T).transpose(1, 2)
     raw = torch.zeros(B, T, C, 1)
     parameters = family(level, raw, None, batch)

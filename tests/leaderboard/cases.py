@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import yaml
 
-from tests.processes import Worker
+from tests.processes import Worker, serve
 from tsattn.batch import Batch
 from tsattn.cli import main
 from tsattn.leaderboard.records import Records
@@ -77,6 +77,7 @@ class Bench:
         return ["benchmark", "--suite", str(self.folder / "smoke.yaml"), *where, *more]
 
     def run(self, *more: str) -> int:
+        serve()
         return main(self.words(*more))
 
     def start(self, *more: str) -> Worker:

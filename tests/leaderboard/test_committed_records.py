@@ -1,15 +1,23 @@
-"""The records that were committed are those of the suites as they are: nothing of them is left to run."""
+"""What was committed: records that are those of the suites as they are, published numbers, the page on accuracy."""
 
 from __future__ import annotations
 
-import re
+import importlib
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.docs.blocks import ROOT
-from tsattn.cli import main
+from tests.leaderboard.invented import row
+from tsattn.cli.benchmark import find_suite
+from tsattn.data import CARDS
+from tsattn.leaderboard.analysis import Analysis
+from tsattn.leaderboard.plan import Planner
+from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
+from tsattn.leaderboard.suite import read_suite
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -17,23 +25,123 @@ RESULTS = ROOT / "benchmarks" / "results"
 @pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize(
-    ("suite", "folder", "runs", "part"),  # of a suite of many runs: all arms at one horizon and seed
+    ("name", "folder", "runs", "parts"),  # of a suite of many runs by pairs: all of one sort with one of another
     [
-        ("ett", "leaderboard/ett", 840, "--horizon 96 --seeds 1"),
-        ("exchange_rate", "leaderboard/exchange_rate", 256, "--horizon 96 --seeds 1"),
-        ("national_illness", "leaderboard/national_illness", 256, "--horizon 24 --seeds 1"),
-        ("equal_training", "equal_training", 50, ""),
-        ("earlier_windows", "earlier_windows", 26, ""),
-        ("accuracy", "accuracy", 122, "--seeds 1"),
-        ("peers", "peers/leaderboard", 33, ""),
+        ("ett", "leaderboard/ett", 840, [{"data": ["ETTh1"]}, {"predictors": ["patchtst"], "attentions": ["mlr"]}]),
+        ("exchange_rate", "leaderboard/exchange_rate", 256, [{"attentions": ["mlr"]}, {"predictors": ["patchtst"]}]),
+        ("national_illness", "leaderboard/national_illness", 256, [{"attentions": ["btt"]}]),
+        ("equal_training", "equal_training", 50, [{}]),
+        ("earlier_windows", "earlier_windows", 26, [{}]),
+        ("accuracy", "accuracy", 122, [{"data": ["ETTh1"]}, {"predictors": ["base", "context_2048"]}]),
+        ("peers", "peers/leaderboard", 33, [{}]),
     ],
 )
-def test_nothing_is_left_to_run(
-    suite: str, folder: str, runs: int, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["benchmark", "--suite", suite, "--output", str(RESULTS / folder), "--folder", str(tmp_path), "--dry-run"]
-    assert len(Records.read(RESULTS / folder)) == runs
-    assert main([*words, *part.split()]) == 0
-    said = re.fullmatch(rf"{suite}: (\d+) runs: \1 done\n", capsys.readouterr().out)
-    assert said
-    assert part or int(said[1]) == runs
+def test_nothing_is_left_to_run(name: str, folder: str, runs: int, parts: list[dict[str, list[str]]]) -> None:
+    found = Records.read(RESULTS / folder).frame
+    assert len(found) == runs
+    done = set(found[found["status"] == "done"]["key"])
+    suite, planner = read_suite(find_suite(name)), Planner()
+    for part in parts:
+        narrow: dict[str, Any] = {**part, "horizons": suite.horizons[:1], "seeds": 1} if part else {}
+        entries = planner.plan(suite.narrowed(**narrow))
+        assert entries
+        assert [entry for entry in entries if entry.reason or entry.key not in done] == []
+        assert part or len(entries) == runs
+
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "published.toml"
+ENTRY = """
+[[published]]
+model = "M"
+dataset = "ETTh1"
+context_length = 96
+complete_test = true
+source = "a paper, table 1"
+[published.scores]
+96 = [0.4, 0.41]
+192 = [0.45]
+"""
+
+
+def test_each_row_that_is_included_has_a_source() -> None:
+    assert shipped_numbers() == FILE
+    entries = read_published(FILE)
+    assert len(entries) > 100
+    for entry in entries:
+        traced = ("github.com/", "github.io/", "arXiv", "Table")
+        assert any(word in entry.source for word in traced) or "not traced" in entry.source
+        assert entry.context_length
+        assert entry.dataset in CARDS
+        for mse, mae in entry.scores.values():
+            assert 0.05 < mse < 5
+            assert math.isnan(mae) or 0.05 < mae < 5
+    names = [(entry.model, entry.dataset, entry.context_length, entry.source) for entry in entries]
+    assert len(names) == len(set(names))
+
+
+def test_an_entry_is_read(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        ENTRY + '[[published]]\nmodel = "N"\ndataset = "d"\ncontext_length = "tuned"\n'
+        'complete_test = false\nsource = "s"\nnote = "n"\nscores = {mean = [0.3, 0.2]}\n'
+    )
+    entry, other = read_published(tmp_path / "own.toml")
+    assert (entry.model, entry.context_length, entry.complete_test, entry.note) == ("M", "96", True, "")
+    assert entry.scores[96] == (0.4, 0.41)
+    assert entry.mean([96, 192]) == (pytest.approx(0.425), pytest.approx(math.nan, nan_ok=True))
+    assert math.isnan(entry.mean([96, 336])[0])
+    assert other.mean([720, 96, 336, 192]) == (0.3, 0.2)
+    assert math.isnan(other.mean([96, 192])[0])
+
+
+PATCHTST, RIDGE = {"kind": "patchtst", "attention": {"kind": "standard"}}, {"kind": "ridge"}
+MIX = {"kind": "ensemble", "members": [PATCHTST, RIDGE]}
+MODELS: dict[str, tuple[str, Any, float]] = {  # attention, description, percent above
+    "ridge": ("", RIDGE, 5.0),
+    "ridges": ("", {"kind": "ensemble", "members": [RIDGE, RIDGE]}, 5.0),
+    "base": ("standard", PATCHTST, 0.0),
+    "mse": ("standard", PATCHTST, 4.0),
+    "distilled": ("", {"kind": "distilled"}, 0.0),
+    "small_patches": ("standard", PATCHTST, 0.0),
+    "batch_norm": ("standard", PATCHTST, -4.0),
+    "batch_norm+ridge": ("standard", MIX, -4.0),
+    "base_of_four_seeds": ("standard", MIX, 0.0),
+}
+
+
+@pytest.fixture
+def accuracy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("accuracy")
+
+
+@pytest.fixture
+def records() -> Records:
+    calendar = ("small_patches", "calendar", PATCHTST, 0.0)
+    models = [*((name, *rest) for name, rest in MODELS.items()), calendar]
+    found = [
+        row("ETTm1", 96, name, attention, seed, backbone=backbone, shift=shift)
+        for name, attention, backbone, shift in models
+        for seed in ((1, 2) if "ridge" not in name or attention else (None,))
+    ]
+    return Records.of(found, {"invented": (ROOT / "configs" / "suites" / "accuracy.yaml").read_text()})
+
+
+def test_each_is_compared_with_what_it_changes(accuracy: Any, records: Records) -> None:
+    analysis = Analysis(records)
+    bases = {model: accuracy.base_of(analysis, "ETTm1", model) for model in analysis.models["ETTm1"]}
+    assert bases["base, standard"] == bases["ridges"] == "ridge"
+    assert bases["distilled"] == bases["mse, standard"] == bases["base_of_four_seeds, standard"] == "base, standard"
+    assert bases["small_patches, calendar"] == "small_patches, standard"
+
+
+def test_the_page_says_what_is_better_and_worse(accuracy: Any, records: Records, tmp_path: Path) -> None:
+    records.write(tmp_path / "accuracy")
+    assert accuracy.main(["--records", str(tmp_path / "accuracy")]) == 0
+    text = (tmp_path / "accuracy.md").read_text()
+    assert "- Better in MSE: `base, standard`, `batch_norm, standard`.\n" in text
+    assert "- Worse in MSE: `mse, standard`.\n" in text
+    assert "| `mse, standard` | `base, standard` | 0.416 | +4.0 % (" in text
+    assert "of 18 comparisons, chance alone decides about 1." in text
+    with pytest.raises(SystemExit) as error:
+        accuracy.main(["--records", str(tmp_path / "nothing")])
+    assert error.value.code == 2

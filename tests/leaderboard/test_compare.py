@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
+from tests.pictures import save_empty
+from tests.processes import serve
 from tsattn.cli import main
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
@@ -76,6 +79,7 @@ def test_a_comparison_resumes_and_says_what_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    serve()
     Path("toy.yaml").write_text(Experiment.of(TOY).to_yaml())
     words = ["compare", "--config", "toy.yaml", "--attention", "standard,{kind: mlr, ranks: [3, 1]}", "--seeds", "2"]
     assert main([*words, "--trainer.max_steps=3", "--dry-run"]) == 0
@@ -106,6 +110,8 @@ def test_a_comparison_resumes_and_says_what_differs(
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Run folders: two attentions with two seeds each, one on fewer windows, one with another horizon."""
     folder = tmp_path_factory.mktemp("runs")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(Figure, "savefig", save_empty)
     base = Experiment.of(TOY).with_values(SMALL)
     for name, values in {
         "a1": {"attention": "standard"},
@@ -117,6 +123,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "ridge": {"model.backbone": "ridge"},
     }.items():
         run(base.with_values(values), folder / name)
+    monkeypatch.undo()
     return folder
 
 

@@ -1,8 +1,9 @@
-"""The page: its answer, its table, its details, on paper and in a browser."""
+"""The page: its answer, its table, its details, its figure, on paper and in a browser."""
 
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.leaderboard.browser import CHROMIUM, DESK, PHONE, tried
 from tests.leaderboard.invented import board, row, rows
 from tsattn.errors import UserError
 from tsattn.leaderboard.analysis import Analysis
+from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg
 from tsattn.leaderboard.page import BEGIN, END, HTML, MARKDOWN, PICTURE, PageTable, page_of, with_part, write_report
 from tsattn.leaderboard.published import read_published, shipped_numbers
 from tsattn.leaderboard.records import Records
@@ -128,3 +130,36 @@ def test_it_fits_the_width_and_can_be_read(folder: Path, tmp_path: Path, size: t
     found = tried((folder / HTML).read_text(), script, tmp_path, size, flag)
     assert found.pop("least") >= 9
     assert found == {"poor": {}, "fits": True, "dark": scheme == 0}
+
+
+def test_marks_lie_at_their_values_and_far_ones_are_arrows_at_the_edge() -> None:
+    rows = {
+        "ETTh1": [Mark("mlr", -2.0, -5.0, 1.0), Mark("swa", 3.0), Mark("published", -6.0, form="star")],
+        "far": [Mark("mlr", 400.0), Mark("naive", 80.0, form="cross")],
+    }
+    ax = forest(rows, title="Errors", axis="difference, %").axes[0]
+    points = [line for line in ax.lines if len(line.get_xdata()) == 1]
+    drawn = [(float(line.get_xdata()[0]), str(line.get_marker())) for line in points]
+    low, high = ax.get_xlim()
+    assert low < -6 < 3 < high < 80
+    assert drawn == [(-2.0, "o"), (3.0, "o"), (-6.0, "*"), (high, ">"), (high, ">")]
+    (interval,) = [line for line in ax.lines if list(line.get_xdata()) == [-5.0, 1.0]]
+    assert interval.get_color() == points[0].get_color()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["ETTh1", "far"]
+    heights = [float(line.get_ydata()[0]) for line in points]
+    assert heights == sorted(heights), "from top to bottom"
+
+
+@pytest.mark.usefixtures("tmp_path")
+def test_an_svg_takes_the_colours_of_the_page_and_is_the_same_each_time() -> None:
+    def svg() -> str:
+        return inline_svg(forest({"a": [Mark("x", 1.0)], "b": [Mark("y", 2.0)]}, title="T", axis="%"), 'A "label"')
+
+    text = svg()
+    assert text == svg()
+    root = ElementTree.fromstring(text)
+    assert root.get("aria-label") == 'A "label"'
+    assert "var(--drawn-0)" in text
+    assert not any(colour in text for colour in COLOURS)
+    words = ["".join(one.itertext()) for one in root.iter() if one.tag.endswith("text")]
+    assert {"T", "a", "b", "x", "y"} <= set(words), "text is text"

@@ -13,8 +13,7 @@ from tests.leaderboard.cases import SMOKE
 from tests.leaderboard.test_suite import suite
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.running import member_experiments
-from tsattn.leaderboard.plan import Entry, Planner
+from tsattn.leaderboard.plan import Entry, Planner, member_experiments
 
 
 def plan(folder: Path, **changed: Any) -> list[Entry]:

@@ -25,10 +25,13 @@ pytestmark = pytest.mark.slow
 RESULTS = [*LABELS, "status", "key", "mse", "mae", "mase", "validation_mse", "windows", "trained_windows", "digest"]
 
 
+OF_DONE: dict[str, Any] = {"horizons": [8], "seeds": 2}
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A suite that two workers ran."""
-    made = bench(tmp_path_factory.mktemp("done"), origins=2)
+    made = bench(tmp_path_factory.mktemp("done"), **OF_DONE, origins=2)
     assert made.run("--jobs", "2") == 0
     return made
 
@@ -41,14 +44,14 @@ def workers_of(made: Bench) -> set[int]:
 
 def test_a_record_is_that_of_the_experiment(done: Bench) -> None:
     records = done.records()
-    frame = records.done.set_index(["predictor", "attention", "horizon"])
-    assert len(records) == 15
-    assert len(done.begun()) == 15
+    frame = records.done.set_index(["predictor", "attention", "seed"])
+    assert len(records) == 10
+    assert len(done.begun()) == 10
     assert set(frame["status"]) == {"done"}
     assert records.suites == {"smoke": (done.folder / "smoke.yaml").read_text()}
     entries = Planner().plan(read_suite(done.folder / "smoke.yaml"))
-    (entry,) = [one for one in entries if (one.arm, one.horizon) == ("patchtst, mlr", 4)]
-    row = frame.loc[("patchtst", "mlr", 4)]
+    (entry,) = [one for one in entries if (one.arm, one.seed) == ("patchtst, mlr", 2)]
+    row = frame.loc[("patchtst", "mlr", 2)]
     assert entry.experiment is not None
     result = run(Experiment.of(entry.experiment.to_dict()))
     assert result.errors is not None
@@ -69,33 +72,33 @@ def test_a_record_is_that_of_the_experiment(done: Bench) -> None:
 def test_what_is_finished_is_not_repeated(done: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     before = (done.out / "records.parquet").read_bytes()
     assert done.run() == 0
-    assert "smoke: 16 runs: 1 does not apply, 15 done" in capsys.readouterr().out
-    assert len(done.begun()) == 15
+    assert "smoke: 11 runs: 1 does not apply, 10 done" in capsys.readouterr().out
+    assert len(done.begun()) == 10
     assert (done.out / "records.parquet").read_bytes() == before
-    assert done.run("--predictor", "ridge", "--horizon", "8") == 0  # a part loses nothing of the rest
+    assert done.run("--predictor", "patchtst", "--seeds", "1") == 0  # a part loses nothing of the rest
     assert (done.out / "records.parquet").read_bytes() == before
 
 
 def test_a_dry_run_lists_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str], done: Bench) -> None:
-    fresh = bench(tmp_path / "fresh")
+    fresh = bench(tmp_path / "fresh", **OF_DONE)
     assert fresh.run("--dry-run") == 0
     said = capsys.readouterr().out
     assert "left            co2 8: patchtst+ridge, mlr, seed 2\n" in said
     assert "does not apply  co2 8: patchtst, calendar: ranks [1, 1] sum to 2" in said
-    assert "15 to be run" in said
+    assert "10 to be run" in said
     assert [path.name for path in fresh.folder.iterdir()] == ["smoke.yaml"]
     fresh.out.mkdir()
     (fresh.out / "records.parquet").write_bytes((done.out / "records.parquet").read_bytes())
-    fresh.write(seeds={8: 3, 4: 1})
+    fresh.write(horizons=[8], seeds=3)
     assert fresh.run("--dry-run") == 0  # records alone tell what is done, and how long the rest takes
     said = capsys.readouterr().out
-    assert "15 done, 4 to be run" in said
+    assert "10 done, 4 to be run" in said
     assert re.search(r"about \d+ s left, 1 at once", said)
 
 
 def test_records_of_data_that_are_not_at_hand_are_kept(done: Bench, tmp_path: Path) -> None:
     made = bench(tmp_path)
-    content = copy.deepcopy(SMOKE)
+    content = {**copy.deepcopy(SMOKE), **OF_DONE}
     made.out.mkdir()
     (made.out / "records.parquet").write_bytes((done.out / "records.parquet").read_bytes())
     content["data"].append(
@@ -106,7 +109,7 @@ def test_records_of_data_that_are_not_at_hand_are_kept(done: Bench, tmp_path: Pa
     rows += made.records().table.to_pylist()
     Records.of(rows).write(made.out)
     assert made.run("--predictor", "ridge") == 0
-    assert made.records().frame["dataset"].value_counts().to_dict() == {"gone": 15, "co2": 15}
+    assert made.records().frame["dataset"].value_counts().to_dict() == {"gone": 10, "co2": 10}
 
 
 def test_what_has_changed_is_run_again_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,3 +244,39 @@ def test_killed_three_times(done: Bench, tmp_path: Path) -> None:
     expected = expected[expected["key"].isin(found["key"])].reset_index(drop=True)
     pd.testing.assert_frame_equal(found[RESULTS], expected[RESULTS])
     assert not list(made.runs.rglob("*.partial"))
+
+
+COLUMNS = [*LABELS, "status", "key", "mse", "mae", "validation_mse"]
+
+
+def test_one_of_two_nodes_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "ray is not installed, so no suite is run on a cluster"
+    cluster_of = pytest.importorskip("ray.cluster_utils", reason=why).Cluster
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    slow = {"kind": "tests.leaderboard.cases.Slow", "gate": str(tmp_path / "gate")}
+    other = {"backbone": slow, "values": {"model.weight_decay": 0.1}}
+    made = bench(tmp_path, **few(slow={"backbone": slow}, other=other))
+    cluster = cluster_of(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        node = cluster.add_node(num_cpus=1)
+        worker = made.start("--ray", cluster.address)
+        ends = worker.process
+        wait_for(
+            lambda: len(list(tmp_path.glob("waits.*"))) == 2 or not ends.is_alive(), worker.said
+        )  # one on each node
+        assert ends.is_alive(), worker.said()
+        cluster.remove_node(node)
+        (tmp_path / "gate").touch()
+        assert worker.end() == 0, worker.said()
+    finally:
+        cluster.shutdown()
+    assert len(list(tmp_path.glob("waits.*"))) == 3  # what was lost was begun again
+    frame = made.records().frame
+    assert frame["status"].tolist() == ["done"] * 5, worker.said()
+    assert len(made.recorded()) == 5
+    assert len(list((made.runs / "runs").glob("*/errors.parquet"))) == 5
+    here = bench(tmp_path / "here", **few())
+    assert here.run() == 0
+    expected = here.records().frame[COLUMNS]
+    found = frame[frame["predictor"].isin(expected["predictor"])]
+    pd.testing.assert_frame_equal(found[COLUMNS].reset_index(drop=True), expected)

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from tests.leaderboard.cases import SMOKE
-from tsattn.cli.benchmark import find_suite
 from tsattn.errors import UserError
-from tsattn.experiments.configs import config_names
+from tsattn.experiments.configs import config_names, find_config
 from tsattn.leaderboard.suite import ORDER, Suite, read_suite
 
 
@@ -40,9 +39,9 @@ def test_what_is_read(tmp_path: Path) -> None:
 
 def test_those_that_come_along_are_valid() -> None:
     for name in config_names("suites/*.yaml"):
-        found = find_suite(Path(name).stem)
+        found = find_config(Path(name).stem, "suite", "suites")
         assert found.name == Path(name).name
-        assert find_suite(name) == find_suite(str(found)) == found
+        assert all(find_config(one, "suite", "suites") == found for one in (name, str(found)))
         read_suite(found)
 
 
@@ -127,7 +126,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             suite(tmp_path, **changed)
         assert str(refused.value).startswith(f"{tmp_path / 'toy.yaml'}: ")
     with pytest.raises(UserError, match=r"no suite nothing: neither a file nor one of .*ett"):
-        find_suite("nothing")
+        find_config("nothing", "suite", "suites")
     path = tmp_path / "none.yaml"
     for text, message in (("a: [", "not YAML"), ("- a", "a suite must be a mapping with the keys data, horizons")):
         path.write_text(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def computed(pairs: Pairs, impl: str, tensors: Sequence[Tensor]) -> Tensor:
     if pairs.window_size is not None:
         more |= {"positions": place, "global_tokens": everywhere, "window_size": pairs.window_size}
         if impl == "flex":
-            return sliding_window_attention_flex(*(t.detach() for t in tensors), **more)  # type: ignore[arg-type]
+            return sliding_window_attention_flex(*(t.detach() for t in tensors), **more)
         return sliding_window_attention(*tensors, **more, impl=impl)
     return full_attention(*tensors, query_positions=place, key_positions=place, **more, impl=impl)
 
@@ -154,6 +155,12 @@ def drawn(seed: int, kind: str) -> tuple[Pairs, list[Tensor], Tensor]:
     return pairs, [*numbers[:3]], numbers[3] * real[:, None]
 
 
+@cache
+def by_loops(seed: int, kind: str) -> list[Tensor]:
+    """What `loops` gives for what is drawn, once for all implementations."""
+    return loops(*drawn(seed, kind))
+
+
 def off(found: Tensor, expected: Tensor) -> float:
     """The largest difference as a share of the largest number; infinite for what is no number on one side alone."""
     if not torch.equal(found.isfinite(), expected.isfinite()):
@@ -176,12 +183,20 @@ def test_padding_shared_positions_and_biases(kind: str, impl: str) -> None:
         found = [out * pairs.real[:, None]]
         if impl != "flex":  # which has no gradients on a CPU
             found += torch.autograd.grad(out, given, grad_out.to(dtype))
-        expected = loops(pairs, tensors, grad_out)
-        expected[0] = expected[0] * pairs.real[:, None]
+        expected = [by_loops(seed, kind)[0] * pairs.real[:, None], *by_loops(seed, kind)[1:]]
         for name, one, other in zip(("value", "q", "k", "v"), found, expected, strict=False):
             assert off(one.detach(), other) < (1e-10 if dtype == torch.float64 else 1e-5), (name, seed, pairs)
         compared += 1
     assert compared > 2
+
+
+@cache
+def infinite(seed: int, kind: str) -> tuple[Pairs, list[Tensor], Tensor]:
+    """What is drawn, with one infinite number, and its value."""
+    pairs, tensors, grad_out = drawn(seed, kind)
+    tensors = [t.float() for t in tensors]
+    tensors[min(seed % 3, 1)][0, 0, seed % 5, seed % 4] = (-1) ** seed * torch.inf
+    return pairs, tensors, loops(pairs, tensors, grad_out)[0]
 
 
 @pytest.mark.parametrize(("kind", "impl"), ways("sdpa", "tiles", "blocks", "flex"))
@@ -191,14 +206,11 @@ def test_infinities_do_not_become_numbers(kind: str, impl: str) -> None:
     The kernels of PyTorch, which the other implementations use, give zero for both.
     """
     for seed in range(6 if impl == "triton" else 30):
-        pairs, tensors, grad_out = drawn(seed, kind)
-        tensors = [t.float() for t in tensors]
-        tensors[min(seed % 3, 1)][0, 0, seed % 5, seed % 4] = (-1) ** seed * torch.inf
+        pairs, tensors, expected = infinite(seed, kind)
         try:
             found = computed(pairs, impl, tensors)
         except UserError:
             continue
-        expected = loops(pairs, tensors, grad_out)[0]
         found, expected = (t[..., pairs.real, :] for t in (found, expected))
         if impl == "triton":  # it multiplies components that a pair does not share by zero
             expected = expected.where(found.isfinite(), torch.nan)

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.ops.native.kernels_there import needs_kernels
 from tsattn.errors import UserError
 from tsattn.ops import full_attention, multilevel_attention, multilevel_tiles, sliding_window_attention
+from tsattn.ops.multilevel_tiles import multilevel_attention_traced
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
-deterministic = settings(derandomize=True, deadline=None, max_examples=70)
+deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 @st.composite
@@ -258,3 +260,40 @@ def test_leaves_are_computed_a_few_rows_at_a_time(causal: bool, monkeypatch: pyt
         results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+T = 40
+POSITIONS = torch.arange(T)[None]
+BLOCKS = torch.stack([POSITIONS * 0, POSITIONS // 9])
+
+
+def leaves() -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, 2, T, 4, generator=generator, requires_grad=True) for _ in range(3)]
+
+
+def of_two_levels(impl: str, scale: float, causal: bool) -> tuple[Tensor, ...]:
+    q, k, v = leaves()
+    options: dict[str, Any] = {"ranks": [1, 3], "blocks": BLOCKS, "scale": scale, "causal": causal}
+    if impl == "traced":
+        out = multilevel_attention_traced(q, k, v, positions=POSITIONS, **options)
+    else:
+        out = multilevel_attention(q, k, v, impl=impl, **options)
+    return out, *torch.autograd.grad(out.square().sum(), (q, k, v))
+
+
+@pytest.mark.parametrize("impl", ["sdpa", "tiles", "traced", pytest.param("native", marks=needs_kernels)])
+def test_a_scale_that_is_not_positive(impl: str) -> None:
+    for scale, causal in ((-0.5, False), (-0.5, True), (0.0, True)):
+        expected = of_two_levels("reference", scale, causal)
+        for one, other in zip(of_two_levels(impl, scale, causal), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [-(10**9), 2**59])
+def test_ids_far_apart_take_no_more_slots_than_blocks(apart: int) -> None:
+    q, k, v = leaves()
+    given: dict[str, Any] = {"ranks": [1, 3], "impl": "sdpa"}
+    blocks = torch.stack([POSITIONS * 0 + 7, (POSITIONS // 9 * 3 - 6) * apart])
+    expected = multilevel_attention(q, k, v, blocks=BLOCKS, **given)
+    torch.testing.assert_close(multilevel_attention(q, k, v, blocks=blocks, **given), expected, rtol=1e-5, atol=1e-6)

@@ -61,7 +61,7 @@ def test_few_components_are_left_to_another_path() -> None:
     """Its kernel takes 16 at least; asked on a device that says it is CUDA."""
     for widths in ((16, 16), (8, 8), (4, 16), (16, 8)):
         q, v = (SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32, shape=(1, 1, T, w)) for w in widths)
-        reason = sliding_window._why_not_flex(q, v, None, 0.0)  # type: ignore[arg-type]
+        reason = sliding_window._why_not_flex(q, v, None, 0.0)
         assert reason is None if widths == (16, 16) else "no fewer than 16 components" in str(reason)
 
 

@@ -31,11 +31,11 @@ def least_in(*rows: int) -> Tensor:
 
 def multilevel(*qkv: Tensor, **more: object) -> Tensor:
     positions = torch.arange(T)[None]
-    return multilevel_attention(*qkv, ranks=[2, 2], blocks=torch.stack([positions * 0, positions // 5]), **more)  # type: ignore[arg-type]
+    return multilevel_attention(*qkv, ranks=[2, 2], blocks=torch.stack([positions * 0, positions // 5]), **more)
 
 
 def windowed(*qkv: Tensor, **more: object) -> Tensor:
-    return sliding_window_attention(*qkv, window_size=T, **more)  # type: ignore[arg-type]
+    return sliding_window_attention(*qkv, window_size=T, **more)
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,32 @@ needs_triton = pytest.mark.skipif(
 )
 
 
+def patch_once() -> None:
+    """Let Triton's interpreter patch its language once for each inner function, not in each of its calls.
+
+    A kernel patches it and restores it; what it calls patches the same again and restores nothing. That is most of the
+    time of these kernels, which call some dozen functions a tile.
+    """
+    from triton.runtime import interpreter
+
+    patch, inner = interpreter._patch_lang, interpreter.InterpretedFunction.rewritten_fn
+    done = set()
+
+    def quick(function: object) -> object:
+        if function in done:
+            return None
+        if function in inner:
+            done.add(function)
+        return patch(function)
+
+    interpreter._patch_lang = quick
+
+
+if DEVICE == "cpu" and multilevel_triton.triton_available():
+    patch_once()
+
+
 EIGHT = (32, 8, 6, 4, 4, 4, 4, 2)
-
-
 DOUBLING = (1, 2, 4, 8, 16, 32, 64, 128)
 
 

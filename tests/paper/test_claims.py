@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,13 +16,13 @@ from scipy import stats
 from benchmarks.paper import in_context, overview
 from benchmarks.paper.claims import Claim, PaperReport, is_lower, mean_interval, most, write_outcome
 from benchmarks.paper.experiment import (
-    MachineFiles,
-    all_machines,
     chosen_by_validation,
     clock_seconds,
     how_made,
     left_of,
+    measure_and_report,
     runs_of,
+    timed_parser,
 )
 from tests.docs.blocks import ROOT
 from tests.paper.made_up import closed_form, prompt_runs, records_of
@@ -115,13 +116,13 @@ def outcome(folder: Path, title: str, *holds: Any, seconds: float = 5400) -> Non
 
 
 def test_the_overview_lists_all_that_is_there_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert overview.main(["--results", str(tmp_path)]) == 2
+    assert overview.main(["--output", str(tmp_path)]) == 2
     assert "no experiment has a claims.json" in capsys.readouterr().err
     outcome(tmp_path / "wall_clock", "Time", None, seconds=60)
     outcome(tmp_path / "other", "Another", None)
     outcome(tmp_path / "mlbtc", "Forms", False)
     outcome(tmp_path / "in_context", "Regression", pd.Series([True]).all(), False)
-    assert overview.main(["--results", str(tmp_path)]) == 0
+    assert overview.main(["--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"report: {tmp_path / 'report.md'}\n"
     text = (tmp_path / "report.md").read_text()
     row = "| {0} {1}\\| | the paper | numbers | {2} | [{0}]({3}/report.md) | {4} |".format
@@ -159,20 +160,37 @@ def test_time_by_the_clock_counts_what_runs_at_once_once() -> None:
     assert clock_seconds(pd.DataFrame(rows[-1:])) == 0
 
 
-def test_a_machine_keeps_what_it_measured_by_the_same_settings(tmp_path: Path) -> None:
-    here = MachineFiles.here(tmp_path, {"width": 64})
-    assert here.rows().empty
-    for number, seconds in ((1, 60), (2, 30)):
-        here.add(pd.DataFrame({"T": [number]}), seconds)
-    rows, (about,) = all_machines(tmp_path, {"width": 64})
-    assert here.rows()["T"].tolist() == rows["T"].tolist() == [1, 2]
-    assert about["seconds"] == 90
-    assert MachineFiles.here(tmp_path, {"width": 128}).rows().empty
-    assert all_machines(tmp_path, {"width": 128})[1] == []
-    newer = MachineFiles(tmp_path, {**here.known, "torch": "9.9"})
-    assert newer.rows().empty
-    newer.add(pd.DataFrame({"T": [3]}), 1)
-    assert newer.rows()["T"].tolist() == [3]
-    assert here.rows().empty, "only what was measured last is kept"
-    newer.remove()
-    assert newer.rows().empty
+def test_a_machine_keeps_what_it_measured_by_the_same_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[int] = []
+
+    def measured(T: int) -> pd.DataFrame:
+        asked.append(T)
+        return pd.DataFrame({"T": [T]})
+
+    def report(rows: pd.DataFrame) -> PaperReport:
+        assert len(set(rows["machine"])) == 1
+        return PaperReport("Time", "", [], rows[["T"]], "", Figure(), "", [])
+
+    def now(*words: str, width: int = 64) -> list[int]:
+        asked.clear()
+        options = timed_parser("generation", "", 1, "a round").parse_args([*words, "--output", str(tmp_path)])
+        assert measure_and_report(options, {"width": width}, ("T", [1, 2]), measured, report, "a command") == 0
+        return [*asked]
+
+    assert now("--dry-run") == []
+    assert not list(tmp_path.iterdir())
+    assert now() == [1, 2]
+    assert now() == now("--dry-run") == now("--report-only") == []
+    assert now("--again") == [1, 2]
+    assert now(width=128) == [1, 2]
+    assert now() == [1, 2], "only what was measured last is kept"
+    (file,) = (tmp_path / "machines").glob("*.csv")
+    assert pd.read_csv(file)["T"].tolist() == pd.read_csv(tmp_path / "table.csv")["T"].tolist() == [1, 2]
+    file.write_text("T\n1\n")
+    assert now() == [2], "an interrupted one goes on"
+    about = json.loads(file.with_suffix(".json").read_text())
+    file.with_suffix(".json").write_text(json.dumps({**about, "torch": "0.0"}))
+    assert now() == [1, 2]
+    assert f"report: {tmp_path / 'report.md'}" in capsys.readouterr().out

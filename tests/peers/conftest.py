@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.pictures import empty_pictures
 from tsattn.peers.predictors import VARIABLE
+
+__all__ = ["empty_pictures", "fake_peers", "fake_python"]
 
 LIBRARIES = Path(__file__).parent / "fake_libraries"
 

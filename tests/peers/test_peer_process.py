@@ -65,15 +65,12 @@ def test_one_process_answers_all(monkeypatch: pytest.MonkeyPatch) -> None:
     process, sent = peer_process("it"), []
     assert process.ask(ASKED) == {"parameters": 1, "version": "neuralforecast 3.0", "is_multivariate": False}
     assert peer_process("it") is process
-    assert process._process.stdin is not None
     write = process._process.stdin.write
     monkeypatch.setattr(process._process.stdin, "write", lambda line: (sent.append(line), write(line))[1])
     with pytest.raises(UserError, match=r"^neuralforecast failed: RuntimeError: no memory left$"):
         process.ask(asked_to_fit(process, fails="raises"))
     assert f'"threads": {torch.get_num_threads()}' in sent[0], "as many as we have"
     assert peer_process("it") is process, "which goes on"
-    process.stop()
-    assert not process.folder.exists(), "its files go with it"
 
 
 @fake
@@ -123,8 +120,8 @@ def test_a_process_that_dies_is_told_by_its_last_words_and_started_anew() -> Non
 
 
 @fake
-def test_an_interruption_ends_the_process(fake_python: Path) -> None:
-    process = PeerProcess(fake_python)
+def test_an_interruption_ends_the_process() -> None:
+    process = peer_process("it")
     process.ask(ASKED)
     pid = process._process.pid
     # as Ctrl-C, in the middle of waiting
@@ -132,7 +129,7 @@ def test_an_interruption_ends_the_process(fake_python: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         process.ask(asked_to_fit(process, fails="hangs"))
     assert not process.is_alive
-    assert not process.folder.exists()
+    assert not process.folder.exists(), "its files go with it"
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

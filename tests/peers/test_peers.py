@@ -27,7 +27,6 @@ pytestmark = pytest.mark.usefixtures("fake_peers")
 
 def built(data: ForecastDataModule, levels: tuple[float, ...] = (), model: str = "Level", **arguments: Any) -> Any:
     predictor = build_predictor({"kind": "neuralforecast", "model": model, "arguments": arguments})
-    assert data.task is not None
     predictor.build(data.task, Output(levels), empty=True)
     return predictor
 
@@ -144,9 +143,7 @@ def test_a_forecaster_goes_the_whole_way(tmp_path: Path) -> None:
     np.testing.assert_allclose(both["predictions"], (made["predictions"] + last) / 2, rtol=1e-5)
 
 
-def test_the_command_line_goes_the_whole_way(
-    toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], undrawn: None
-) -> None:
+def test_the_command_line_goes_the_whole_way(toy_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     data = ["--data", "CSVDataModule", "--data.path", str(toy_csv), "--data.context_length", "24"]
     data += ["--data.prediction_length", "8", "--trainer.max_steps", "3", "--trainer.accelerator", "cpu"]
@@ -172,7 +169,6 @@ def test_a_state_moves_into_a_predictor_of_any_sort() -> None:
     assert predictor.fitted.dtype == torch.uint8, "bytes, which the worker alone reads"
     for empty, assign in ((True, True), (False, False), (False, True)):
         again = NeuralForecast(model="Level")
-        assert data.task is not None
         again.build(data.task, empty=empty)
         again.load_state_dict(predictor.state_dict(), assign=assign)
         assert torch.equal(again.fitted, predictor.fitted)
@@ -206,7 +202,6 @@ def test_its_context_can_be_bounded_and_its_season_given() -> None:
 
 def test_what_is_before_the_first_observed_value_is_left_out() -> None:
     windows = toy_windows(toy_task(L, T, 3), 4, gaps=True)
-    assert windows.past_observed is not None
     made = local()(windows)
     for window, channel in np.ndindex(4, 3):
         seen = windows.past_observed[window, :, channel]

@@ -58,7 +58,6 @@ for name, arguments in asked["models"].items():
 def fitted(model: str, levels: tuple[float, ...] = (), seed: int = 5, **more: Any) -> tuple[Predictor, Any, Any]:
     data = toy_data(toy_frame(500))
     predictor = build_predictor({"kind": "neuralforecast", "model": model, "arguments": {**SMALL[model], **more}})
-    assert data.task is not None
     predictor.build(data.task, Output(levels), empty=True)
     facts = predictor.fit(data, replace(training({"max_steps": 6}), seed=seed))
     return predictor, next(iter(data.eval_dataloader("val"))), facts
@@ -99,7 +98,6 @@ def test_a_training_repeats_by_its_seed() -> None:
 def test_local_models_forecast_as_the_library_itself_does(tmp_path: Path) -> None:
     data = toy_data(toy_frame(300))
     predictor = build_predictor({"kind": "statsforecast", "model": "AutoETS", "context_length": 48})
-    assert data.task is not None
     predictor.build(data.task, Output((0.1, 0.5, 0.9)))
     windows = next(iter(data.eval_dataloader("test", 48)))
     made = predictor(windows)[2].numpy()

@@ -32,7 +32,7 @@ from tsattn.predictors.ridge import Ridge
     [("persistence", 1), ("seasonal_naive", 6), ({"kind": "seasonal_naive", "season_length": 31}, 31)],
 )
 def test_the_last_steps_come_again_and_again(description: object, season: int) -> None:
-    predictor = build_predictor(description)  # type: ignore[arg-type]
+    predictor = build_predictor(description)
     assert not predictor.needs_fit
     predictor.build(toy_task(24, 13))
     assert predictor.context_length == season
@@ -83,6 +83,15 @@ def test_the_commands_run(tmp_path: Path) -> None:
         assert metrics["test_windows"] == 407
         names.append(next(iter(metrics["test"])))
     assert names == ["ridge", "seasonal_naive", "ensemble"]
+
+
+@pytest.fixture
+def data(toy_frame: pd.DataFrame) -> FrameDataModule:
+    """The toy frame with a few values missing, set up."""
+    missing = np.random.default_rng(1).random(toy_frame.shape) < 0.002
+    data = FrameDataModule(toy_frame.mask(missing), context_length=24, prediction_length=8, eval_batch_size=50)
+    data.setup("fit")
+    return data
 
 
 def oracle(data: FrameDataModule, L: int, alpha: float, every: int = 1) -> np.ndarray:
@@ -184,7 +193,7 @@ def validation_error(data: FrameDataModule, ridge: Ridge) -> float:
 def test_what_validation_chooses_is_the_best_of_those_fitted_alone(data: FrameDataModule) -> None:
     told = Told()
     ridge = built(data, alpha=ALPHAS, context_length=CONTEXTS)
-    facts = ridge.fit(data, told)  # type: ignore[arg-type]
+    facts = ridge.fit(data, told)
     errors, alone = {}, {}
     for L, alpha in itertools.product(CONTEXTS, ALPHAS):
         one = alone[L, alpha] = built(data, alpha=alpha, context_length=L)
@@ -203,7 +212,7 @@ def test_what_validation_chooses_is_the_best_of_those_fitted_alone(data: FrameDa
     assert told.lines == [
         f"ridge (context {L}): validation MSE {errors[L, alpha]:.4g}, with alpha {alpha:g}"
         for L in CONTEXTS
-        for alpha in [min(ALPHAS, key=lambda alpha, L=L: errors[L, alpha])]  # type: ignore[misc]
+        for alpha in [min(ALPHAS, key=lambda alpha, L=L: errors[L, alpha])]
     ]
 
 
@@ -242,7 +251,7 @@ def test_a_choice_of_an_earlier_fit_is_taken(data: FrameDataModule) -> None:
     ridge = built(data, alpha=ALPHAS, context_length=CONTEXTS)
     chosen = {"context_length": 9, "alpha": 3000.0}
     told = Told("member_0_seed_0", {"member_0_seed_0": chosen})
-    assert ridge.fit(data, told) == {"every": 1, "member": "member_0_seed_0"}  # type: ignore[arg-type]
+    assert ridge.fit(data, told) == {"every": 1, "member": "member_0_seed_0"}
     assert not told.lines
     alone = built(data, alpha=3000.0, context_length=9)
     alone.fit(data)

@@ -86,19 +86,6 @@ def test_covariates_are_used_or_left_unread(case: str) -> None:
 
 
 @cases
-def test_missing_values_leave_forecasts_finite(case: str) -> None:
-    predictor = full(case)
-    assert predictor(windows_for(predictor, gaps=True)).isfinite().all()
-
-
-@cases
-def test_the_target_is_not_read(case: str) -> None:
-    predictor = full(case)
-    windows = windows_for(predictor)
-    assert torch.equal(predictor(replace(windows, target=None)), predictor(windows))
-
-
-@cases
 def test_only_the_last_steps_of_a_longer_context_count(case: str) -> None:
     predictor = full(case)
     L = predictor.context_length
@@ -117,9 +104,15 @@ def test_only_the_last_steps_of_a_longer_context_count(case: str) -> None:
 
 @cases
 def test_a_forecast_depends_on_its_own_window_alone(case: str) -> None:
+    """Not on its target, on a window beside it, or on chance; and it is finite with missing values."""
     predictor = full(case)
+    assert predictor.needs_fit == bool(predictor.state_dict())
     windows = windows_for(predictor, 5, gaps=True)
+    state = torch.get_rng_state()
     together = predictor(windows)
+    assert together.isfinite().all()
+    assert torch.equal(predictor(replace(windows, target=None)), together)
+    assert torch.equal(torch.get_rng_state(), state)
     # rounding differs with the number of rows, by machine; among as many other rows nothing may
     near = 1e-4 if case in IN_FLOAT32 else 1e-9
     for number in range(5):
@@ -136,15 +129,6 @@ def test_a_forecast_depends_on_its_own_window_alone(case: str) -> None:
     )
     assert torch.equal(predictor(mixed)[2], together[2])
     assert not torch.equal(predictor(mixed)[1], together[1])
-
-
-@cases
-def test_eval_mode_draws_nothing(case: str) -> None:
-    predictor = full(case)
-    windows = windows_for(predictor)
-    state = torch.get_rng_state()
-    assert torch.equal(predictor(windows), predictor(windows))
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("case", EQUIVARIANT)
@@ -174,18 +158,8 @@ def test_a_description_is_plain_and_complete(case: str) -> None:
     assert complete_predictor(complete) == complete
     assert json.loads(json.dumps(complete)) == complete
     assert build_predictor(CASES[case]).description == complete
+    assert re.fullmatch(r"[\w.-]+", build_predictor(CASES[case]).name), "its name can be that of a folder"
     assert build_predictor(complete).description == complete
     descriptions = ("members", "student", "teacher")  # which are completed themselves
     given = {name: value for name, value in CASES[case].items() if name not in descriptions}
     assert {name: complete[name] for name in given} == given
-
-
-@cases
-def test_its_name_can_be_that_of_a_folder(case: str) -> None:
-    assert re.fullmatch(r"[\w.-]+", build_predictor(CASES[case]).name)
-
-
-@cases
-def test_what_needs_no_fit_has_no_state(case: str) -> None:
-    predictor = full(case)
-    assert predictor.needs_fit == bool(predictor.state_dict())

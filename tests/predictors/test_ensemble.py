@@ -58,7 +58,7 @@ def test_members_weigh_alike_by_default() -> None:
     ensemble = build_predictor({"kind": "ensemble", "members": members})
     ensemble.build(toy_task())
     windows = windows_for(ensemble)
-    alone = [copy(windows) for copies in ensemble.members for copy in copies]  # type: ignore[union-attr]
+    alone = [copy(windows) for copies in ensemble.members for copy in copies]
     torch.testing.assert_close(ensemble(windows), torch.stack(alone).mean(0), rtol=1e-12, atol=1e-12)
     assert (ensemble.needs_fit, ensemble.is_trained, ensemble.context_length) == (False, False, 6)
 
@@ -198,7 +198,7 @@ def test_the_student_alone_is_kept(tmp_path: Path) -> None:
     (batch,) = [next(iter(result.data.eval_dataloader("val")))]
     assert torch.equal(loaded(batch), predictor(batch))
     alone = build_predictor(STUDENT)
-    alone.build(result.data.task)  # type: ignore[arg-type]
+    alone.build(result.data.task)
     assert predictor.num_parameters == alone.num_parameters
     assert [*predictor.attending()] == [""]
 

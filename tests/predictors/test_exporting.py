@@ -158,7 +158,7 @@ def test_an_ensemble_is_one_program_and_a_ridge_that_chose_its_context_keeps_to_
     ridge = {"kind": "ridge", "context_length": [6, L], "alpha": [1.0, 10.0]}
     members = [ridge, "persistence", {"kind": "nlinear", "context_length": 12}]
     one = fitted({"kind": "ensemble", "members": members, "weights": [1, 2, 3]})
-    inner = one.predictor.members[0][0]  # type: ignore[union-attr, index]
+    inner = one.predictor.members[0][0]
     inner.weight.normal_()
     inner.weight[:-6] = 0
     inner.chosen_context.fill_(6)
@@ -169,14 +169,18 @@ def test_an_ensemble_is_one_program_and_a_ridge_that_chose_its_context_keeps_to_
 
 
 def test_what_cannot_be_exported_is_refused_in_a_sentence() -> None:
-    predictor = build_predictor("chronos-tiny")
-    predictor.build(Task("toy", L, T, ("a",), "h", 6), Output())
-    with pytest.raises(UserError, match="chronos-tiny cannot be exported: it forecasts by another library, or by wei"):
-        exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
+    for description, distribution, message in (
+        ("chronos-tiny", None, "chronos-tiny cannot be exported: it forecasts by another library, or by wei"),
+        ("patchtst", "student_t", "the quantiles of its distribution student_t are found outside of PyTorch"),
+    ):
+        predictor = build_predictor(description)
+        predictor.build(Task("toy", L, T, ("a",), "h", 6), Output(distribution=distribution))
+        with pytest.raises(UserError, match=message):
+            exported(FittedPredictor(predictor, Scaler((0.0,), (1.0,))), "torch")
     one = fitted("nlinear")
     with pytest.raises(UserError, match="the calibrated intervals of nlinear are no part of its network"):
-        exported(replace(one, conformal=SimpleNamespace(intervals=intervals_of(()))), "torch")  # type: ignore[arg-type]
-    one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]  # type: ignore[method-assign, union-attr]
+        exported(replace(one, conformal=SimpleNamespace(intervals=intervals_of(()))), "torch")
+    one.predictor.backbone.forward = lambda batch: batch.past[:, : int(batch.past.sum())]
     with pytest.raises(UserError, match="nlinear cannot be exported: "):
         exported(one, "torch")
 
@@ -228,9 +232,3 @@ def test_a_transform_is_part_of_what_is_exported() -> None:
         np.testing.assert_allclose(raw(**arguments).reshape(-1, 3), wanted, rtol=1e-4)
         exported = torch.export.export(raw, (), arguments).module()
         np.testing.assert_allclose(exported(**arguments).reshape(-1, 3), wanted, rtol=1e-4)
-
-
-def test_a_distribution_is_not_exported() -> None:
-    forecaster = Forecaster(**{**toys.SMALL, "max_steps": 2}, distribution="student_t").fit(toys.frame_of({"a": 150}))
-    with pytest.raises(UserError, match="the quantiles of its distribution student_t are found outside of PyTorch"):
-        RawForecast(forecaster.fitted)

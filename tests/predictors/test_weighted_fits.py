@@ -56,8 +56,8 @@ def test_a_row_of_weight_0_gives_the_gradient_of_a_missing_one() -> None:
     torch.manual_seed(0)
     module = ForecastingModule("dlinear")
     module.build(Task("x", 8, 3, ("a", "b"), "h", 24), Scaler((0.0, 0.0), (1.0, 1.0)))
-    module.log = lambda *args, **options: None  # type: ignore[method-assign,assignment]
-    module._trainer = type("OneProcess", (), {"world_size": 1})()  # type: ignore[assignment]
+    module.log = lambda *args, **options: None
+    module._trainer = type("OneProcess", (), {"world_size": 1})()
     losses, gradients = [], []
     for one in (
         replace(batch, target=spoilt, target_weight=(~odd).float()),
@@ -66,7 +66,7 @@ def test_a_row_of_weight_0_gives_the_gradient_of_a_missing_one() -> None:
     ):
         module.zero_grad()
         loss = module.training_step(one, 0)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         losses.append(loss.detach())
         gradients.append([weight.grad.clone() for weight in module.parameters() if weight.grad is not None])
     for other in (1, 2):

@@ -64,7 +64,7 @@ def random_btt(heads: Heads, rng: torch.Generator, width: int, rank: int) -> BTT
 
 
 def make(kind: type, *args: object) -> Callable[[Heads, torch.Generator], StructuredMatrix]:
-    return lambda heads, rng: kind.random(*args, heads=heads, generator=rng, dtype=torch.float64)  # type: ignore[attr-defined]
+    return lambda heads, rng: kind.random(*args, heads=heads, generator=rng, dtype=torch.float64)
 
 
 def rebuild_levels(*factors: Tensor, shuffled: Sequence[bool]) -> MLBTC:

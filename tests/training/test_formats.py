@@ -25,6 +25,8 @@ from tsattn.errors import UserError
 from tsattn.saved_folders import write_checksums
 from tsattn.training import ForecastingModule
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SAVED = Path(__file__).parent / "saved"
 BEST = Path("checkpoints") / "best.ckpt"
 

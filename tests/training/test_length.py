@@ -98,10 +98,7 @@ def test_one_backbone_and_one_length_on_the_command_line_and_in_python(
 
 @pytest.mark.parametrize(
     ("given", "steps", "validations"),
-    [
-        (["--trainer.max_epochs=2"], 6, 2),
-        (["--trainer.max_steps=7", "--trainer.val_check_interval=2"], 7, 3),
-    ],
+    [(["--trainer.max_epochs=2"], 6, 2), (["--trainer.max_steps=7", "--trainer.val_check_interval=2"], 7, 3)],
 )
 def test_what_the_user_says_is_done(
     csv: Path, tmp_path: Path, given: list[str], steps: int, validations: int, capsys: pytest.CaptureFixture[str]
@@ -124,13 +121,12 @@ def test_a_training_ends_when_validation_no_longer_improves(csv: Path, monkeypat
         self.log("val_mse_scaled", next(errors))
 
     monkeypatch.setattr(ForecastingModule, "on_validation_epoch_end", worse)
-    backbone = {"kind": "patchtst", "d_model": 8, "num_layers": 1, "num_heads": 2}
     sizes: dict[str, Any] = {"context_length": 24, "prediction_length": 12, "accelerator": "cpu", "quantiles": ()}
-    Forecaster(backbone, **sizes).fit(monthly())
+    Forecaster(BACKBONE, **sizes).fit(monthly())
     assert seen == [20 * number for number in range(1, 2 + 7 + 1)], "seven after the best, of 400 steps"
     seen.clear()
     errors = iter([3.0, 2.0, *[2.5] * 30])
-    Forecaster(backbone, **sizes, max_steps=60).fit(monthly())
+    Forecaster(BACKBONE, **sizes, max_steps=60).fit(monthly())
     assert seen[-1] == 60, "steps that were asked for are all taken"
 
 
@@ -141,7 +137,7 @@ def test_a_training_that_was_over_when_it_was_killed_is_over() -> None:
     stopping, trainer = StopEarly("val_mse_scaled"), Stub()
     stopping.patience = 7
     stopping.load_state_dict({**stopping.state_dict(), "wait_count": 7})
-    stopping.on_train_start(trainer, None)  # type: ignore[arg-type]
+    stopping.on_train_start(trainer, None)
     assert trainer.should_stop
 
 

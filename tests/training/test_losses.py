@@ -15,18 +15,6 @@ LEVELS = (0.1, 0.5, 0.75, 0.9)
 SMALL = {"kind": "transformer", "d_model": 16, "num_heads": 2}
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_losses_leave_out_what_is_not_observed(name: str) -> None:
-    forecast, target = torch.randn(2, 6, 3), torch.randn(2, 6, 3)
-    observed = torch.rand(2, 6, 3) > 0.4
-    loss = masked_loss(name, forecast, torch.where(observed, target, 1e3), observed)
-    torch.testing.assert_close(loss, LOSSES[name](forecast[observed], target[observed]))
-    everything = torch.ones_like(observed)
-    whole = masked_loss(name, forecast, target, None)
-    torch.testing.assert_close(masked_loss(name, forecast, target, everything), whole)
-    assert masked_loss(name, forecast, target, ~everything) == 0
-
-
 def test_the_pinball_loss_is_the_mean_over_observed_targets_and_levels() -> None:
     forecast, target = torch.randn(2, 6, 3, 4).double(), torch.randn(2, 6, 3).double()
     observed = torch.rand(2, 6, 3) > 0.4
@@ -112,3 +100,8 @@ def test_an_unknown_target_reaches_no_gradient(name: str) -> None:
         assert torch.equal(loss, results[0][0])
         assert torch.equal(gradient, results[0][1])
     assert not results[0][1][~observed].any()
+    if name in LOSSES:
+        torch.testing.assert_close(results[0][0], LOSSES[name](made[observed], target[observed]))
+        everything = torch.ones_like(observed)
+        torch.testing.assert_close(masked_loss(name, made, target, everything), masked_loss(name, made, target, None))
+        assert masked_loss(name, made, target, ~everything) == 0

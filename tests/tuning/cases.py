@@ -40,6 +40,10 @@ SEARCH: dict[str, Any] = {
 RATES: dict[str, Any] = {"parameters": {"model.learning_rate": SEARCH["parameters"]["model.learning_rate"]}}
 
 
+OLD_SIGNS = "UPDATE trial_heartbeats SET heartbeat = '2000-01-01 00:00:00'"
+NEW_SIGNS = "FROM trial_heartbeats WHERE heartbeat > '2001-01-01 00:00:00'"
+
+
 class Gate(Callback):
     """Training begins when a file is gone; who waits for that leaves another file beside it, named after itself."""
 
@@ -89,6 +93,19 @@ class Toy:
         for worker in among:
             assert worker.process.is_alive(), worker.said()
         return there()
+
+    def signs_of_life_are_old(self, living: int = 0, storage: str | None = None) -> None:
+        """Make all signs of life old, so that nobody waits until they are; return once the living gave another one."""
+        engine = open_storage(storage, self.study).engine
+        with engine.begin() as connection:
+            connection.exec_driver_sql(OLD_SIGNS)
+
+        def given() -> bool:
+            time.sleep(0.1)
+            with engine.begin() as connection:
+                return connection.exec_driver_sql(f"SELECT count(*) {NEW_SIGNS}").scalar_one() >= living
+
+        wait_for(given)
 
     def search(self, content: Mapping[str, Any]) -> Search:
         path = self.folder / "search.yaml"

@@ -14,8 +14,6 @@ from tsattn.experiments.run_folder import versions
 from tsattn.tuning import study as storages
 from tsattn.tuning.study import FILE, StudyStorage
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 SECRET = "hunter-2-2"
 URL = f"postgresql://ann:{SECRET}@db.example/studies"
 BARE = "postgresql://ann@db.example/studies"

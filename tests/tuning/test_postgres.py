@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,24 +36,22 @@ def programs() -> Path | None:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.usefixtures("undrawn"),
     pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed, so sharing a database is not tested"),
 ]
+
+
+SECRET = "hunter-2-2"
 
 
 class Server:
     """A PostgreSQL on loopback with a folder of its own, run by an unprivileged user: it refuses to be root.
 
-    Args:
-        folder: its own.
-        password: of its one user, who may come without by default.
+    Its one user has a password; each test has a database.
     """
 
-    def __init__(self, folder: Path, password: str | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.password = password
-        bin_folder = programs()
-        self.bin = bin_folder
+        self.bin = programs()
         self.as_user: list[str] = []
         if os.geteuid() == 0:
             os.chown(folder, NOBODY, NOBODY)
@@ -61,15 +60,23 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.process: subprocess.Popen[bytes] | None = None
-        self.url = f"postgresql://tsattn@127.0.0.1:{self.port}/postgres"
-        options = ["-U", "tsattn", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        if password is not None:
-            (folder / "password").write_text(password)
-            (folder / "password").chmod(0o644)
-            options[3:4] = ["scram-sha-256", "--pwfile", str(folder / "password")]
-        command = [*self.as_user, str(self.bin / "initdb"), "-D", str(folder / "data"), *options]
+        self.name = "postgres"
+        (folder / "password").write_text(SECRET)
+        (folder / "password").chmod(0o644)
+        options = ["-U", "tsattn", "-A", "scram-sha-256", "--pwfile", str(folder / "password"), "-E", "UTF8"]
+        command = [*self.as_user, str(self.bin / "initdb"), "-D", str(folder / "data"), *options, "--no-sync"]
         ran = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stdout + ran.stderr
+
+    @property
+    def url(self) -> str:
+        """Of the database of a test, without the password."""
+        return f"postgresql://tsattn@127.0.0.1:{self.port}/{self.name}"
+
+    @property
+    def open_url(self) -> str:
+        """The same with the password."""
+        return self.url.replace("@", f":{SECRET}@")
 
     def stop(self, number: int = signal.SIGINT) -> None:
         """End it and its sessions."""
@@ -90,16 +97,16 @@ class Server:
     def _answers(self) -> bool:
         assert self.process.poll() is None, (self.folder / "log").read_text()
         try:
-            psycopg.connect(self.url, connect_timeout=1, password=self.password).close()
+            psycopg.connect(self.open_url, connect_timeout=1).close()
         except psycopg.OperationalError:  # not yet
             return False
         return True
 
 
-@pytest.fixture(params=[None])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="tsattn-postgres-"))  # pytest's own is closed to other users
-    made = Server(folder, request.param)
+    made = Server(folder)
     try:
         made.start()
         yield made
@@ -108,21 +115,31 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         shutil.rmtree(folder)
 
 
+@pytest.fixture
+def server(running: Server) -> Server:
+    name = f"of_{time.monotonic_ns()}"
+    with psycopg.connect(running.open_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    running.name = name
+    return running
+
+
 def test_four_processes_one_killed(server: Server, tmp_path: Path) -> None:
     made = toy(tmp_path, RATES, gate=True, backbone="dlinear")
-    words = ["--trials", "6", "--storage", server.url]
+    words = ["--trials", "6", "--storage", server.open_url]
     workers = [made.start(*words) for _ in range(4)]
     try:
         assert len(set(made.waiting(4, workers))) == 4  # each in a trial of its own
-        at_the_gate = made.trials(server.url)
+        at_the_gate = made.trials(server.open_url)
         assert states(at_the_gate) == {"RUNNING": 4}
         workers[1].kill()
+        made.signs_of_life_are_old(3, server.open_url)
         (tmp_path / "gate").unlink()
         assert [worker.end() for worker in workers] == [0, -signal.SIGKILL, 0, 0], [w.said() for w in workers]
     finally:
         for worker in workers:
             worker.kill()
-    trials = made.trials(server.url)
+    trials = made.trials(server.open_url)
     (lost,) = [trial for trial in trials if reason(trial) == "its process died"]
     assert lost.number in [trial.number for trial in at_the_gate]
     ends = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -147,18 +164,15 @@ def test_a_server_that_went_down_is_gone_on_with(
 ) -> None:
     monkeypatch.setattr(storages, "_ATTEMPTS", 1)
     made = toy(tmp_path, RATES, backbone="dlinear")
-    assert made.tune("--trials", "1", "--storage", server.url) == 0
-    (done,) = made.trials(server.url)
+    assert made.tune("--trials", "1", "--storage", server.open_url) == 0
+    (done,) = made.trials(server.open_url)
     server.stop(signal.SIGQUIT)  # at once, as in a crash
-    assert made.tune("--trials", "2", "--storage", server.url) == 2
+    assert made.tune("--trials", "2", "--storage", server.open_url) == 2
     server.start()
-    assert made.tune("--trials", "2", "--storage", server.url) == 0
-    trials = made.trials(server.url)
+    assert made.tune("--trials", "2", "--storage", server.open_url) == 0
+    trials = made.trials(server.open_url)
     assert states(trials) == {"COMPLETE": 2}
     assert trials[0] == done
-
-
-SECRET = "hunter-2-2"
 
 
 def process_arguments() -> list[bytes]:
@@ -170,7 +184,6 @@ def process_arguments() -> list[bytes]:
     return seen
 
 
-@pytest.mark.parametrize("server", [SECRET], indirect=True, ids=["with a password"])
 def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

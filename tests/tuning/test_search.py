@@ -16,8 +16,9 @@ from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
-from tsattn.experiments.configs import complete, config_names, find_config, get_at, paths, with_values
+from tsattn.experiments.configs import config_names, find_config, get_at, paths, with_values
 from tsattn.tuning import HeldData, Search, check_search, comparable, read_search
+from tsattn.tuning.search import complete
 
 CONFIG: dict[str, Any] = {
     "seed_everything": 1,

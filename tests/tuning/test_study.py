@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.trial import TrialState
 from sqlalchemy import Engine, event
 
-from tests.tuning.cases import states, toy
+from tests.processes import Worker, limit_files
+from tests.tuning.cases import OLD_SIGNS, RATES, states, toy
 from tsattn.errors import UserError
 from tsattn.tuning import Search, open_storage, open_study, run_study
 from tsattn.tuning import study as study_module
-from tsattn.tuning.study import DIED, RETRIES, StudyStorage, retries
+from tsattn.tuning.study import DIED, FILE, RETRIES, StudyStorage, reason, retries
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def begun_and_dead(study: optuna.Study, storage: StudyStorage, draws: bool = Tru
         trial.suggest_float("x", -1, 1)
     storage.record_heartbeat(trial._trial_id)
     with storage.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE trial_heartbeats SET heartbeat = '2000-01-01 00:00:00'")
+        connection.exec_driver_sql(OLD_SIGNS)
     return trial
 
 
@@ -291,7 +293,91 @@ def test_killed_at_any_statement_and_run_again(
         worker.join()
     assert [worker.exitcode for worker in workers] == ([-signal.SIGKILL, 0] if beside else [-signal.SIGKILL])
     before = {} if statement < 60 and not beside else {t.number: t for t in opened(tmp_path, search)[0].trials}
+    if before and not beside:
+        with opened(tmp_path, search)[1].engine.begin() as connection:
+            connection.exec_driver_sql(OLD_SIGNS)  # so that nobody waits until they are
     part(tmp_path, search)
     study, _ = opened(tmp_path, search)
     assert all(study.trials[n] == trial for n, trial in before.items() if trial.state == TrialState.COMPLETE)
     assert_whole(study)
+
+
+@pytest.mark.slow
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    made = toy(tmp_path, RATES, gate=True)
+    worker = made.start("--trials", "2")
+    made.waiting(1, [worker])
+    worker.kill()
+    (tmp_path / "gate").unlink()
+    made.signs_of_life_are_old()
+    (killed,) = made.trials()
+    assert killed.state == TrialState.RUNNING  # nothing could be said any more
+    again = made.start("--trials", "2")
+    assert again.end() == 0, again.said()
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 2, "FAIL": 1}
+    assert reason(trials[0]) == "its process died"
+    (repeated,) = [trial for trial in trials if retries(trial) == [0]]
+    assert repeated.params == killed.params
+    assert made.summary()["trials"] == {"complete": 2, "fail": 1}
+
+
+@pytest.mark.slow
+def test_two_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
+    made = toy(tmp_path, gate=True)
+    one, other = workers = [made.start("--trials", "4") for _ in range(2)]
+    assert len(made.waiting(2, workers)) == 2
+    one.kill()
+    made.signs_of_life_are_old(living=1)
+    (tmp_path / "gate").unlink()
+    assert other.end() == 0, other.said()
+    assert "its process died, it is tried again" in other.said()
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 4, "FAIL": 1}
+    (lost,) = [trial for trial in trials if trial.state == TrialState.FAIL]
+    assert [trial.params for trial in trials if retries(trial) == [lost.number]] == [lost.params]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_started_again(number: signal.Signals, tmp_path: Path) -> None:
+    made = toy(tmp_path, RATES, gate=True)
+    worker = made.start("--trials", "2")
+    made.waiting(1, [worker])
+    os.kill(worker.process.pid, number)
+    if number == signal.SIGTERM:  # Lightning ends a training at the end of a step
+        (tmp_path / "gate").unlink()
+    assert worker.end() == 130, worker.said()
+    assert "interrupted: go on with `tsattn tune --config " in worker.said()
+    assert "Traceback" not in worker.said()
+    (tmp_path / "gate").unlink(missing_ok=True)
+    (left,) = made.trials()
+    assert (left.state, reason(left)) == (TrialState.FAIL, "interrupted")
+    assert made.tune("--trials", "2") == 0
+    trials = made.trials()
+    assert states(trials) == {"COMPLETE": 2, "FAIL": 1}
+    assert retries(trials[1]) == [0]
+    assert trials[1].params == left.params
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_no_finished_trial(tmp_path: Path) -> None:
+    made = toy(tmp_path, RATES, backbone="dlinear")
+    assert made.tune("--trials", "1") == 0
+    size, (done,) = (made.study / FILE).stat().st_size, made.trials()
+    full = Worker(made.words("--trials", "40"), tmp_path, partial(limit_files, size // 2))
+    assert full.end() == 2, full.said()
+    assert "error: the study cannot be read or written: " in full.said()
+    assert "Traceback" not in full.said()
+    made.signs_of_life_are_old()
+    last = made.start("--trials", str(len(made.trials()) + 1))
+    assert last.end() == 0, last.said()
+    assert made.trials()[0] == done
+    assert set(states(made.trials())) <= {"COMPLETE", "PRUNED", "FAIL"}
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = toy(tmp_path, RATES, backbone="dlinear")
+    (tmp_path / "other" / FILE).mkdir(parents=True)
+    assert made.tune("--trials", "1", "--study", str(tmp_path / "other")) == 2
+    assert f"{FILE} cannot be reached: " in capsys.readouterr().err

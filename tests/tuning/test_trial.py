@@ -18,14 +18,11 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from tests.tuning.cases import Toy, states, toy
-from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, Result, measuring, run
-from tsattn.experiments.result import fitted_in
-from tsattn.experiments.run_folder import RunFolder
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Fold, HeldData, open_storage, run_trial
 from tsattn.tuning import trial as trial_module
@@ -231,8 +228,6 @@ def test_the_test_rows_change_no_trial(tmp_path: Path) -> None:
     assert errors[:2] == errors[2:]
 
 
-pytestmark = pytest.mark.usefixtures("undrawn")
-
 NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
 ENSEMBLE: dict[str, Any] = {"kind": "ensemble", "members": ["ridge", {**NETWORK, "context_length": 30}], "seeds": 2}
 
@@ -330,18 +325,3 @@ def test_each_fold_knows_the_categories_of_its_own_training_rows(results: list[R
     for fold, error in enumerate(errors):
         read_anew = run(base, data=HeldData().of(base, Fold(fold, 3)), test=False)
         assert read_anew.fit["validation_error"] == error
-
-
-def test_fit_of_the_best_has_its_weights(results: list[Result], tmp_path: Path) -> None:
-    space = {"parameters": {"seed_everything": [1, 2], "data.batch_size": [32, 64]}}
-    made = toy(tmp_path, space, backbone=ENSEMBLE)
-    assert made.tune("--trials", "3") == 0
-    best = made.summary()["best"]
-    trial = results[best["trial"]]
-    assert trial.fit["validation_error"] == best["values"][0]
-    assert main(["fit", "--config", str(made.study / "best.yaml"), "--run", str(tmp_path / "run")]) == 0
-    fitted = fitted_in(RunFolder(tmp_path / "run"))
-    expected = trial.fitted.predictor.state_dict()
-    assert fitted.predictor.state_dict().keys() == expected.keys()
-    assert all(torch.equal(weight, expected[name]) for name, weight in fitted.predictor.state_dict().items())
-    assert_same(run(made.study / "best.yaml", test=False), trial)

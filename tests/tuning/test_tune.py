@@ -13,7 +13,7 @@ from filelock import FileLock
 
 import tsattn
 from tests.tuning.cases import RATES, Toy, toy
-from tsattn.cli import main, study_run
+from tsattn.cli import main, tune
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment
@@ -69,7 +69,7 @@ def test_a_study_goes_on_with_the_same_data_and_results(
     assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
     table.to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 0
-    monkeypatch.setattr(study_run, "RESULTS_VERSION", study_run.RESULTS_VERSION + 1)
+    monkeypatch.setattr(tune, "RESULTS_VERSION", tune.RESULTS_VERSION + 1)
     assert made.tune("--trials", "3") == 2
     assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
     assert len(made.trials()) == 2
@@ -97,7 +97,7 @@ def test_one_of_several_workers_tests_the_best(
 ) -> None:
     made = toy(tmp_path, RATES, backbone="dlinear")
     lock = FileLock(made.study / ".test.lock")
-    run_trials = study_run.run_trials
+    run_trials = tune.run_trials
 
     def tune_beside_another(*given: Any) -> None:
         run_trials(*given)
@@ -106,13 +106,14 @@ def test_one_of_several_workers_tests_the_best(
         else:
             lock.acquire()
 
-    monkeypatch.setattr(study_run, "run_trials", tune_beside_another)
+    monkeypatch.setattr(tune, "run_trials", tune_beside_another)
     assert made.tune("--trials", "1", "--test") == 0
     assert "another worker tests the best trial, or has done so" in capsys.readouterr().out
     assert not (made.study / "test" / "metrics.json").exists()
     lock.release()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_front_of_accuracy_and_flops(tmp_path: Path) -> None:
     search = {
         "sampler": "grid",
@@ -153,14 +154,14 @@ def test_the_best_keeps_to_the_limits(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_tasks_of_a_job_array_share_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = toy(tmp_path)
+    made = toy(tmp_path, RATES, backbone="dlinear")
     # what srun tells a task, which Lightning looks for
     told = {"JOB_ID": "7", "JOB_NAME": "study", "NTASKS": "1", "PROCID": "0", "LOCALID": "0", "NODEID": "0"}
     for name, value in told.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     for _ in range(2):
-        assert made.tune("--trials", "3") == 0
-    assert len(made.trials()) == 3
+        assert made.tune("--trials", "2") == 0
+    assert len(made.trials()) == 2
 
 
 NETWORK: dict[str, Any] = {"kind": "patchtst", "d_model": 8, "num_heads": 2, "num_layers": 1, "patch_len": 8}
@@ -224,9 +225,9 @@ def test_the_arguments_of_a_closed_form_without_a_trainer(tmp_path: Path, monkey
     alpha = {"type": "float", "low": 0.01, "high": 1e3, "log": True}
     parameters = {"model.backbone.alpha": alpha, "model.backbone.context_length": [12, 48]}
     made = toy(tmp_path, {"objectives": ["error", "parameters", "seconds", "memory"], "parameters": parameters})
-    assert made.tune("--model.backbone", "ridge", "--trials", "6") == 0
+    assert made.tune("--model.backbone", "ridge", "--trials", "4") == 0
     found = table(tmp_path)
-    assert found.state.tolist() == ["complete"] * 6
+    assert found.state.tolist() == ["complete"] * 4
     assert (found.parameters == 6 * found["model.backbone.context_length"]).all()
     assert (found.seconds > 0).all()
     assert (found.memory > 50_000_000).all()

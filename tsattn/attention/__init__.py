@@ -104,12 +104,12 @@ def attention_class(kind: str) -> type[Attention]:
     """
     from tsattn.attention.base import Attention
 
-    return descriptions.class_of(kind, what="attention", table=KINDS, base=Attention)
+    return descriptions.class_of(kind, Attention, what="attention", table=KINDS)
 
 
 def attention_kind(attention: Attention) -> str:
     """The kind of a built attention; of a class without one, as one of your own, its name."""
-    path = descriptions.import_path(type(attention))
+    path = f"{type(attention).__module__}.{type(attention).__qualname__}"
     return next((kind for kind, own in KINDS.items() if own == path), type(attention).__name__)
 
 
@@ -122,9 +122,10 @@ def attention_arguments(kind: type[Attention]) -> list[str]:
 
 
 def _parse(description: Description) -> tuple[str, type[Attention], dict[str, Any]]:
-    from tsattn.attention.base import Attention
-
-    return descriptions.parse(description, what="attention", table=KINDS, base=Attention, arguments=attention_arguments)
+    kind, chosen = descriptions.named(description, what="attention", table=KINDS)
+    cls = attention_class(kind)
+    descriptions.check_names(chosen, attention_arguments(cls), f"attention {kind}")
+    return kind, cls, chosen
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,11 @@ from tsattn.errors import UserError
 from tsattn.ops.flops import executed_flops
 from tsattn.ops.masks import default_positions
 
+_REFERENCE = """\
+Flops to form scores are measured on the plain reference: it forms every pair
+with every component, then masks. The next row counts what the chosen
+implementation executes on a CPU, zero-padded components included."""
+
 
 @dataclass(frozen=True)
 class AttentionCost:
@@ -179,6 +184,32 @@ def measured_key_bytes(attention: Attention, tokens: int, dtype: torch.dtype = t
             cache.append(k[:, :, step : step + 1], v[:, :, step : step + 1])
             peak = max(peak, cache.key_nbytes)
     return peak
+
+
+def cost_table(attention: Attention, tokens: int, dtype: torch.dtype = torch.float32) -> str:
+    """Show each cost in closed form and as it is measured, and say where these differ."""
+    form, found, held = closed_form(attention, tokens), measured(attention, tokens), ""
+    notes = [_REFERENCE] if found.score_flops > form.score_flops else []
+    try:
+        held = f"{measured_key_bytes(attention, tokens, dtype):,}"
+    except UserError as reason:
+        notes.append(f"The cache is not measured: {reason}.")
+    rows: dict[str, tuple[int | str, int | str]] = {
+        "score parameters, a head": (form.score_params_per_head, ""),
+        "score parameters, all heads": (form.score_params, found.score_params),
+        "flops to make queries and keys": (form.projection_flops, found.projection_flops),
+        "flops to form scores, a head": (form.score_flops_per_head, found.score_flops // attention.num_heads),
+        "flops to form scores, all heads": (form.score_flops, found.score_flops),
+        "flops executed on a CPU, with values": ("", found.executed_flops),
+        "cached key numbers, a key head": (form.cached_keys_per_head, ""),
+        "cached key numbers, all key heads": (form.cached_keys, ""),
+        f"cached key bytes, {str(dtype).removeprefix('torch.')}": (form.cached_key_bytes(dtype), held),
+    }
+    lines = [f"{'one attention layer':36}{'closed form':>20}{'measured':>20}"]
+    for name, both in rows.items():
+        cells = (f"{number if isinstance(number, str) else f'{number:,}':>20}" for number in both)
+        lines.append(f"{name:36}{''.join(cells)}".rstrip())
+    return "\n".join([*lines, *([""] if notes else []), *notes])
 
 
 def _queries_and_keys(attention: Attention, tokens: int) -> tuple[Tensor, Tensor]:

@@ -93,16 +93,14 @@ def backbone_class(kind: str) -> type[Backbone]:
     """
     from tsattn.backbones.base import Backbone
 
-    return descriptions.class_of(kind, what="backbone", table=_table(kind), base=Backbone)
+    return descriptions.class_of(kind, Backbone, what="backbone", table=_table(kind))
 
 
 def _parse(description: Description) -> tuple[str, type[Any], dict[str, Any]]:
-    from tsattn.backbones.base import Backbone
-
-    kind, _ = descriptions.named(description, what="backbone", table=BACKBONES)
-    return descriptions.parse(
-        description, what="backbone", table=_table(kind), base=Backbone, arguments=descriptions.keyword_arguments
-    )
+    kind, chosen = descriptions.named(description, what="backbone", table=BACKBONES)
+    cls = backbone_class(kind)
+    descriptions.check_names(chosen, descriptions.keyword_arguments(cls), f"backbone {kind}")
+    return kind, cls, chosen
 
 
 def _table(kind: str) -> dict[str, str]:

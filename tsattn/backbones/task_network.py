@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,6 @@ from typing_extensions import override
 
 from tsattn.backbones import Backbone, build_backbone
 from tsattn.batch import Batch
-from tsattn.descriptions import difference
 from tsattn.errors import UserError, shown
 from tsattn.layers import distribution
 from tsattn.saved_folders import atomic_write
@@ -98,10 +99,40 @@ def check_same(
     saved: Mapping[str, Any], saved_output: Output, asked: Mapping[str, Any], asked_output: Output | None
 ) -> None:
     """Refuse saved weights of another model; call it before anything that their description names is imported."""
+    other = "the checkpoint is of another model"
     if saved != asked:
-        raise UserError(f"the checkpoint is of another model: {difference(dict(saved), dict(asked))}")
-    if asked_output is not None and saved_output != asked_output:
-        raise UserError(f"the checkpoint is of another model: {saved_output.difference(asked_output)}")
+        raise UserError(f"{other}: {difference(dict(saved), dict(asked))}")
+    outputs = [saved_output, saved_output if asked_output is None else asked_output]
+    mine, theirs = (list(output.quantiles) or "none" for output in outputs)
+    if mine != theirs:
+        raise UserError(f"{other}: its quantiles are {mine}, but {theirs} are asked for")
+    mine, theirs = (output.distribution or "none" for output in outputs)
+    if mine != theirs:
+        raise UserError(f"{other}: its distribution is {mine}, but {theirs} is asked for")
+
+
+def difference(saved: dict[str, Any], asked: dict[str, Any], name: str = "backbone") -> str:
+    """Return the first argument in which two descriptions differ, with both values."""
+    for key in [*saved, *asked]:
+        one, other = saved.get(key), asked.get(key)
+        if one != other and isinstance(one, dict) and isinstance(other, dict) and one.get("kind") == other.get("kind"):
+            return difference(one, other, f"{name}.{key}")
+        if one != other:
+            return f"its {name}.{key} is {one}, but {other} is asked for"
+    return f"its {name} is {saved}, but {asked} is asked for"
+
+
+def refuse_imports(description: object, source: str) -> None:
+    """Refuse a description in a weight file that would import a module; an imported class is no danger."""
+    if isinstance(description, Mapping | list | tuple):
+        for part in description.values() if isinstance(description, Mapping) else description:
+            refuse_imports(part, source)
+    elif isinstance(description, str) and "." in description:
+        module, _, name = description.rpartition(".")
+        # not getattr, which imports what a module loads lazily
+        if not inspect.isclass(vars(sys.modules.get(module, object)).get(name)):
+            what = f"{source} names {shown(description)}, and weights import nothing"
+            raise UserError(f"{what}. If you trust that module, import it first, then load again")
 
 
 def check_weights(weights: Mapping[str, Tensor], source: str) -> None:

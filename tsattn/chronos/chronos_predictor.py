@@ -20,7 +20,7 @@ from typing_extensions import override
 from tsattn import descriptions
 from tsattn.attention import complete_attention
 from tsattn.backbones.base import Backbone
-from tsattn.backbones.task_network import Network, load_checkpoint
+from tsattn.backbones.task_network import Network, load_checkpoint, refuse_imports
 from tsattn.batch import Batch
 from tsattn.chronos.adapted import HELD_OUT, AdaptedChronos, adapt, add_biases, open_weights, rebuilt
 from tsattn.chronos.bolt.bolt_file import read_model
@@ -29,7 +29,7 @@ from tsattn.chronos.families import AttentionSite, ChronosFamily, family_of
 from tsattn.chronos.open_models import OpenModel, OwnBolt, Sampling
 from tsattn.chronos.opening import NamedWeights
 from tsattn.chronos.swapped_attention import SwappedAttention
-from tsattn.descriptions import Description, refuse_imports
+from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of, whole_number
 from tsattn.predictors.base import AnyHorizon, Attending, Predictor, last_context
 from tsattn.predictors.network import NetworkPredictor

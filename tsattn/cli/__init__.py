@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NoReturn
 
-from tsattn.cli.words import ACTIONS, COMMANDS, OF_EXPERIMENTS, Words, drop_output, help_text, taken
+from tsattn.cli.words import ACTIONS, COMMANDS, OF_EXPERIMENTS, Words, drop_output, help_text
 from tsattn.errors import UserError, did_you_mean, masked, one_of, without_password
 from tsattn.experiments.configs import config_names
 
@@ -95,15 +95,12 @@ def _guarded(words: list[str]) -> int:
 
 
 def _interruption(error: BaseException | None) -> str | None:
-    """How to resume after an interruption; None for an error that is none, and comes of none.
-
-    A library that is interrupted while it is imported makes an ImportError of that.
-    """
-    seen: set[int] = set()  # causes may go round in a circle
-    while error is not None and id(error) not in seen:
+    """How to resume after an interruption, of which a library may have made an ImportError; None for another error."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:  # causes may go round in a circle
         if isinstance(error, KeyboardInterrupt):
             return str(error)
-        seen.add(id(error))
+        seen.append(error)
         error = error.__cause__ or error.__context__
     return None
 
@@ -145,6 +142,6 @@ def _run(words: list[str]) -> None:
             print()
             experiment_parser().print_help()
         return None
-    given = Words(command, rest) if command in OF_EXPERIMENTS else taken(page, rest)
+    given = Words(page, rest)
     module = importlib.import_module(f"tsattn.cli.{_MODULES.get(command, command)}")
     return getattr(module, page.replace(" ", "_"))(given)  # type: ignore[no-any-return]

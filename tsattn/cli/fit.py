@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsattn import experiments
 from tsattn.cli.words import Words, say, session
 from tsattn.errors import UserError
-from tsattn.experiments import Hooks, Result, RunFolder, resume
-from tsattn.experiments.measuring import labelled, score_table, title, verdict
-from tsattn.experiments.running import WarmStart
+from tsattn.experiments import Hooks, Result, RunFolder, resume, run
+from tsattn.experiments.measuring import score_table, title, verdict
 from tsattn.predictors import build_predictor
-from tsattn.predictors.fitted import load_predictor
+from tsattn.predictors.fitted import WarmStart, load_predictor
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process
 from tsattn.training.train import all_fits
@@ -37,24 +36,24 @@ def fit(words: Words) -> None:
 
 
 def _result(words: Words) -> Result:
-    options, bar, command = words.options, Progress(None if sys.stdout.isatty() else _say), words.typed
+    options = words.options
+    hooks = Hooks(bar=Progress(None if sys.stdout.isatty() else _say), say=_say, command=words.typed)
     if options.resume is not None:
-        hooks = Hooks(bar=bar, say=_say, command=command)
         return resume(options.resume, words.limits, refit=options.refit, hooks=hooks)
     experiment = words.experiment()
     predictor = build_predictor(experiment.model["backbone"])
     if not predictor.is_trained:
         words.check_trained(predictor.name)
-    checkpoint = None if options.ckpt_path is None else Path(options.ckpt_path)
-    start: WarmStart | None = None
+    if options.ckpt_path is not None:
+        hooks = replace(hooks, checkpoint=Path(options.ckpt_path))
     if options.start is not None:
         if other := next((name for name in ("refit", "ckpt_path") if getattr(options, name)), None):
             raise UserError(f"of --start and --{other} give one: a refit starts from nothing, a checkpoint has weights")
         weights = RunFolder(options.start).forecasting_checkpoint()
-        start = WarmStart(load_predictor(weights, experiment.model["backbone"], experiment.output))
-    hooks = Hooks(bar=bar, say=_say, command=command, checkpoint=checkpoint, start=start)
+        fitted = load_predictor(weights, experiment.model["backbone"], experiment.output)
+        hooks = replace(hooks, start=WarmStart(fitted))
     folder = options.run or (lambda data, predictor: RunFolder.dated("runs", data.name, predictor.name))
-    return experiments.run(experiment, folder, refit=options.refit, hooks=hooks)
+    return run(experiment, folder, refit=options.refit, hooks=hooks)
 
 
 def _say_result(result: Result, *, detail: bool) -> None:
@@ -64,10 +63,9 @@ def _say_result(result: Result, *, detail: bool) -> None:
         _say("refitted on all rows: `predict` uses this model, `test` the one tested below")
     predictor = result.fitted.predictor
     windows = int(result.tables[predictor.name].scores()["windows"])
-    tables = labelled(result.tables, predictor)
-    _say(f"\n{score_table(title(result.data, windows), tables, detail=detail)}")
+    _say(f"\n{score_table(title(result.data, windows), result.tables, predictor.label, detail=detail)}")
     seen = predictor.context_length if predictor.context_length == predictor.task.context_length else None
-    if sentences := verdict(tables, seen):
+    if sentences := verdict(result.tables, seen):
         _say("\n" + "\n".join(sentences))
     if result.folder is not None:
         _say(f"results: {result.folder}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -11,24 +10,22 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.batch import Batch
 from tsattn.cli.words import Words, say, session
-from tsattn.data import ForecastDataModule, Panel
+from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError, number_of, quiet
 from tsattn.evaluation import scores_by
 from tsattn.evaluation.error_table import check_by, check_group
-from tsattn.experiments import Experiment, RunFolder, measuring
-from tsattn.experiments.measuring import labelled, tables_beside_baselines, title
+from tsattn.experiments import Experiment, RunFolder
+from tsattn.experiments.measuring import extent, group_table, score_table, tables_beside_baselines, title
 from tsattn.experiments.result import reopened
 from tsattn.figures.forecasts import are_dates, plot_forecast
 from tsattn.figures.layer_maps import plot_layers
-from tsattn.figures.plain_names import model_words, window_title
 from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 from tsattn.forecaster.forecast_files import FIGURES, WRITERS, check_output, write_figure, write_frame
 from tsattn.forecaster.frames import future_frame, in_scenario, last_window
 from tsattn.predictors import Predictor
-from tsattn.predictors.attention_layers import attention_layers
-from tsattn.predictors.fitted import FittedPredictor, beyond_training, forecast_batches, with_levels
+from tsattn.predictors.attention_layers import attention_layers, window_title
+from tsattn.predictors.fitted import beyond_training, forecast_batches, with_levels
 
 _MOST = 6  # series in a figure
 
@@ -53,20 +50,19 @@ def validate(words: Words) -> None:
         recorder = None if options.figure is None else ResidualRecorder(panel)
         of_rows: dict[str, Any] = {"by_step": recorder is not None or by == "step", "watch": recorder}
         of_rows["folder"] = Path(temporary) if by in ("series", "origin") else None  # rows too many for memory
-        calibrated = with_levels(fitted, panel.ids).predictor
-        tables = tables_beside_baselines(calibrated, data, part, execution, **of_rows)
+        tables = tables_beside_baselines(with_levels(fitted, panel.ids).predictor, data, part, execution, **of_rows)
         name, errors = next(iter(tables.items()))
         head = title(data, int(errors.scores()["windows"]), part)
-        say(measuring.score_table(head, labelled(tables, fitted.predictor), detail=options.detail))
+        say(score_table(head, tables, fitted.predictor.label, detail=options.detail))
         if by is not None:
             groups = scores_by(tables, by, panel)
-            say(f"\n{measuring.group_table(f'{name} by {by}', groups, name)}")
+            say(f"\n{group_table(f'{name} by {by}', groups, name)}")
             if options.output is not None:
                 write_frame(groups.reset_index(), Path(options.output), options.overwrite)
                 say(f"{options.output}: all scores by {by}, of {name} and of the baselines")
         if recorder is not None:
             steps = {one: table.step_scores("mae_scaled") for one, table in tables.items()}
-            drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {model_words(fitted.predictor)}\n{head}")
+            drawn = plot_residuals(recorder.finish(), steps, f"Residuals of {fitted.predictor.title}\n{head}")
             write_figure(drawn, Path(options.figure), options.overwrite)
             say(f"{options.figure}: residuals, drawn")
 
@@ -93,12 +89,17 @@ def predict(words: Words) -> None:
             frames += in_scenario([frame], number) if len(futures) > 1 else [frame]
         frame = pd.concat(frames, ignore_index=True)
         write_frame(frame, output, options.overwrite)
-        steps = number_of(options.horizon or data.prediction_length, "step")
+        steps, stamps = number_of(options.horizon or data.prediction_length, "step"), frame.iloc[:, 1]
+        # without times of day where all are midnights
+        first, last = (one.date() if are_dates(stamps) else one for one in (stamps.min(), stamps.max()))
         of_scenarios = f", {number_of(len(frames), 'scenario')}" if len(frames) > 1 else ""
-        what = f"{steps} of {measuring.extent(data)}, {_span(frame.iloc[:, 1])}{of_scenarios}"
-        say(f"{output}: {what}, in original units")
+        say(f"{output}: {steps} of {extent(data)}, {first} to {last}{of_scenarios}, in original units")
         if figure:
-            say(draw(frame, data.contents[0], predictor, Path(figure), options.overwrite))
+            panel, series = data.contents[0], frame.iloc[:, 0].nunique()
+            drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=predictor.title)
+            write_figure(drawing, Path(figure), options.overwrite)
+            drawn = number_of(series, "channel" if panel.is_wide else "series")
+            say(f"{figure}: {drawn if series <= _MOST else f'the first {_MOST} of {drawn}'}, drawn")
 
 
 def _forecast(
@@ -116,68 +117,39 @@ def _forecast(
     return future_frame(forecasts, predictor.task, predictor.output, panel), data, predictor
 
 
-def draw(frame: pd.DataFrame, panel: Panel, predictor: Predictor, path: Path, overwrite: bool) -> str:
-    """Draw the first series of a forecast after their history, and say what was drawn and where."""
-    drawing = plot_forecast(frame, panel, predictor.task, predictor.output, most=_MOST, model=model_words(predictor))
-    write_figure(drawing, path, overwrite)
-    series, what = frame.iloc[:, 0].nunique(), "channel" if panel.is_wide else "series"
-    drawn = number_of(series, what) if series <= _MOST else f"the first {_MOST} of {number_of(series, what)}"
-    return f"{path}: {drawn}, drawn"
-
-
-def _span(stamps: pd.Series[pd.Timestamp]) -> str:
-    """``FIRST to LAST``; without times of day where all are midnights."""
-    return " to ".join(str(one.date() if are_dates(stamps) else one) for one in (stamps.min(), stamps.max()))
-
-
 def attention(words: Words) -> None:
     """Draw or write the attention in one window; a `UserError` says what is wrong."""
-    options, stages = words.options, {"test": "test", "val": "validate"}
+    options, part, window = words.options, words.options.part, words.options.window
     with session():
         experiment = words.experiment()
         output = Path(options.output or Path(options.run or ".", "attention.png"))
         check_output(output, options.overwrite, endings=(*FIGURES, *WRITERS), inputs=words.input_files(experiment))
-        layer, head, level = (_numbers(name, getattr(options, name)) for name in ("layer", "head", "level"))
-        if options.part not in stages:
-            raise UserError(f"--part must be test or val, not {options.part}")
-        if options.window is not None and (options.input or options.series):
+        if window is not None and (options.input or options.series):
             raise UserError("--window names a window of the data of the run: leave --input and --series out, or it")
         is_table = output.suffix in WRITERS
-        if is_table and (layer, head, level) != ("all", "all", None):
+        if is_table and (options.layer, options.head, options.level) != ("all", "all", None):
             raise UserError("a table has all layers, heads and levels: leave --layer, --head and --level out")
-        stage = "predict" if options.window is None else stages[options.part]
+        stage = "predict" if window is None else "validate" if part == "val" else "test"
         fitted, data, _ = reopened(experiment, options.ckpt_path, stage, input=options.input)
-        if options.window is None:
-            batch = last_window(fitted, data.contents[0], options.series, data.series)
+        panel = data.contents[0]
+        if window is None:
+            batch = last_window(fitted, panel, options.series, data.series)
         else:
-            batch = _data_window(fitted, data, options.part, options.window)
+            windows = data.windows(part, fitted.predictor.context_length)
+            if not -(count := len(windows)) <= window < count:
+                valid = f"from 0 to {count - 1}, or from -{count} for the first to -1 for the last"
+                there = f"of the {number_of(count, 'window')} of the {part} part"
+                raise UserError(f"window must be {valid}, {there}, not {window}")
+            batch = windows[window % count]
         layers = attention_layers(fitted.predictor, batch, options.channel)
-        head_line = window_title(fitted, data.contents[0], batch, layers)
+        head_line = window_title(fitted, panel, batch, layers)
         if is_table:
             frame = pd.concat([layer.frame() for layer in layers], ignore_index=True)
             # queries and keys of several kinds become text
             mixed = [name for name in ("query", "key") if frame[name].dtype == object]
             write_frame(frame.astype(dict.fromkeys(mixed, str)), output, options.overwrite)
         else:
-            drawn = plot_layers(layers, chosen=layer, heads=head, levels=level, title=head_line)  # type: ignore[arg-type]
+            chosen = {"chosen": options.layer, "heads": options.head, "levels": options.level}
+            drawn = plot_layers(layers, title=head_line, **chosen)
             write_figure(drawn, output, options.overwrite)
         say(f"{output}: attention of {number_of(len(layers), 'layer')}, {head_line}")
-
-
-def _data_window(fitted: FittedPredictor, data: ForecastDataModule, part: str, window: int) -> Batch:
-    """Return a window of the ``val`` or ``test`` part of data, by its number from 0, or from -1 for the last."""
-    windows = data.windows(part, fitted.predictor.context_length)
-    count = len(windows)
-    if not -count <= window < count:
-        valid = f"from 0 to {count - 1}, or from -{count} for the first to -1 for the last"
-        raise UserError(f"window must be {valid}, of the {number_of(count, 'window')} of the {part} part, not {window}")
-    return windows[window % count]
-
-
-def _numbers(name: str, given: str | None) -> str | list[int] | None:
-    """A word such as ``all`` as it is, and ``0,2`` as numbers."""
-    if given is None or given.isalpha():
-        return given
-    if not re.fullmatch(r"\d+(,\d+)*", given.replace(" ", "").strip("[]")):
-        raise UserError(f"--{name} must be all, or numbers as 0,2, not {given}")
-    return [int(number) for number in given.strip("[]").split(",")]

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from tsattn.attention import KINDS
+from tsattn.descriptions import parsed
 from tsattn.errors import UserError, did_you_mean, one_of
-from tsattn.experiments.configs import config_names, find_config, read_config
+from tsattn.experiments.configs import config_names, find_config, get_at, read_config, with_values
 from tsattn.experiments.run_folder import LIMITS, RunFolder
 from tsattn.predictors import predictor_kinds
 
@@ -44,8 +45,9 @@ _SHARED = {
     "datasets check": ("tables", "k"),
 }
 """The table that a page shares with others, and its letter there."""
-_KEYS = ("--config", "--data", "--attention", "--seed_everything")  # of a configuration, without a dot
-_OPEN = (*OF_EXPERIMENTS, "tune", "compare", "cost")  # take flags that are not listed
+_OPEN = {**dict.fromkeys((*OF_EXPERIMENTS, "tune", "compare"), "-"), "cost": "--attention."}
+"""Commands that take flags that are not listed, and how these begin."""
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
 _ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
 
 
@@ -65,6 +67,10 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _numbers(text: str) -> str | list[int]:
+    return text if text.isalpha() else [*map(_whole, text.strip("[]").split(","))]
+
+
 def _is_percent(level: Any) -> bool:
     return all(type(one) in (int, float) for one in (level if isinstance(level, list) else [level]))
 
@@ -81,7 +87,10 @@ _TYPES: dict[str, tuple[Callable[[str], Any], Callable[[Any], bool], str]] = {
         lambda x: x and min(x) > 0,
         "whole numbers of at least 1, with commas between them",
     ),
+    "NUMBERS": (_numbers, lambda some: isinstance(some, str) or min(some) >= 0, "all, or numbers as 0,2"),
     "TIME": (_seconds, bool, "a time like 90s, 30m, 2h or 1h30m"),
+    "DTYPE": (str, lambda name: name in _DTYPES, f"one of {one_of(_DTYPES)}"),
+    "PART": (str, lambda name: name in ("test", "val"), "test or val"),
     "PERCENT": (yaml.safe_load, _is_percent, 'a number, or a list, such as "[80, 95]"'),
 }
 """How a value is read, whether it is valid, and what it must be, by its word; others are text."""
@@ -103,6 +112,8 @@ class Option(NamedTuple):
             return True
         if text is None:
             raise UserError(f"{self.name} needs a value")
+        if self.value == "DIR" and Path(text).is_file():
+            raise UserError(f"{self.name} is a folder, but {text} is a file; name another")
         if self.default == "true":
             return {"true": True, "false": False}.get(text.lower(), text)
         read, is_valid, what = _TYPES.get(self.value, (str, lambda _: True, ""))
@@ -164,8 +175,9 @@ def own_options(name: str) -> dict[str, Option]:
     """The options and free words of a page that are no keys of a configuration, by name."""
     listed = [option for group in groups(name) for option in group.options]
     if name in OF_EXPERIMENTS or name == "cost":
-        listed = [one for one in listed if "." not in one.name and one.name not in _KEYS]
-    return {one.name: one for one in listed if one.name not in ("--debug", "--help-all")}
+        keys = ("--config", "--data", "--attention", "--seed_everything")  # without a dot
+        listed = [one for one in listed if "." not in one.name and one.name not in keys]
+    return {one.name: one for one in listed if one.name != "--help-all"}
 
 
 def help_text(name: str) -> str:
@@ -186,27 +198,13 @@ def help_text(name: str) -> str:
     return "\n".join([usage if name == "tsattn" else "usage:\n  " + usage.replace("\n", "\n  "), *rest])
 
 
-class Given(NamedTuple):
-    """Words after a command, taken apart: all, options with their defaults, free words, and flags of no option."""
-
-    typed: list[str]
-    options: Namespace
-    free: list[str]
-    others: list[Pair]
-
-
-@lru_cache
-def _flags() -> frozenset[str]:
-    names = [*(name for name in COMMANDS if name != "datasets"), "datasets convert"]
-    return frozenset(one.name for name in names for one in own_options(name).values() if not one.value)
-
-
-def as_pairs(words: Iterable[str]) -> list[Pair]:
-    """Flags with their values; a word without a flag stands alone."""
-    pairs: list[Pair] = []
+def as_pairs(words: Iterable[str], command: str) -> list[Pair]:
+    """Flags with their values, by the page of a command; a word without a flag stands alone."""
+    flags, pairs = {one.name for one in own_options(command).values() if not one.value}, list[Pair]()
     for word in words:
         flag, value = pairs[-1] if pairs else ("", None)
-        takes = flag not in _flags() or word.lower() in ("true", "false")  # which `Option.parsed` refuses
+        # which `Option.parsed` refuses for those without a value; a finished run takes no free words
+        takes = flag not in flags or command in OF_EXPERIMENTS[1:] or word.lower() in ("true", "false")
         if word.startswith("-") and not re.fullmatch(r"-[\d.].*|-inf|-nan", word):
             name, equals, text = re.sub("^-c=?(?=.)", "--config=", word).partition("=")
             pairs.append(("--config" if name == "-c" else name, text if equals else None))
@@ -222,69 +220,14 @@ def flat(pairs: Iterable[Pair]) -> list[str]:
     return [word for pair in pairs for word in pair if word is not None]
 
 
-def taken(name: str, words: list[str]) -> Given:
-    """Take the words after a command apart, which are on its page; a `UserError` names one that is not valid."""
-    known = own_options(name)
-    values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
-    free, others, last = list[str](), list[Pair](), ""
-    pairs = as_pairs(words)
-    for flag in _ONCE if name in OF_EXPERIMENTS else ():
-        if len({*(paths := [text for one, text in pairs if one == flag and text])}) > 1:
-            raise UserError(f"{flag} is given {len(paths)} times, as {one_of(paths)}; give it once")
-    for flag, text in pairs:
-        if flag in values:
-            values[flag].append(known[flag].parsed(text))
-        elif flag.startswith("-"):
-            others.append((flag, text))
-        elif name in OF_EXPERIMENTS[1:] and last in values and not known[last].value:  # these have no free words
-            known[last].parsed(flag)
-        else:
-            free.append(flag)
-        last = flag
-    places = [one for one in known if one not in values]  # of free words
-    surplus = [] if any("..." in one for one in places) else free[len(places) :]
-    strange = [*(flag for flag, _ in others), *surplus] if name not in _OPEN else []
-    if name == "fit":  # jsonargparse knows all its options, but not that one
-        strange = [flag for flag, _ in others if "." not in flag and "--data.prediction" in _nearest(flag, name)]
-    if strange:
-        raise unknown(strange[0], name)
-    options = Namespace()
-    for flag, found in values.items():
-        option, is_many = known[flag], known[flag].value.endswith("...")
-        default = yaml.safe_load(option.default) if option.default else None if option.value else False
-        setattr(options, flag[2:].replace("-", "_"), (found or None) if is_many else found[-1] if found else default)
-    return Given(list(words), options, free, others)
-
-
-def _option_names(name: str) -> list[str]:
-    listed = dict.fromkeys(one.name for group in groups(name) for one in group.options)
-    return [one for one in listed if one.startswith("-") and not one.endswith(".ARGUMENT")]
-
-
-def _nearest(word: str, name: str) -> str:
-    """Suggest an option; of a fit, ``--horizon``, as `predict` and Python have it, is that of the data."""
-    hint = did_you_mean(word, [*_option_names(name), *(["--horizon"] if name == "fit" else [])])
-    return hint.replace("--horizon", "--data.prediction_length") if name == "fit" else hint
-
-
-def unknown(word: str, name: str) -> UserError:
-    """The error for a word that a command does not have."""
-    valid = "those that `tsattn fit --help` lists" if name == "fit" else one_of(_option_names(name))
-    return UserError(f"unknown argument {word}{_nearest(word, name)}; valid: {valid}")
-
-
-_TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
-_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-# of the data, what a trained model knows already
-_KNOWN = (
-    *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
-    *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
-)
-_TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
-# these have a sentence of their own
-_REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
-# of the model, what means something without a training, too
-_FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
+def as_yaml(name: str, text: str | None) -> Any:
+    """The value that was typed for an option, read as YAML; a `UserError` without one, or if it is none."""
+    if text is None:
+        raise UserError(f"{name} needs a value: {name}=VALUE")
+    try:
+        return parsed(text)
+    except yaml.YAMLError as error:
+        raise UserError(f"{name} must be a value, or values with commas between them, not {text!r}") from error
 
 
 def say(text: str) -> None:
@@ -319,13 +262,33 @@ def session() -> Iterator[None]:
         logging.getLogger("tsattn").removeHandler(shown)
 
 
+_TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
+_SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
+# of the data, what a trained model knows already
+_KNOWN = (
+    *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
+    *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
+)
+_TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")
+# these have a sentence of their own
+_REFUSED = ("devices", "num_nodes", "limit_test_batches", "limit_predict_batches", "overfit_batches", "barebones")
+# of the model, what means something without a training, too
+_FITTED = ("backbone", "quantiles", "distribution", "selection", "calibrate")
+
+
 class Words:
-    """Words after a command of an experiment; nothing heavy is imported before `experiment`.
+    """Words after a command, taken apart by its page; a `UserError` names one that is not valid.
+
+    Of a command of an experiment, what a run folder or a table stands for is added; nothing heavy is imported before
+    `experiment`.
 
     Attributes:
+        command: with its action.
         typed: the whole command.
-        options: those of the command.
-        pairs: those of the experiment, with their values.
+        given: its words, as flags with their values.
+        options: those of the page, with their defaults.
+        free: words without a flag.
+        pairs: flags of no option of the page, such as those of a configuration, with their values.
         limits: of the Trainer, that a resumed run is given.
     """
 
@@ -333,21 +296,26 @@ class Words:
         if command == "fit" and not words:
             names = f"--config NAME, a file or one of {one_of(config_names())}"
             raise UserError(f"fit needs a configuration: {names}; or a table of your own: tsattn fit FILE")
-        given = taken(command, words)
-        self.command, self.options, self.pairs = command, given.options, given.others
-        self.typed, self.limits = ["tsattn", command, *words], dict[str, Any]()
-        is_fit = command == "fit"
-        tables = [one for one in given.free if is_fit and (one.lower().endswith(_TABLES) or Path(one).is_dir())]
-        self.pairs += [(word, None) for word in given.free if word not in tables]
-        if tables:
-            self._take_table(tables)
-        if not is_fit:
+        self.command, self.typed = command, ["tsattn", *command.split(), *words]
+        self.options, self.limits = Namespace(), dict[str, Any]()
+        self.free, self.pairs, self.given = list[str](), list[Pair](), as_pairs(words, command)
+        self._take()
+        if command == "tune" and self.options.search is None:  # before anything heavy
+            names = one_of(config_names("search/*.yaml"))
+            raise UserError(f"tune needs a search space: --search NAME, a file or one of {names}")
+        if command not in OF_EXPERIMENTS:
+            return
+        if command == "fit":
+            self._take_table()
+        self.pairs += [(word, None) for word in self.free]
+        options = self.options
+        if command != "fit":
             if not any(name.endswith(".help") for name, _ in self.pairs):
                 self._reopen()
-        elif self.options.resume is not None:
-            self._resume(as_pairs(words))
-        elif self.options.start is not None:
-            run = RunFolder(self.options.start)
+        elif options.resume is not None:
+            self._resume()
+        elif options.start is not None:
+            run = RunFolder(options.start)
             run.check_trained()
             if all(name != "--config" for name, _ in self.pairs):
                 self.pairs.insert(0, ("--config", str(run.config)))
@@ -357,14 +325,43 @@ class Words:
                 read_config(path)
                 self.pairs[number] = name, str(path)
 
-    def _take_table(self, tables: list[str]) -> None:
+    def _take(self) -> None:
+        known = own_options(self.command)
+        values: dict[str, list[Any]] = {one: [] for one in known if one.startswith("-")}
+        for flag in _ONCE:
+            if len({*(paths := [text for one, text in self.given if one == flag and text])}) > 1:
+                raise UserError(f"{flag} is given {len(paths)} times, as {one_of(paths)}; give it once")
+        for flag, text in self.given:
+            if flag in values:
+                values[flag].append(known[flag].parsed(text))
+            elif flag.startswith("-"):
+                self.pairs.append((flag, text))
+            else:
+                self.free.append(flag)
+        for flag, given in values.items():
+            option, is_many = known[flag], known[flag].value.endswith("...")
+            default = yaml.safe_load(option.default) if option.default else None if option.value else False
+            value = (given or None) if is_many else given[-1] if given else default
+            setattr(self.options, flag[2:].replace("-", "_"), value)
+        begins, valid = _OPEN.get(self.command), _option_names(self.command)
+        places = [one for one in known if one not in values]  # of free words
+        takes_all = begins == "-" or any("..." in one for one in places)
+        for word in [*(flag for flag, _ in self.pairs), *([] if takes_all else self.free[len(places) :])]:
+            if begins is None or not f"{word}.".startswith(begins):
+                raise UserError(f"unknown argument {word}{did_you_mean(word, valid)}; valid: {one_of(valid)}")
+
+    def _take_table(self) -> None:
         """Read a table instead of the data of all configurations, by the options of data that were typed."""
+        tables = [one for one in self.free if one.lower().endswith(_TABLES) or Path(one).is_dir()]
+        if not tables:
+            return
         paths = {f"--data.path {value}": None for name, value in self.pairs if name == "--data.path"}
         if len(tables) + len(paths) > 1:
             raise UserError(f"fit reads one table, and is given {one_of([*tables, *paths])}; give one")
         from tsattn.data.mapped import is_panel_folder
 
         kind = "MappedDataModule" if is_panel_folder(Path(tables[0])) else "CSVDataModule"
+        self.free.remove(tables[0])
         self.pairs += [("--data", kind), ("--data.path", tables[0])]
         self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # behind the class that has them
 
@@ -385,26 +382,22 @@ class Words:
         is_beyond = self.command == "predict" or (self.command == "attention" and options.window is None)
         idle = _KNOWN + (("resident_gb", *_SPLIT) if is_beyond else ())
         idle += ("", "class_path", "path", "root", "folder", "verify") if has_input else ()
-        data = read_config(run.config).get("data")
-        arguments = (data.get("init_args") or {}) if isinstance(data, dict) else {}
+        arguments = get_at(read_config(run.config), "data.init_args", None) or {}
         valid = [name for name in _option_names(self.command) if "." not in name and name not in ("--run", "--config")]
         valid += [*(f"--data.{name}" for name in arguments if name not in idle), *(f"--trainer.{x}" for x in _TRAINER)]
         if any(name == "--config" for name, _ in self.pairs):
             what = f"{self.command} --run takes the configuration of the run"
             raise UserError(f"{what}; valid beside it are {one_of(valid)}")
-        for name, root, part in self._named():
-            is_idle = root in ("model", "attention", "seed_everything") or (root == "data" and part in idle)
-            if is_idle or (root == "trainer" and part not in (*_TRAINER, *_REFUSED)):
-                beside = "--run and --input" if has_input and root == "data" else "--run"
-                what = f"{name} would do nothing beside {beside}: a trained model stays as it is"
-                raise UserError(f"{what}; valid are {one_of(valid)}")
+        useful = {**dict.fromkeys(("model", "attention", "seed_everything"), ()), "trainer": (*_TRAINER, *_REFUSED)}
+        beside = "--run and --input" if has_input else "--run"
+        self._refuse_idle(useful, f" beside {beside}: a trained model stays as it is", valid, idle)
         self.pairs.insert(0, ("--config", str(run.config)))
         options.ckpt_path = options.ckpt_path or str(run.forecasting_checkpoint() if is_beyond else run.best)
 
-    def _resume(self, typed: list[Pair]) -> None:
+    def _resume(self) -> None:
         """Resume a run as it was: limits of the Trainer are all that may be given."""
         limits = [f"--trainer.{name}" for name in LIMITS]
-        if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in typed):
+        if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in self.given):
             what = "fit --resume DIR goes on with a run as it was, and takes no other option than"
             raise UserError(f"{what} {one_of(limits)}, to train it longer, --refit and --detail")
         if missing := [name for name, value in self.pairs if value is None]:
@@ -416,26 +409,27 @@ class Words:
 
     def check_trained(self, predictor: str) -> None:
         """Refuse typed options of a training for a predictor that is not trained; those of a file may stay."""
-        useful = {"model": _FITTED, "trainer": (*_TRAINER, *_REFUSED, "fast_dev_run")}
+        useful = {"model": ("", *_FITTED), "trainer": ("", *_TRAINER, *_REFUSED, "fast_dev_run")}
         valid = [f"--{root}.{one}" for root, names in (("model", _FITTED), ("trainer", _TRAINER)) for one in names]
-        for name, root, option in self._named():
-            if option and option not in useful.get(root, (option,)):
-                raise UserError(f"{name} would do nothing: {predictor} is not trained; valid are {one_of(valid)}")
+        self._refuse_idle(useful, f": {predictor} is not trained", valid)
 
-    def _named(self) -> Iterator[tuple[str, str, str]]:
-        """Flags of the experiment, their sections and arguments, as ``data`` and ``path``."""
+    def _refuse_idle(
+        self, useful: Mapping[str, Iterable[str]], why: str, valid: list[str], idle: Iterable[str] = ()
+    ) -> None:
+        """Refuse a flag that would do nothing: all but the useful ones of their sections, and the idle ones of data."""
         for name, _ in self.pairs:
             root, _, rest = name.removeprefix("--").partition(".")
-            yield name, root, rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
+            part = rest.removeprefix("init_args.").partition(".")[0].removesuffix("+")
+            if part not in useful.get(root, (part,)) or (root == "data" and part in idle):
+                raise UserError(f"{name} would do nothing{why}; valid are {one_of(valid)}")
 
     def experiment(self) -> Experiment:
         """Parse the experiment; a SystemExit ends the command where the words ask to print the configuration."""
-        from tsattn.experiments.configs import with_values
         from tsattn.experiments.experiment import Experiment, parsed_words, plain
 
         descriptions, pairs = take_descriptions(self.pairs)
         own = [name for name in _option_names(self.command) if "." not in name]
-        parts = parsed_words(flat(pairs), f"tsattn {self.command}", tuple(own))
+        parts = parsed_words(flat(pairs), f"tsattn {self.command}", (*own, *["--horizon"] * (self.command == "fit")))
         if descriptions:
             parts.model.backbone = with_values(plain(parts), descriptions)["model"]["backbone"]
         if self.options.print_config:
@@ -445,7 +439,12 @@ class Words:
 
     def input_files(self, experiment: Experiment) -> list[str | None]:
         """The file of the data, and that of ``--input``, where there are such."""
-        return [(experiment.data.get("init_args") or {}).get("path"), getattr(self.options, "input", None)]
+        return [get_at(experiment.data, "init_args.path", None), getattr(self.options, "input", None)]
+
+
+def _option_names(name: str) -> list[str]:
+    listed = dict.fromkeys(one.name for group in groups(name) for one in group.options)
+    return [one for one in listed if one.startswith("-") and not one.endswith(".ARGUMENT")]
 
 
 def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
@@ -461,8 +460,6 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
         if not f"{path}.".startswith("model.backbone."):
             left.append((name, value))
             continue
-        if value is None:
-            raise UserError(f"{name} needs a value")
         *_, argument = path.removeprefix("model.backbone").removeprefix(".attention").partition(".")
         if "." in argument:
             raise UserError(f"unknown argument {name}; {name.rpartition('.')[0]} is one value, set it whole")
@@ -470,7 +467,5 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
         if argument in ("", "kind") and root in named:
             found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}
         named |= {root} if argument in ("", "kind") else set()
-        found[path] = value
-        with contextlib.suppress(yaml.YAMLError):
-            found[path] = yaml.safe_load(value)
+        found[path] = as_yaml(name, value)
     return found, left

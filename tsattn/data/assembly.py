@@ -115,20 +115,21 @@ class Survey:
             for k, name in enumerate(self.roles.static):
                 self._add_static(k, name, rows, codes)
         stamps, values, per = time_numbers(rows.time), rows.values, _PER_UNIT[time_unit(rows.time)]
-        is_sorted = bool((codes[1:] >= codes[:-1]).all())
+        begin = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
+        is_sorted = bool((codes[begin[1:]] > codes[begin[:-1]]).all())
         if not is_sorted:
             order = np.argsort(codes, kind="stable")
             codes, stamps, values = codes[order], stamps[order], values[order]
-        begin = np.concatenate([[0], np.flatnonzero(codes[1:] != codes[:-1]) + 1])
+            begin = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
         number, sizes, steps = codes[begin], np.diff(begin, append=len(codes)), stamps[1:] - stamps[:-1]
         back = steps < 0
         back[begin[1:] - 1] = False
         a, is_back = self.series, bool(back.any())
         self.regular = (steps, begin) if self.rows == 0 and is_sorted and not is_back else None
         a["late"][number] |= stamps[begin] * per < a["last"][number]
-        a["late"][codes[1:][back]] = 1
         first, last = stamps[begin], stamps[begin + sizes - 1]
         if is_back:
+            a["late"][codes[1:][back]] = 1
             first, last = np.minimum.reduceat(stamps, begin), np.maximum.reduceat(stamps, begin)
         with_target, missing = last * per, np.isnan(values)
         a["known"][number] += sizes[:, None]
@@ -428,13 +429,12 @@ class _Places:
             return
         given = int(self.starts[-1]) - filled
         blocks = [slice(first, first + _BLOCK) for first in range(0, given + filled, _BLOCK)]
-        for part, names in zip(_ROW_PARTS, (roles.target, roles.past, roles.future), strict=False):
+        values, known = given * len(roles.target), self.survey.series["known"][self.order][:, self.channels].sum()
+        if known < values:
+            says = "%s: %d of %d values are missing; they are masked, never scored"
+            logger.warning(says, self.source, values - known, values)
+        for part, names in (("past_covariates", roles.past), ("future_covariates", roles.future)):
             lacking: Array = np.sum([np.isnan(arrays[part][block]).sum(axis=0) for block in blocks], axis=0) - filled
-            if part == "values":
-                if lacking.any():
-                    says = "%s: %d of %d values are missing; they are masked, never scored"
-                    logger.warning(says, self.source, lacking.sum(), given * len(names))
-                continue
             says = "%s: covariate %s: %d of %d values are missing; a model that needs one sees the last known"
             for k in np.flatnonzero(lacking).tolist():
                 logger.warning(says, self.source, shown(names[k]), lacking[k], given)

@@ -17,6 +17,8 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tsattn.data.row_ranges import made_rows
@@ -208,12 +210,16 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     """Number the series of each row, `(rows,)`, and list the ids, sorted, so that the order of rows decides nothing."""
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
-    is_new = np.ones(len(ids), dtype=bool)
-    if isinstance(ids.dtype, pd.StringDtype) or pd.api.types.is_numeric_dtype(ids.dtype):
-        # few rows have another id than the row before, where rows are sorted by series
-        is_new[1:] = differs(ids.array[1:], ids.array[:-1])
-    codes, uniques = _factorized(ids[is_new], "column", "ids")
-    starts = np.flatnonzero(is_new)
+    if not isinstance(ids.dtype, pd.StringDtype) and ids.dtype.kind not in "iu":
+        starts, firsts = np.arange(rows), ids
+    else:
+        # few rows have another id than the row before, where rows are sorted by series; a missing one differs from all
+        cells = pa.table({"id": pa.array(ids, from_pandas=True)})["id"]
+        differs = pc.fill_null(pc.not_equal(cells.slice(1), cells.slice(0, rows - 1)), True)
+        is_first = pa.chunked_array([[True], *differs.chunks])
+        starts = pc.indices_nonzero(is_first).to_numpy().astype(np.int64)
+        firsts = cells.filter(is_first).to_pandas().rename(ids.name)
+    codes, uniques = _factorized(firsts, "column", "ids")
     names = [name.item() if isinstance(name, np.generic) else name for name in uniques.tolist()]
     if (codes < 0).any():
         raise UserError(f"{where(int(starts[(codes < 0).argmax()]))}: the id in column {shown(ids.name)} is missing")
@@ -226,12 +232,6 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     numbers = np.empty(len(names), np.int64)
     numbers[order] = np.arange(len(names))
     return numbers[codes].repeat(np.diff(starts, append=rows)), tuple(names[place] for place in order)
-
-
-def differs(one: Any, other: Any) -> NDArray[np.bool_]:
-    """`(rows,)` whether two arrays of texts or numbers differ; what is missing differs from all."""
-    is_other: NDArray[np.bool_] = pd.Series(one != other).fillna(True).to_numpy(bool)
-    return is_other
 
 
 def id_order(names: list[Any]) -> list[int]:

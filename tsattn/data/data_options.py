@@ -87,8 +87,7 @@ class DataOptions(WindowOptions, TableOptions):
         series_weights: weights of series by their ids, or of the columns of a wide frame; 1 for all others.
         row_weights: stretches of time, ``[first, last, weight]`` each, both ends included, a date alone as the
             whole day. Weights of the same row are multiplied, and only their ratios matter.
-        scaling: ``series``, each series by its own mean and standard deviation, so that small ones count as much as
-            large ones; ``global``, all by one a channel.
+        scaling: ``series``, each series by its own mean and standard deviation; ``global``, all by one a channel.
 
     Raises:
         UserError: for two ways to split, or half of one, and what text cannot be written in.

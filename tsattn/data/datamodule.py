@@ -1,4 +1,4 @@
-"""The LightningDataModule of every data set: a source, a rule that splits it, windows; and those of your own data."""
+"""The LightningDataModules of public data and of your own: a source of series, a rule that splits them, windows."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ from tsattn.task import Output, Task
 
 logger = logging.getLogger("tsattn")
 
-LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps gains nothing from more
+LINEAR_WINDOWS = 100_000  # a linear map of a few hundred steps learns nothing from more
 
 
 class Source(ABC):
-    """Gives a panel, the same one each time; a subclass only loads it."""
+    """Where series come from; each call of `load` returns the same ones."""
 
     @abstractmethod
     def load(self) -> Panel:
-        """All series, in original units."""
+        """Return all series, in original units."""
 
     def prepare(self) -> None:  # noqa: B027  # most have nothing to fetch
-        """Fetch what is not on this machine yet; called on one process only."""
+        """Download missing files; called on one process only."""
 
     def for_task(self, task: Task) -> Source:
-        """The same source, read as a trained model needs it; by default as for any."""
+        """Return the source to read for a trained model; by default unchanged."""
         return self
 
     def at(self, path: Path) -> Source:
-        """A file of such series, to forecast from: any CSV or Parquet file; UserError if none can hold them."""
+        """Return the source of a CSV or Parquet file to forecast from; UserError if none can hold such series."""
         return FrameSource(path)
 
 
 @dataclass(eq=False)
 class FrameSource(Source):
-    """A frame or file of one's own, or a folder that a table was converted to.
+    """A frame, a file or a converted table.
 
     Attributes:
-        table: a frame, a function that makes one, or the path of a file or such a folder.
-        reader: how it is read; by default columns and frequency are found.
+        table: a frame, a function that makes one, or the path of a file or of a converted table.
+        reader: how it is read; by default columns and frequency are inferred.
         future: a frame or file of ids, time stamps and future covariates after the end of each series, if any.
-        is_fixed: whether the table is read in this way for any task, and this way is of no other table.
+        is_fixed: keep the reader for every trained model, and use it for no other table.
     """
 
     table: object
@@ -87,14 +87,14 @@ class FrameSource(Source):
 
 
 class ForecastDataModule(LightningDataModule):
-    """Base class of data: windows for training, validation, testing and forecasting beyond the end.
+    """Base class of data sets: windows for training, validation, testing and forecasting.
 
     Nothing is read before `setup`.
 
     Args:
-        name: the name of the data set, as run folders and tables show it.
+        name: name of the data set in run folders and tables.
         source: where the series come from.
-        rule: where training, validation and test rows of each series end.
+        rule: splits the rows of each series into training, validation and test rows.
         **sizes: lengths, batch sizes and scales, see `WindowOptions`.
 
     Attributes:
@@ -104,11 +104,11 @@ class ForecastDataModule(LightningDataModule):
     """
 
     name: str
-    parts: tuple[str, ...] = ("train", "val", "test")  # that must have windows
-    options: ClassVar[type[WindowOptions]] = WindowOptions  # of a class, the dataclass of its further arguments
-    in_key: tuple[str, ...] = ()  # of a class, arguments that change batches alone, and belong to an experiment's key
-    training_batches: int | None = None  # that the training loader gives, epoch after epoch; None: those of one epoch
-    scored_windows: int | None = None  # what ``auto`` comes to in a training; None for all windows
+    parts: tuple[str, ...] = ("train", "val", "test")  # parts that need windows
+    options: ClassVar[type[WindowOptions]] = WindowOptions  # the dataclass of further arguments
+    in_key: tuple[str, ...] = ()  # arguments that change only batches, but are part of an experiment's key
+    training_batches: int | None = None  # of the training loader, over several epochs; None: one epoch
+    scored_windows: int | None = None  # of a validation where `val_windows` is ``auto``; None: all
 
     def __init__(self, name: str, source: Source, rule: SplitRule, **sizes: Any) -> None:
         super().__init__()
@@ -124,17 +124,17 @@ class ForecastDataModule(LightningDataModule):
         self.panel: Panel | None = None
         self._input: Path | None = None  # a file to forecast from
         self._series: Series | None = None
-        self._scaled: tuple[Panel, Task, Scaler] | None = None  # what `_series` was made of
+        self._scaled: tuple[Panel, Task, Scaler] | None = None  # from which `_series` was made
         self._splits: list[Split] | None = None
-        self._held: tuple[Series, Series] | None = None  # on the host, in the memory of a device
+        self._held: tuple[Series, Series] | None = None  # the same series on the host and on a device
 
     def prepare_data(self) -> None:
-        """Fetch what the series are read from, if it is not here (called on one process only)."""
+        """Download missing files (called on one process only)."""
         if self._input is None:
             self.source.prepare()
 
     def forecast_from(self, path: str | Path) -> None:
-        """Predict beyond the end of the series in this file instead of the data set's own."""
+        """Forecast the series in this file instead of the data set's own."""
         self._input = Path(path)
         self.panel = None
 
@@ -151,7 +151,7 @@ class ForecastDataModule(LightningDataModule):
         splits = None if self._input is not None else [self.rule.split(panel.time_of(s)) for s in range(len(panel))]
         if self.task is None or self.scaler is None:
             if splits is None:
-                raise UserError("a file is forecast from with the task and the scaler of a trained model")
+                raise UserError("to forecast from a file, set `task` and `scaler` to those of a trained model first")
             self._check_windows(splits)
             panel = with_training_categories(panel, splits)
             self.task = new_task(panel, self.name, self.context_length, self.prediction_length)
@@ -165,31 +165,28 @@ class ForecastDataModule(LightningDataModule):
             panel = match_task(panel, self.task, name, tells_zone=True)
         self.panel, self._splits, self._series = panel, splits, None
         self._scaled = panel, self.task, self.scaler
-        if stage != "predict":  # what lies beyond the end is scaled with the series that are forecast
+        if stage != "predict":  # forecasting scales them when they are asked for
             self._series = self.series
-
-    def _set_up(self, what: str) -> tuple[Panel, Task, Scaler]:
-        if self._scaled is None:
-            raise UserError(f"call setup('fit') before asking for {what}")
-        return self._scaled
 
     @property
     def contents(self) -> tuple[Panel, Task, Scaler]:
-        """Panel, task and scaler of data that are set up."""
-        return self._set_up("the panel, task or scaler")
+        """Panel, task and scaler, once `setup` has run."""
+        if self._scaled is None:
+            raise UserError("call setup('fit') before asking for the panel, task, scaler, series or windows")
+        return self._scaled
 
     @property
     def series(self) -> Series:
-        """The scaled series that windows are cut from; those that a trained model does not know by their own rows."""
+        """Scaled series that windows are cut from; series unknown to a trained model are scaled by their own rows."""
         if self._series is None:
-            panel, _, scaler = self._set_up("the series or windows")
+            panel, _, scaler = self.contents
             history = None if self._splits is None else np.array([one.train_end for one in self._splits])
             self._series = scaled_series(panel, scaler, history)
         return self._series
 
     @property
     def splits(self) -> list[Split]:
-        """Where the parts of each series end."""
+        """The row at which each part of each series ends."""
         if self._splits is None:
             raise UserError("call setup('fit') before asking for the split")
         return self._splits
@@ -201,16 +198,16 @@ class ForecastDataModule(LightningDataModule):
         seasons: Sequence[int] | None = None,
         device: torch.device = HOST,
     ) -> WindowDataset:
-        """All windows of ``train``, ``val`` or ``test``, with the given context or the model's own, cut on a device.
+        """Return the windows of ``train``, ``val`` or ``test`` on a device; `context_length` is the model's by default.
 
-        A longer context leaves the windows of validation and test the same. For `seasons` see `Series.windows`.
+        Validation and test have the same windows whatever the context. For `seasons` see `Series.windows`.
         """
         series, sizes = self.series, (context_length or self.context_length, self.prediction_length)
         origins = all_origins(self.splits, part, *sizes)
         is_large = series.nbytes > self.resident_gb * 1e9
         if device.type in batches.RESIDENT_ON and not self.num_workers and not is_large:
             if self._held is None or self._held[0] is not series or self._held[1].values.device != device:
-                self._held = series, series.to(device)  # once
+                self._held = series, series.to(device)
             series = self._held[1]
         return WindowDataset(series, origins, *sizes, seasons)
 
@@ -221,8 +218,8 @@ class ForecastDataModule(LightningDataModule):
         return other
 
     def with_context(self, context_length: int) -> Self:
-        """Share series, splits and scaler for a model of this context; training windows need all of it."""
-        panel, task, scaler = self._set_up("another context")
+        """Return a copy for a model of this context, which training windows have in full; nothing is read again."""
+        panel, task, scaler = self.contents
         task = replace(task, context_length=context_length)
         return self._copied(context_length=context_length, task=task, _scaled=(panel, task, scaler))
 
@@ -231,39 +228,39 @@ class ForecastDataModule(LightningDataModule):
         return self._copied(trainer=trainer, training_batches=batches, scored_windows=scored)
 
     def with_validation(self, first: float, last: float) -> Self:
-        """Share all but the split: validation has those of its rows, of each series, between two shares."""
+        """Return a copy that validates on part of the validation rows of each series, between two shares of them."""
         return self._copied(_splits=[split.with_validation(first, last) for split in self.splits])
 
     def recut(self, rule: SplitRule, parts: tuple[str, ...]) -> Self:
-        """Split the same data by another rule, with windows in these parts; they are not set up, and scaled anew."""
+        """Return a copy that splits by another rule and needs windows in these parts; `setup` scales it again."""
         return self._copied(rule=rule, parts=parts, task=None, scaler=None)
 
     def with_all_rows(self, *, rescale: bool = True) -> Self:
-        """Use all rows of these data, set up, for training, on the scale that they have or (`rescale`) on their own."""
+        """Return a copy, set up, that trains on all rows, on the present scale or (`rescale`) on that of all rows."""
         whole = self.recut(Recut(self.rule, Split.all_for_training), ("train",))
         whole.task, whole.scaler = (None, None) if rescale else (self.task, self.scaler)
-        with quiet():  # the same rows were told of when these data were set up
+        with quiet():  # the first setup has logged the same
             whole.setup("fit")
         return whole
 
     def check_distribution(self, output: Output) -> None:
-        """Refuse data, set up, that the distribution of an output cannot be of: counts transformed, or none."""
+        """Refuse transformed data, and data that are no counts, for a distribution of counts; after `setup`."""
         if output.distribution != "negative_binomial" or self.panel is None:
             return
         if self.transform is not None:
-            mend = f"leave out transform {self.transform['kind']}, or take distribution student_t"
-            raise UserError(f"distribution {output.distribution} is of counts as they are: {mend}")
+            mend = f"leave out transform {self.transform['kind']}, or use distribution student_t"
+            raise UserError(f"distribution {output.distribution} needs untransformed counts: {mend}")
         check_counts(self.panel, f"distribution {output.distribution}")
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Shuffled training windows in the order of torch's seed; where a Trainer runs on CUDA, they may lie there."""
+        """Load shuffled training windows in the order of torch's seed; under a Trainer on CUDA they may lie there."""
         windows, device = self._at_the_trainer("train")
         memory, options = self._loading(windows, device)
         of = self.batch_size, torch.initial_seed(), *self._process, self.training_batches, memory
         return batches.TrainingLoader(windows, batches.ShuffledBatches(len(windows), *of), **options)
 
     def val_dataloader(self) -> DataLoader[Batch]:
-        """Validation windows in order; in a training as many as `val_windows` says. Each process has a share."""
+        """Load validation windows in order, as many as `val_windows` says in a training; processes share them."""
         rank, world_size = self._process
         windows, device = self._at_the_trainer("val")
         is_fitting = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
@@ -271,37 +268,37 @@ class ForecastDataModule(LightningDataModule):
         return self._in_order(windows, numbers[rank::world_size], device)
 
     def test_dataloader(self) -> DataLoader[Batch]:
-        """Test windows in the order of series and time."""
+        """Load test windows in the order of series and time."""
         windows, device = self._at_the_trainer("test")
         return self._in_order(windows, range(len(windows)), device)
 
     def eval_dataloader(
         self, part: str, context_length: int | None = None, every: int = 1, seasons: Sequence[int] | None = None
     ) -> DataLoader[Batch]:
-        """Each `every`-th window of a part in the order of series and time; on the host. See `windows`."""
+        """Load each `every`-th window of a part in the order of series and time, on the host. See `windows`."""
         windows = self.windows(part, context_length, seasons)
         return self._in_order(windows, range(0, len(windows), every))
 
     def predict_dataloader(self) -> DataLoader[Batch]:
-        """The windows whose horizons lie beyond the end of the data, one a series."""
-        panel, task, scaler = self._set_up("the series or windows")
+        """Load one window a series, with its horizon after the last row."""
+        panel, task, scaler = self.contents
         windows = FutureWindows(panel, self.series, task, scaler)
         # Lightning replaces batch samplers of predictions
         return DataLoader(windows, batch_size=self.eval_batch_size, **self._loading(windows, HOST)[1])
 
     def num_scored(self, available: int) -> int:
-        """How many of the validation windows each validation of a training scores."""
+        """Count the windows that each validation of a training scores."""
         if self.val_windows == "all":
             return available
         most = self.scored_windows if self.val_windows == "auto" else int(self.val_windows)
         return available if most is None else min(most, available)
 
     def thinning(self, part: str, context_length: int | None = None) -> int:
-        """The `every` that leaves enough windows for a linear map: 1 for data of common size."""
+        """Return the `every` that leaves enough windows for a linear map: 1 unless there are very many."""
         return -(-len(self.windows(part, context_length)) // LINEAR_WINDOWS)
 
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """Send what is not there yet, without waiting for it (called by the Trainer)."""
+        """Move a batch without waiting for it, unless it is there (called by the Trainer)."""
         return batch if batch.past.device == device else batch.to(device, non_blocking=True)
 
     def teardown(self, stage: str) -> None:
@@ -309,7 +306,7 @@ class ForecastDataModule(LightningDataModule):
         self._held = None
 
     def on_exception(self, exception: BaseException) -> None:
-        """Free the memory of the device (called by the Trainer where it fails)."""
+        """Free the memory of the device (called by the Trainer if it fails)."""
         self._held = None
 
     def _at_the_trainer(self, part: str) -> tuple[WindowDataset, torch.device]:
@@ -319,12 +316,12 @@ class ForecastDataModule(LightningDataModule):
         return self.windows(part, device=device), device
 
     def _loading(self, windows: WindowDataset, device: torch.device) -> tuple[torch.device | None, dict[str, Any]]:
-        """The device in whose memory the series of windows lie, None for the host; and the options of a loader."""
+        """Return the device that holds the series of windows (None: the host) and the options of a loader."""
         is_held = self._held is not None and windows.series is self._held[1]
         return windows.series.values.device if is_held else None, {
             "num_workers": self.num_workers,
             "collate_fn": whole_batch,
-            # what is sent in the background must lie in page-locked memory
+            # a copy in the background needs page-locked memory
             "pin_memory": device.type == "cuda" and not is_held,
             "persistent_workers": self.num_workers > 0,
             # or each loader would draw a number from torch's generator, which dropout draws from
@@ -365,7 +362,7 @@ class FrameDataModule(ForecastDataModule):
 
     Args:
         frame: a pandas, polars or pyarrow frame, or any other with ``__arrow_c_stream__``.
-        name: the name of the data set, as run folders and tables show it.
+        name: name of the data set in run folders and tables.
         **options: columns, text, split, lengths and batch sizes, see `DataOptions`.
     """
 
@@ -379,15 +376,6 @@ class FrameDataModule(ForecastDataModule):
         if isinstance(rule, ByCount):
             self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
 
-    @property
-    def future(self) -> Any:
-        """A file of ids, time stamps and future covariates after the end of each series; None if the data have them."""
-        return self.source.future
-
-    @future.setter
-    def future(self, given: Any) -> None:
-        self.source.future = given
-
 
 class CSVDataModule(FrameDataModule):
     """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each series).
@@ -395,8 +383,7 @@ class CSVDataModule(FrameDataModule):
     The data set is named after the file.
 
     Args:
-        path: a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq`` file, or a folder that a table was converted to
-            (``datasets convert``).
+        path: a ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq`` file, or a converted table (``datasets convert``).
         **options: columns, split, lengths and batch sizes, see `DataOptions`.
     """
 
@@ -408,13 +395,13 @@ class CSVDataModule(FrameDataModule):
 class MappedDataModule(CSVDataModule):
     """Series of any size: a CSV, Parquet or Arrow file, or a folder of such files, long or wide, as `FrameDataModule`.
 
-    The table is converted once to a folder of arrays (``tsattn datasets convert`` does the same), whose rows stay in
-    files: memory holds a batch. The folder is used again as long as the table and how it is read are the same.
+    The table is converted once to a folder of arrays, as by ``tsattn datasets convert``, and again when it or its
+    options change. Rows stay in the files of the folder, so memory holds one batch.
 
     Args:
-        path: the table, or a folder that one was converted to.
-        folder: where to keep the arrays; beside the table as ``NAME.panel`` by default.
-        verify: compare the checksums of arrays that are there, which reads all of them; sizes are always compared.
+        path: the table, or a converted one.
+        folder: where to keep the arrays; by default ``NAME.panel``, in the folder of the table.
+        verify: compare the checksums of arrays, which reads all of them; sizes are always compared.
         **options: columns, split, lengths and batch sizes, see `DataOptions`.
     """
 
@@ -443,7 +430,7 @@ class _Converted(FrameSource):
 
 
 class PanelDataModule(FrameDataModule):
-    """A panel that is given, split by `LastTenth` unless `DataOptions` ask for another split."""
+    """A panel from Python, split by `LastTenth` unless `DataOptions` ask for another split."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(None, name="panel", **options)

@@ -101,11 +101,8 @@ def try_infer_frequency(index: Times) -> str | None:
         warnings.simplefilter("ignore", DeprecationWarning)  # pandas 4 answers with an offset
         frequency: object = pd.infer_freq(index)
     name = None if frequency is None else str(getattr(frequency, "freqstr", frequency))
-    with contextlib.suppress(Exception):  # of a time that occurs twice: a ValueError, under pandas 2 one of pytz
-        # pandas takes the last Fridays of months for the fourth ones
-        if name is not None and (index == pd.date_range(index[0], periods=len(index), freq=name)).all():
-            return name
-    return None
+    # pandas takes the last Fridays of months for the fourth ones
+    return name if name is not None and (future_index(index[0], name, len(index) - 1) == index[1:]).all() else None
 
 
 def one_time(index: pd.Index[Any]) -> Times:
@@ -279,7 +276,8 @@ def usual_frequency(index: Times) -> str:
 
 def _months(days: NDArray[np.int64]) -> str | None:
     """The frequency in whole months of days of which most are the same day, or weekday, of their months."""
-    in_month = _days_of_month(days)
+    dates = days.view("M8[D]")
+    in_month: NDArray[np.int64] = (dates - dates.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
     weekday = _WEEKDAYS[_mode(_weeks(days)[1])]
     weekdays = [f"WOM-{week}{weekday}" for week in range(1, 5)]
     if pd.__version__ >= "3":  # which reads the last weekday of a month from text
@@ -349,12 +347,6 @@ def _days(index: Times) -> NDArray[np.datetime64]:
 def _weeks(days: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers of weeks, and of days in them; 1970-01-01 was a Thursday."""
     return np.divmod(days + 3, 7)
-
-
-def _days_of_month(days: NDArray[np.int64]) -> NDArray[np.int64]:
-    dates = days.view("M8[D]")
-    numbers: NDArray[np.int64] = (dates - dates.astype("M8[M]").astype("M8[D]")).astype(np.int64) + 1
-    return numbers
 
 
 def _index(days: NDArray[np.int64]) -> pd.DatetimeIndex:

@@ -1,7 +1,7 @@
 """Tables larger than memory: converted once to a folder of arrays, which is opened as a panel whose rows stay in files.
 
-The table is read part by part, twice (see `assembly.py`); memory holds a part. The folder has ``panel.json`` and a
-``.npy`` file for each array, and appears whole or not at all.
+The table is read in parts, twice (see `assembly.py`), so memory holds one part at a time. The folder has ``panel.json``
+and a ``.npy`` file for each array. It gets its name once it is complete.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _ROWS = ("values", "past_covariates", "future_covariates", "ahead")
 _OF_SERIES = ("starts", "ahead_starts", "static")
 _NOT_PLAIN = {*_ROWS, *_OF_SERIES, "time", "weights", "fills_ahead"}
 _PLAIN = tuple(field.name for field in fields(Panel) if field.name not in _NOT_PLAIN)
-_WEIGHT = "weight"  # a column that is no part of the panel until it is named
-_CELLS = 1 << 20  # cells in a part: 8 MiB as float64, a few times that at work
+_WEIGHT = "weight"  # a column that is opened only if it is named
+_CELLS = 1 << 20  # cells in a part: 8 MiB as float64, a few times that while it is read
 _SMALL = (pa.float32(), pa.float16(), pa.int8(), pa.uint8(), pa.int16(), pa.uint16())
-_MARK = "conversion"  # the file by which an unfinished folder is known
+_MARK = "conversion"  # a file that only unfinished folders have
 _ALIKE = RowWeights()
 
 
 def is_panel_folder(path: Path) -> bool:
-    """Whether a path is a folder that a table was converted to; one whose replacement was killed is moved back."""
+    """Whether a path is a converted table; one whose replacement was killed is moved back first."""
     restore_folder(path, INDEX)
     return (path / INDEX).is_file()
 
 
 def converted_folder(table: Any) -> Path | None:
-    """The folder that a table was converted to, if it is the path of one."""
+    """Return the path of a converted table; None for any other table."""
     path = Path(table).expanduser() if isinstance(table, str | Path) else None
     return path if path is not None and is_panel_folder(path) else None
 
@@ -65,7 +65,7 @@ def converted_folder(table: Any) -> Path | None:
 def opened_panel(
     path: Path, options: TableOptions, weights: RowWeights = _ALIKE, folder: Path | None = None, *, verify: bool = False
 ) -> Panel:
-    """Open the named columns of a table converted to `folder`, if that is not current; or of a folder `path`."""
+    """Open the named columns of a converted table `path`, or convert it to `folder` first unless that is up to date."""
     if folder is None:
         panel, folder = _chosen(open_panel(path, verify=verify), options, str(path)), path
     else:
@@ -80,11 +80,11 @@ def opened_panel(
     column = options.weight_column
     if column is None:
         return weights.on(panel, None, str(path)) if weights else panel
-    own = _index(folder)["weight_name"]
+    own, asked = _index(folder)["weight_name"], shown(column)
     if own != column:
-        has = "without one" if own is None else f"with {shown(own)}"
-        says = f"was converted {has} as the column of weights, not {shown(column)}"
-        raise UserError(f"{folder} {says}; convert the table anew with --weight_column {shown(column)}")
+        has = f"without the weight column {asked}"
+        has = has if own is None else f"with the weight column {shown(own)}, not {asked}"
+        raise UserError(f"{folder} was converted {has}; convert the table again with --weight_column {asked}")
     return weights.on(panel, _opened(folder / f"{_WEIGHT}.npy"), str(path))
 
 
@@ -98,14 +98,13 @@ def _make_current(source: TableSource, folder: Path, *, is_damaged: bool = False
 
 
 def _is_current(source: TableSource, folder: Path) -> bool:
+    restore_folder(folder, INDEX)
     try:
-        saved = _index(folder)["source"] if is_panel_folder(folder) else None
-    except UserError:
-        return False
-    if saved is None:
+        saved = _index(folder)["source"]
+    except UserError:  # also if there is none
         return False
     if saved["options"] != json.loads(json.dumps(asdict(source.options))):
-        logger.info("%s is read in another way than %s was", source.path, folder)
+        logger.info("%s: its options are not those that %s was converted with", source.path, folder)
         return False
     then, now = [tuple(state) for state in saved["files"]], source.states()
     if then == now or ([one[:2] for one in then] == [one[:2] for one in now] and source.sums() == saved["sha256"]):
@@ -115,9 +114,9 @@ def _is_current(source: TableSource, folder: Path) -> bool:
 
 
 def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool = False) -> None:
-    """Write a table as a folder of arrays; UserError if it is bad or changes, the disk is full, the folder there."""
+    """Convert a table to a folder; UserError if it is invalid or changes, the disk is full, or the folder exists."""
     if not folder.name:
-        raise UserError(f"{folder} is no new folder for the arrays; name one, such as arrays")
+        raise UserError(f"{folder} names no folder to write to; name a new one, such as arrays")
     source = TableSource(path, options)
     with _only_one(folder):
         if folder.exists() and not overwrite:
@@ -126,21 +125,21 @@ def convert(path: Path, folder: Path, options: TableOptions, *, overwrite: bool 
 
 
 def _replace(source: TableSource, folder: Path, overwrite: bool) -> None:
-    refusal = f"{folder} is no folder that a table was converted to (it has no {INDEX}); it is not replaced"
+    refusal = f"{folder} is not a converted table (it has no {INDEX}), so it is not replaced; name another folder"
     if folder.exists() and not is_panel_folder(folder):
         raise UserError(refusal)
     partial = folder.with_name(f"{folder.name}.partial")
     if partial.exists():
         if not (partial / _MARK).is_file() and any(partial.iterdir()):
-            raise UserError(f"{partial} is not of a conversion; it is not removed. Move it, or name another folder")
-        logger.info("%s is of a conversion that was ended; starting anew", partial)
+            raise UserError(f"{partial} was not left by a conversion, so it stays; move it, or name another folder")
+        logger.info("%s was left by an interrupted conversion; starting again", partial)
         shutil.rmtree(partial)
     partial.mkdir()
     try:
         (partial / _MARK).touch()
         _write(source, partial)
         put_folder(partial, folder, record=INDEX, refusal=refusal, overwrite=overwrite)
-        (folder / _MARK).unlink()  # until then the folder was known by it
+        (folder / _MARK).unlink()  # until here the folder counted as unfinished
     except (UserError, OSError):
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -231,9 +230,9 @@ def open_panel(folder: Path, *, verify: bool = False) -> Panel:
     for name, part in index["arrays"].items():
         path = folder / f"{name}.npy"
         if not path.is_file() or path.stat().st_size != part["size"]:
-            raise UserError(f"{folder} is damaged: {path.name} is cut or not there; convert the table anew")
+            raise UserError(f"{folder} is damaged: {path.name} is cut short or missing; convert the table again")
         if verify and sha256(path) != part["sha256"]:
-            raise UserError(f"{folder} is damaged: the checksum of {path.name} is wrong; convert the table anew")
+            raise UserError(f"{folder} is damaged: the checksum of {path.name} is wrong; convert the table again")
     arrays: dict[str, Any] = {
         name: _opened(folder / f"{name}.npy", mapped=name not in _OF_SERIES) for name in index["arrays"]
     }
@@ -252,7 +251,7 @@ def _opened(path: Path, *, mapped: bool = True) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r" if mapped and path.stat().st_size > 128 else None)
     except (ValueError, EOFError) as error:
-        raise UserError(f"{path.parent} is damaged: {path.name} holds no array; convert the table anew") from error
+        raise UserError(f"{path.parent} is damaged: {path.name} holds no array; convert the table again") from error
     return array
 
 
@@ -263,14 +262,14 @@ def _index(folder: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UserError(f"{folder} has no {INDEX}; convert a table with `datasets convert`") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / INDEX} is damaged; convert the table anew") from error
+        raise UserError(f"{folder / INDEX} is damaged; convert the table again") from error
     if number != FORMAT:
-        raise UserError(f"{folder} has format {number}; this version reads {FORMAT}: convert the table anew")
+        raise UserError(f"{folder} has format {number}; this version reads {FORMAT}: convert the table again")
     return index
 
 
 def _chosen(panel: Panel, options: TableOptions, source: str) -> Panel:
-    advice = "convert the table anew to change it"
+    advice = "convert the table again to change it"
     for what, name, own in (("id", options.id_column, panel.id_name), ("time", options.time_column, panel.time_name)):
         if name not in (None, own):
             raise UserError(f"{source} was converted with the {what} column {shown(own)}, not {shown(name)}; {advice}")
@@ -311,32 +310,29 @@ class TableSource:
         self._form: tuple[str | None] | None = None
 
     def states(self) -> list[tuple[str, int, int]]:
-        """Name, size and last change, in nanoseconds since 1970-01-01, of each file."""
+        """List name, size and last change, in nanoseconds since 1970-01-01, of each file."""
         try:
             return [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in self.files]
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     def sums(self) -> list[str]:
-        """SHA-256 of each file; all of it is read."""
+        """Compute the SHA-256 of each file, which reads all of it."""
         return [sha256(file) for file in self.files]
 
     def is_single(self, columns: Sequence[str]) -> bool:
-        """Whether all of some columns are of types that single precision holds without a loss."""
-        for schema in (schema_of(file, self.options) for file in self.files):
-            known = {} if schema is None else {field.name: field.type for field in schema}
-            if not all(known.get(name) in _SMALL for name in columns):
-                return False
-        return True
+        """Whether float32 holds every value of these columns exactly."""
+        schemas = [schema_of(file, self.options) or pa.schema([]) for file in self.files]
+        return all(name in schema.names and schema.field(name).type in _SMALL for schema in schemas for name in columns)
 
     def parts(self) -> Iterator[Rows]:
-        """All rows."""
+        """Read all rows."""
         for frame, where, start in self._frames([name for _, name in self.roles.named]):
             table = Table(frame, self.roles, str(self.path), self.options, self.options.frequency, where)
             yield read_rows(table, time=self._read_times(frame, where), start=start)
 
     def times(self) -> Iterator[Rows]:
-        """Series and time of all rows, nothing else of them."""
+        """Read all rows, but only their series and time."""
         roles = self.roles
         for frame, where, start in self._frames([*([] if roles.id is None else [roles.id]), roles.time]):
             series, names = series_numbers(None if roles.id is None else frame[roles.id], len(frame), where)
@@ -344,12 +340,12 @@ class TableSource:
             yield Rows(names, series, self._read_times(frame, where), none, none, none, none, none, where, start=start)
 
     def row_name(self, row: int) -> str:
-        """What a row, counted over all files, is called in messages."""
+        """Name a row, counted over all files, for messages."""
         file = bisect_right(self._starts, row) - 1
         return rows_of(self.files[file], self.options)(row - self._starts[file])
 
     def final_ids(self, ids: list[Any]) -> list[Any]:
-        """The ids, which are text in CSV files, as they are read in memory: whole numbers if all are plain ones."""
+        """Make whole numbers of the ids of CSV files, which are read as text, if all are plain ones."""
         is_csv = any(self.options.kind_of(file) == "csv" for file in self.files)
         return [*map(int, ids)] if is_csv and self.roles.id is not None and whole_ids(ids) else ids
 

@@ -48,7 +48,7 @@ class FileView:
     def open(self, mode: Literal["r", "c"] = "r") -> NDArray[Any]:
         """Map the array again, to read (``r``) or to change in memory alone (``c``)."""
         if _state(self.path) != self.changed:
-            raise UserError(f"{self.path} was written anew while it was in use; start again")
+            raise UserError(f"{self.path} was rewritten while it was in use; start again")
         raw = np.memmap(self.path, np.uint8, mode)
         return np.ndarray.__new__(np.memmap, self.shape, np.dtype(self.dtype), raw, self.offset, self.strides)
 

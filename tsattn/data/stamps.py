@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from tsattn.data.columns import differs
 from tsattn.data.frequency import Times, is_steps
 from tsattn.errors import UserError, shown
 from tsattn.task import UNKNOWN_ZONE, Task
@@ -201,17 +201,14 @@ def _from_text(cells: pd.Series, where: Where, form: str | None, zone: Any) -> p
 def _unique_texts(cells: pd.Series, where: Where) -> tuple[NDArray[np.intp], pd.Index[Any]]:
     """The different texts, stripped, and which of them each cell is, up to where they begin again."""
     if isinstance(cells.dtype, pd.StringDtype) and len(cells) > _PERIOD:
-        texts = cells.array
-        again = np.flatnonzero(~differs(texts[1:_PERIOD], texts[0]))
-        period = int(again[0]) + 1 if again.size else 0
-        # a few of them are compared first: all are many times the work
-        ends = (min(2 * period, len(texts)), len(texts))
-        if period and not any(differs(texts[period:end], texts[: end - period]).any() for end in ends):
+        texts: Any = pa.array(cells)
+        period = texts.index(texts[0], 1, _PERIOD).as_py()
+        if period > 0 and texts.slice(period).equals(texts.slice(0, len(texts) - period)):
             cells = cells.iloc[:period]
     codes, uniques = pd.factorize(cells)
     if (codes < 0).any():
         raise _no_date(cells, int((codes < 0).argmax()), where)
-    return codes, pd.Index(uniques, dtype=object).str.strip()
+    return codes, pd.Index(pd.Series(uniques).str.strip(), dtype=object)
 
 
 def _parsed(texts: pd.Index[Any], form: str) -> pd.DatetimeIndex:

@@ -168,17 +168,13 @@ def whole_ids(texts: Collection[str]) -> bool:
     return len(texts) > 0 and all(map(_WHOLE.fullmatch, texts))
 
 
-def rows_of(path: str | Path, text: TableOptions = _PLAIN) -> Callable[[int], str]:
-    """What names a row (from 0) of the table in a file: by the line of a CSV file, else by its number."""
-    path = Path(path)
-    return lines_of(path, text=text) if text.kind_of(path) == "csv" else lambda row: f"{path}, row {row + 1}"
-
-
-def lines_of(path: Path, *, has_header: bool = True, text: TableOptions = _PLAIN) -> Callable[[int], str]:
-    """What names a row (from 0) of a CSV file: the line that it starts on; a quoted cell may go over several lines."""
+def rows_of(path: Path, text: TableOptions = _PLAIN, *, has_header: bool = True) -> Callable[[int], str]:
+    """Return what names a row (from 0) of a file: by the line of a CSV file on which it starts, else by its number."""
 
     def where(row: int) -> str:
-        rows, numbers = -1 - has_header, list[int]()  # of the lines of a record
+        if text.kind_of(path) in ("parquet", "arrow"):
+            return f"{path}, row {row + 1}"
+        rows, numbers = -1 - has_header, list[int]()  # of the lines of a record, as a quoted cell may have several
 
         def lines() -> Iterator[str]:
             for number, line in _lines(path, text):
@@ -255,7 +251,7 @@ def _options(
         "decimal": text.decimal,
         # pandas skips a mark of the byte order itself, and reads plain UTF-8 without a decoder
         "encoding": "utf-8" if text.codec == "utf-8-sig" else text.encoding,
-        "dtype": dict.fromkeys(kept, "object"),
+        "dtype": dict.fromkeys(kept, "object") or None,  # pandas is slower with an empty one
         "keep_default_na": not found,
         "na_values": missing if found else None,
     }, found

@@ -281,7 +281,6 @@ class FutureWindows(WindowDataset):
     """The windows beyond the end of the data: of each series its last rows, and what is known of the horizon.
 
     A batch is made when it is asked for, so that memory does not grow with the number of series.
-
     `series` is the panel scaled, `scaler` has the scale of the covariates, and `seasons` are those of `Series.windows`.
     There must be covariates for `horizon` steps, T by default. Time stamps and covariates reach over whole multiples of
     T: steps that are too many repeat the last ones.

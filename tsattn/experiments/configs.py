@@ -24,15 +24,16 @@ def config_names(pattern: str = "*.yaml") -> list[str]:
     return sorted({str(path.relative_to(folder)) for folder in _folders() for path in folder.glob(pattern)})
 
 
-def find_config(name: str | Path, what: str = "configuration", pattern: str = "*.yaml") -> Path:
-    """The file of this name, or an included one; a `UserError` lists those that match the pattern."""
-    for path in (Path(name), *(folder / file for folder in _folders() for file in (name, f"{name}.yaml"))):
+def find_config(name: str | Path, what: str = "configuration", folder: str = "") -> Path:
+    """The file of this name, or an included one of a folder, which may be left out; a `UserError` lists those."""
+    places = [place / part for place in _folders() for part in dict.fromkeys((folder, ""))]
+    for path in (Path(name), *(place / file for place in places for file in (name, f"{name}.yaml"))):
         if path.is_file():
             return path
-    known = config_names(pattern)
-    meant = did_you_mean(Path(name).stem, [Path(one).stem for one in known])
-    meant = meant.replace("mean ", f"mean {pattern.removesuffix('*.yaml')}")
-    raise UserError(f"no {what} {name}{meant}: neither a file nor one of {one_of(known)}")
+    known = config_names(str(Path(folder, "*.yaml")))
+    stems = [Path(one).stem for one in known]
+    listed = one_of(stems if folder else known)
+    raise UserError(f"no {what} {name}{did_you_mean(Path(name).stem, stems)}: neither a file nor one of {listed}")
 
 
 def _folders() -> list[Path]:
@@ -77,11 +78,6 @@ def full_path(path: str) -> str:
     if path.startswith("data.") and not path.startswith("data.init_args.") and path != "data.class_path":
         return f"data.init_args.{path.removeprefix('data.')}"
     return path
-
-
-def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy with every argument of the predictor written out, so that each has its path and two can be compared."""
-    return with_values(config, {BACKBONE: complete_predictor(config["model"]["backbone"])})
 
 
 def paths(config: Any, prefix: str = "") -> Iterator[str]:

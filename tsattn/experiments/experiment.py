@@ -312,7 +312,9 @@ def _unknown(name: str, options: list[str], here: str, prog: str) -> UserError:
     is_short = here == _HERE or (group and 0 < len(near) < 20)
     # a whole group is not what somebody meant who has named an option of it
     hint = did_you_mean(name, (one for one in names if not name.startswith(f"{one}.")))
-    valid = one_of(near) if is_short else "all those that `--help-all` lists"
+    if prog.endswith(" fit"):  # where `predict` and Python have a horizon
+        hint = hint.replace("--horizon", "--data.prediction_length")
+    valid = one_of(near) if is_short else "those that `--help-all` lists"
     return UserError(f"unknown argument {name}{hint}; valid: {valid}")
 
 

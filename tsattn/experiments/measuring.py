@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-import resource
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -30,11 +28,9 @@ from tsattn.training.callbacks import DIVERGED
 from tsattn.training.execution import own_random_state
 
 RIDGE_CONTEXT = 512
-_WORDS = {"val": "validation", "test": "test"}
 # patterns of the names of scores, in the order of columns
 _SCALED = r"mse_scaled mae_scaled mase crps_scaled coverage_[^_]+"
 _DETAILS = "mse_original mae_original rmse_original crps_original smape wape wql"
-_MORE = "; --detail adds original units"
 
 
 def fitted_baselines(data: ForecastDataModule, part: str, training: Training) -> Iterator[tuple[str, Predictor]]:
@@ -115,15 +111,11 @@ def tables_beside_baselines(
     return tables
 
 
-def labelled(tables: Mapping[str, ErrorTable], predictor: Predictor) -> dict[str, ErrorTable]:
-    """Tables of `tables_beside_baselines`, that of the predictor under its label."""
-    return {predictor.label if name == predictor.name else name: table for name, table in tables.items()}
-
-
 def title(data: ForecastDataModule, windows: int, part: str = "test") -> str:
     """What a table of scores is about: the data, the horizon, and how many windows were scored."""
     _, task, _ = data.contents
-    return f"{task.data}, horizon {task.prediction_length}: {windows} {_WORDS[part]} windows, {extent(data)}"
+    scored = f"{windows} {'validation' if part == 'val' else part} windows"
+    return f"{task.data}, horizon {task.prediction_length}: {scored}, {extent(data)}"
 
 
 def extent(data: ForecastDataModule) -> str:
@@ -132,14 +124,19 @@ def extent(data: ForecastDataModule) -> str:
     return number_of(len(panel.channels), "channel") if panel.is_wide else f"{len(panel)} series"
 
 
-def score_table(head: str, tables: Mapping[str, ErrorTable], *, detail: bool = False) -> str:
-    """The scores under a title, the lowest scaled MSE marked; `detail` adds a table in original units."""
-    scores = {name: table.scores() for name, table in tables.items()}
+def score_table(head: str, tables: Mapping[str, ErrorTable], label: str = "", *, detail: bool = False) -> str:
+    """Show scores under a title, the first by its label, the lowest scaled MSE marked; `detail` adds original units."""
+    first, *others = tables
+    scores = {name: tables[one].scores() for name, one in zip((label or first, *others), tables, strict=True)}
     best = min((one["mse_scaled"] for one in scores.values() if math.isfinite(one["mse_scaled"])), default=None)
     lines = [head, *_lines(scores, {name for name, one in scores.items() if one["mse_scaled"] == best})]
     lines += ["", "in original units", *_lines(scores, columns=_DETAILS)] if detail else []
     left_out = max((one.get("mase_left_out", 0) for one in scores.values()), default=0)
-    return _noted(lines, f"* lowest MSE. MSE, MAE, CRPS: standardised scale{'' if detail else _MORE}", left_out)
+    return _noted(
+        lines,
+        f"* lowest MSE. MSE, MAE, CRPS: standardised scale{'' if detail else '; --detail adds original units'}",
+        left_out,
+    )
 
 
 def group_table(head: str, frame: pd.DataFrame, name: str) -> str:
@@ -224,24 +221,3 @@ def device_type(experiment: Experiment) -> str:
     """What an experiment computes on: ``cpu``, ``cuda`` and so on."""
     _, trainer = experiment.made()
     return Execution(TrainerOptions.of(trainer)).device.type
-
-
-@contextlib.contextmanager
-def peak_memory(device: str) -> Iterator[Callable[[], int]]:
-    """Give the most bytes held since here: on a ``cuda`` device (see `device_type`), else by the process."""
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        yield torch.cuda.max_memory_allocated
-        return
-    status = Path("/proc/self/status")
-    with contextlib.suppress(OSError):  # where this is not allowed, the peak is that since the process began
-        Path("/proc/self/clear_refs").write_text("5")
-
-    def peak() -> int:
-        if status.exists():
-            line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-            return int(line.split()[1]) * 1024
-        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return used if sys.platform == "darwin" else used * 1024
-
-    yield peak

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from tsattn.batch import ACCELERATORS, has_accelerator
 from tsattn.data import ForecastDataModule, FrameDataModule
 from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError
@@ -20,6 +19,7 @@ from tsattn.experiments.experiment import Experiment, user_errors
 from tsattn.experiments.run_folder import RunFolder
 from tsattn.predictors.fitted import FittedPredictor, load_predictor
 from tsattn.training import Execution, TrainerOptions
+from tsattn.training.trainer_options import ACCELERATORS, has_accelerator
 
 logger = logging.getLogger("tsattn")
 
@@ -85,7 +85,7 @@ def reopened(
     if future is not None:
         if not isinstance(data, FrameDataModule):
             raise UserError(f"{type(data).__name__} has no covariates, so that a future of them means nothing to it")
-        data.future = Path(future)
+        data.source.future = Path(future)
     data.prepare_data()
     data.setup(stage)
     return fitted, data, execution

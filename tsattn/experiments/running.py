@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
 import logging
@@ -17,30 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
-from torch import nn
 
 from tsattn.backbones.task_network import check_same, load_checkpoint, read_content
 from tsattn.data import ForecastDataModule, PanelDataModule
-from tsattn.data.scaling import fit_scaler, with_new_series
 from tsattn.errors import UserError, number_of, one_of, without_password
 from tsattn.evaluation import ErrorTable
-from tsattn.experiments.configs import with_values
 from tsattn.experiments.experiment import OF_DATA, Experiment, fingerprint, user_errors
 from tsattn.experiments.measuring import extent, measured, tables_beside_baselines
-from tsattn.experiments.result import Result
+from tsattn.experiments.result import Result, fitted_in
 from tsattn.experiments.run_folder import LIMITS, RunFolder, versions
 from tsattn.ops.native.record import kernels_as_noted, kernels_in_use
 from tsattn.predictors import Predictor, build_predictor
-from tsattn.predictors.calibrated import check_calibration, conformal_scores, highest_level
-from tsattn.predictors.ensemble import Ensemble, member_name
-from tsattn.predictors.fitted import FittedPredictor, calibrate_checkpoint, load_predictor, save_predictor, with_levels
+from tsattn.predictors.calibrated import calibration_parts, conformal_scores
+from tsattn.predictors.fitted import FittedPredictor, WarmStart, calibrate_checkpoint, save_predictor, with_levels
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.saved_folders import write_checksums, write_text, write_whole
-from tsattn.task import Output, calibration_share
 from tsattn.training import Execution, TrainerOptions, Training
 from tsattn.training.callbacks import Progress
 from tsattn.training.execution import is_first_process, own_random_state
@@ -50,7 +43,6 @@ from tsattn.training.trainer_options import check_one_device
 logger = logging.getLogger("tsattn")
 
 FolderOf: TypeAlias = Callable[[ForecastDataModule, Predictor], RunFolder]
-_NO_LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
 # of a member that was fitted alone
 _FACTS = ("best_step", "selected_by", "validation_error", "validation_windows", "parameters", "training")
 
@@ -61,8 +53,7 @@ class Recording:
 
     folder: RunFolder  # a new one may get another name once it is made
     experiment: Experiment
-    command: list[str]
-    say: Callable[[str], None]
+    hooks: Hooks
     goes_on: bool  # whether the folder is that of a resumed run
     notes: dict[str, Any]  # that a new folder gets, for those who resume the run
     _is_open: bool = field(default=False, init=False)
@@ -75,35 +66,31 @@ class Recording:
             raise UserError(f"{what}: give it the same ones again, or start a new run")
         self.notes = {"fingerprint": found, **self.notes}
 
-    def open_files(self, member: str, device: str, steps: int | None) -> RunFolder:
+    def open_files(self, member: str = "", device: str = "cpu", steps: int | None = None) -> RunFolder:
         """Open the folder for the training, of all steps if they are known, of a member, or of the whole if empty."""
-        last = self.folder.of_member(member).last
-        step = int(load_checkpoint(last)["global_step"]) if self.goes_on and last.exists() else 0
-        kernels = {"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}
-        self._open(device, kernels, steps, step, f" after step {step}{f' of {member}' if member else ''}")
+        if not self._is_open and is_first_process():
+            last = self.folder.of_member(member).last
+            if self.goes_on:
+                step = int(load_checkpoint(last)["global_step"]) if last.exists() else 0
+                self._go_on(steps, step)
+                after = f" after step {step}{f' of {member}' if member else ''}" if last.exists() else ""
+                self.hooks.say(f"going on with {self.folder.path}{after}")
+            else:
+                self.folder = self.folder.create()
+                self._is_open = True  # from here on the folder is that of this process
+                kernels = {"kernels": kernels_in_use()} if steps is not None and device == "cpu" else {}
+                known = {**versions([*self.hooks.command], device), **self.notes, **kernels}
+                self.folder.write_json(self.folder.versions, known)
+                write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
+                self.hooks.say(f"run folder: {self.folder.path}")
+        self._is_open = True
         return self.folder.of_member(member)
 
     def keep_fit(self, fitted: FittedPredictor | None, seconds: float) -> None:
         """Note the seconds of a fit, and write a predictor that its training has not written."""
-        self._open("cpu", {}, None, 0, "")
-        self.folder.note("fit_seconds", round(seconds, 3))
+        self.open_files().note("fit_seconds", round(seconds, 3))
         if fitted is not None:
             save_predictor(self.folder.best, fitted, global_step=0)
-
-    def _open(self, device: str, more: Mapping[str, Any], steps: int | None, step: int, after: str) -> None:
-        """Make the folder unless it is there, or resume the run in it."""
-        if not self._is_open and is_first_process():
-            if self.goes_on:
-                self._go_on(steps, step)
-            else:
-                self.folder = self.folder.create()
-                self._is_open = True  # from here on the folder is that of this process
-                known = {**versions(self.command, device), **self.notes, **more}
-                self.folder.write_json(self.folder.versions, known)
-                write_text(self.folder.config, self.experiment.to_yaml())  # last: with it the run can be resumed
-            path = self.folder.path
-            self.say(f"going on with {path}{after}" if self.goes_on else f"run folder: {path}")
-        self._is_open = True
 
     def _go_on(self, steps: int | None, step: int) -> None:
         """Make a finished run, or one with another end now, one whose results are to come; former ones keep a name."""
@@ -115,10 +102,9 @@ class Recording:
         if is_longer or run.metrics.exists():
             write_text(run.config, self.experiment.to_yaml())
             if run.metrics.exists():
-                ends = itertools.chain([""], map("_{}".format, itertools.count(2)))
-                former = (run.path / f"metrics_step_{step}{end}.json" for end in ends)
+                former = (run.path / f"metrics_step_{step}{f'_{n}' * (n > 1)}.json" for n in itertools.count(1))
                 run.metrics.replace(next(file for file in former if not file.exists()))
-            again = {"step": step, "command": [without_password(word) for word in self.command]}
+            again = {"step": step, "command": [without_password(word) for word in self.hooks.command]}
             run.note("extensions", [*(run.noted("extensions") or []), again])
         for file in (run.checksums, run.errors, run.refit, *run.path.glob("*.partial")):  # are written again
             file.unlink(missing_ok=True)
@@ -131,18 +117,17 @@ class Recording:
         try:
             yield
         except KeyboardInterrupt as stop:
-            if not self._is_open:
-                raise
-            if not self.folder.config.exists():
-                self._remove()
-                raise
-            raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
+            if self._is_open and self.folder.config.exists():
+                raise KeyboardInterrupt(self._how_to_resume(can_resume)) from stop
+            if self._is_open and self.folder.is_held:  # else it is no longer that of this process
+                shutil.rmtree(self.folder.path, ignore_errors=True)
+            raise
         except Exception as error:
             if self._is_open and is_first_process():
                 self._check_held(error)
                 explains = isinstance(error, UserError) and [*self.folder.path.rglob(self.folder.curve.name)]
                 if not (self.goes_on or explains or self.folder.all_checkpoints()):
-                    self._remove()
+                    shutil.rmtree(self.folder.path, ignore_errors=True)
             raise
         finally:
             self.folder.release()
@@ -161,10 +146,6 @@ class Recording:
         if not self.folder.is_held:
             path = self.folder.path
             raise UserError(f"the run folder {path} was removed while the run went on; start the run again") from error
-
-    def _remove(self) -> None:
-        if self.folder.is_held:  # else it is no longer that of this process
-            shutil.rmtree(self.folder.path, ignore_errors=True)
 
     def write(self, result: Result, execution: Execution, *, draws: bool) -> None:
         """Write the results, the metrics last of all: a folder with them is finished; `draws` adds forecasts."""
@@ -187,54 +168,17 @@ class Recording:
             lengths = chosen_lengths(result.fit)  # by member of an ensemble; nothing of what is not trained
             metrics["refit"] = {"rows": "all", "steps": lengths.get("") if lengths.keys() <= {""} else lengths}
         if result.tables and draws:
-            from tsattn.figures import plot_test_forecasts
-            from tsattn.figures.plain_names import forecast_title, model_words
+            from tsattn.figures.forecasts import forecast_title, plot_test_forecasts
 
             task, data = predictor.task, result.data
             forecasting = with_levels(result.fitted, data.contents[0].ids).predictor
-            title = forecast_title(task, task.prediction_length, model_words(predictor))
+            title = forecast_title(task, task.prediction_length, predictor.title)
             windows = 2 if task.num_channels == 1 else 1
             figure = plot_test_forecasts(forecasting, data, title, forecasting.on(execution), windows)
             write_whole(self.folder.figure, partial(figure.savefig, format="png", dpi=130))
         self._check_held()
         write_checksums(self.folder.path, self.folder.all_checkpoints())
         self.folder.write_json(self.folder.metrics, metrics)
-
-
-@dataclass(frozen=True)
-class WarmStart:
-    """A fitted network, whose weights another training starts from; its optimizer is new."""
-
-    fitted: FittedPredictor
-    rescale: bool = False  # by the rows that are trained on now; else its scales stay, those of new series are added
-
-    def __post_init__(self) -> None:
-        name = self.fitted.predictor.name
-        if not isinstance(self.fitted.predictor, NetworkPredictor):
-            raise UserError(f"only a network starts from weights that it has, and {name} is none: fit it anew")
-        if not self.fitted.predictor.is_trained:
-            what = f"nothing of {name} is trained, so that no training goes on from it"
-            raise UserError(f"{what}: fit it anew, or give trained (all, attention or lora)")
-
-    def set_up(self, data: ForecastDataModule) -> None:
-        """Read data as the network needs them, and scale them."""
-        data.task, data.scaler = self.fitted.predictor.task, self.fitted.scaler
-        data.prepare_data()
-        data.setup("predict")  # read and split, not scaled
-        panel, _, scaler = data.contents
-        if self.rescale:
-            data.scaler = fit_scaler(panel, data.splits, data.scaling, data.transform)
-        else:
-            data.scaler = with_new_series(scaler, panel, np.array([split.train_end for split in data.splits]))
-        data.setup("fit")
-
-    def key_after(self, key: str) -> str:
-        """The key of a result that started so, given that of one that did not."""
-        found = hashlib.sha256(f"{key} {self.rescale} {self.fitted.scaler.to_dict()}".encode())
-        for name, weight in sorted(self.fitted.predictor.state_dict().items()):
-            found.update(name.encode())
-            found.update(weight.detach().cpu().contiguous().numpy().tobytes())
-        return found.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -320,7 +264,7 @@ def resume(
         predictor = build_predictor(before.model["backbone"])
         if limits and not predictor.is_trained:
             raise UserError(f"{predictor.name} is fitted at once, so it cannot be trained longer")
-        asked = {f"trainer.{name}": value for name, value in {**_NO_LIMITS, **limits}.items()} if limits else {}
+        asked = {f"trainer.{name}": value for name, value in {**LIMITS, **limits}.items()} if limits else {}
         experiment = before.with_values(asked)
         differs = any(experiment.trainer[name] != before.trainer[name] for name in LIMITS)
         if is_first_process():  # it may have come to its end while its lock was waited for
@@ -330,25 +274,6 @@ def resume(
             return _prepare(experiment, place, None, hooks or Hooks(), goes_on=True, **asks).result()
     finally:
         place.release()
-
-
-def calibration_parts(
-    data: ForecastDataModule, calibrate: bool | float, output: Output
-) -> tuple[ForecastDataModule, ForecastDataModule | None]:
-    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated."""
-    share = calibration_share(calibrate)
-    if share is None:
-        return data, None
-    if share == 1.0:
-        check_calibration(data, output)
-        return data, data
-    try:
-        fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
-        check_calibration(held_out, output)
-        fit_data.windows("val")
-    except UserError as error:
-        raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
-    return fit_data, held_out
 
 
 @dataclass(frozen=True)
@@ -447,8 +372,25 @@ class _PreparedRun:
             start=None if hooks.start is None else hooks.start.fitted.predictor.state_dict(),
             bar=hooks.bar if shows is None else (hooks.bar or Progress()) if shows else None,
             say=say,
-            fitted=partial(_earlier_fit, hooks, self.data),
+            fitted=self._earlier_fit,
         )
+
+    def _earlier_fit(self, member: str, predictor: Any) -> dict[str, Any] | None:
+        """Take the fit of a member from the folder of a finished run, if there is one; see `Training.fitted`."""
+        if (path := self.hooks.fitted(member)) is None:
+            return None
+        folder = RunFolder(path)
+        folder.check_trained()
+        before = fitted_in(folder, folder.best)
+        check_same(before.predictor.description, before.predictor.output, predictor.description, predictor.output)
+        task = before.predictor.task
+        is_same = predictor.task == task or predictor.task.agrees_with(task)
+        if not is_same or repr(before.scaler) != repr(self.data.scaler):
+            raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
+        predictor.load_state_dict(before.predictor.state_dict(), assign=True)
+        self.hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
+        known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
+        return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}
 
     def _evaluate(self, result: Result, fit_data: ForecastDataModule, held_out: ForecastDataModule | None) -> Result:
         """Validate what was fitted, calibrate it, and test it beside the baselines."""
@@ -461,13 +403,11 @@ class _PreparedRun:
             facts |= {"validation_error": scores[metric], **named}
         if held_out is not None:
             scores_kept = conformal_scores(fitted.predictor, held_out, execution)
-            counts, own = scores_kept.counts[0], len(scores_kept.ids)
-            most, least = int(counts.max()), int(counts.min())
+            known = facts["calibration"] = scores_kept.facts
+            own = known["series_of_their_own"]
             said = f", {number_of(own, 'series')} by windows of its own" if own else ""
-            levels = f"levels up to {highest_level(least):g}{said}"
-            self.hooks.say(f"calibrated by {number_of(most, 'validation window')}: {levels}")
-            known = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
-            facts["calibration"] = {**known, "series_of_their_own": own}
+            windows = number_of(known["windows"], "validation window")
+            self.hooks.say(f"calibrated by {windows}: levels up to {known['highest_level']:g}{said}")
             fitted = replace(fitted, conformal=scores_kept)
             if recording is not None:
                 calibrate_checkpoint(recording.folder.best, scores_kept)
@@ -520,7 +460,7 @@ def _prepare(
             hooks = replace(hooks, checkpoint=where.last)
         if not options.arguments["fast_dev_run"]:
             notes = {"test": test, "refit": refit, "started": hooks.start is not None}
-            recording = Recording(where, experiment, [*hooks.command], hooks.say, goes_on, notes)
+            recording = Recording(where, experiment, hooks, goes_on, notes)
     seed = random.SystemRandom().getrandbits(32) if experiment.seed is None else experiment.seed
     return _PreparedRun(experiment, options, data, predictor, seed, recording, hooks, goes_on, test, refit)
 
@@ -543,42 +483,3 @@ def _refitted(run: _PreparedRun, training: Training, result: Result) -> FittedPr
     with own_random_state(run.seed):
         again.fit(data, unwatched.at_length(result.fit))
     return FittedPredictor(again.eval(), scaler, conformal)
-
-
-def member_experiments(
-    experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
-) -> dict[str, Experiment]:
-    """Experiments that fit the trained members of an ensemble alone, bit for bit as in it; none without a seed."""
-    ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
-    if not isinstance(ensemble, Ensemble) or experiment.seed is None:
-        return found
-    seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
-    others = {"context_length": "data.context_length", "max_steps": "trainer.max_steps"}
-    for number, member in ((number, one) for number, one in enumerate(ensemble.described) if one.is_trained):
-        values = {others.get(name, f"model.{name}"): value for name, value in member.options.items()}
-        values |= {"model.backbone": member.predictor, "seed_everything": seeds[-1]}  # the largest
-        if experiment.model["calibrate"] is True:  # which changes no weight
-            values["model.calibrate"] = False
-        if "max_steps" in member.options:
-            values |= {"trainer.max_epochs": None, "trainer.max_time": None}
-        alone = parse(with_values(experiment.to_dict(), values))
-        found |= {member_name(number, place): replace(alone, seed=seed) for place, seed in enumerate(seeds)}
-    return found
-
-
-def _earlier_fit(hooks: Hooks, data: ForecastDataModule, member: str, predictor: nn.Module) -> dict[str, Any] | None:
-    """Take the fit of a member from the folder of a finished run, if there is one; see `Training.fitted`."""
-    if (path := hooks.fitted(member)) is None:
-        return None
-    assert isinstance(predictor, Predictor)
-    folder = RunFolder(path)
-    folder.check_trained()
-    before = load_predictor(folder.best, predictor.description, predictor.output)
-    task = before.predictor.task
-    is_same = predictor.task == task or predictor.task.agrees_with(task)
-    if not is_same or repr(before.scaler) != repr(data.scaler):
-        raise UserError(f"the run {path} was fitted to other data, so that the ensemble cannot take it as {member}")
-    predictor.load_state_dict(before.predictor.state_dict(), assign=True)
-    hooks.say(f"{member}: {before.predictor.name}, as it was fitted in {path}")
-    known = {name: fact for name, fact in json.loads(folder.metrics.read_text()).items() if name in _FACTS}
-    return {"member": member, **known, "earlier_fit_seconds": folder.fit_seconds}

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib.dates
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -25,11 +25,12 @@ from tsattn.errors import UserError
 from tsattn.figures.style import BOTH_SIDES, HEAT, INK, NOTHING
 from tsattn.predictors.attention_layers import AttentionLayer
 
-_dates: Any = matplotlib.dates  # which has no types
 _COLUMNS, _HEADS = 4, 8  # maps in a row of the grid: of different layers, of the heads of one
 _BRIGHTEST = 0.99  # the share of numbers above 0 that the colours tell apart; a few peaks would hide the rest
 _BORDERS = (1.7, 0.95), (0.8, 0.55)  # width and opacity of the coarsest level's borders and of the finest level's
 _MOST_NAMES = 24  # of tokens that an axis can hold
+_FORMATS = ["%Y", "%b", "%b %d", *["%H:%M\n%b %d"] * 3]  # of ticks whose years, months, days and so on differ
+_DATES = {"formats": _FORMATS, "zero_formats": ["", "%Y", *_FORMATS[2:]], "offset_formats": ["", *["%Y"] * 5]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +84,8 @@ def plot_layers(
             _label(ax, one, before, below, 4 if columns > 1 else 7)
         for ax in line[len(row) :]:
             ax.set_visible(False)
-    extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
-        (bool(signed and every.min() < -top), bool(every.max() > top)), "neither"
-    )
     shape: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": 30, "shrink": min(1.0, 6 / size[1])}
-    bar = figure.colorbar(image, ax=axes, extend=extend, **shape)
+    bar = figure.colorbar(image, ax=axes, extend="both" if signed else "max", **shape)
     bar.set_label("added to the score" if signed else "probability", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
@@ -193,23 +191,14 @@ def _mark(axis: Axis, labels: pd.Index[Any], most: int) -> str:
 
 
 def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple[list[tuple[float, str]], str]:
-    if isinstance(stamps[0], pd.Timestamp):
-        numbers = _dates.date2num(pd.DatetimeIndex(stamps).to_pydatetime())
-        ticks = _dates.AutoDateLocator(minticks=2, maxticks=most).tick_values(*_dates.num2date(numbers[[0, -1]]))
-    else:
-        numbers = np.asarray(stamps, dtype=np.float64)
-        ticks = MaxNLocator(most, integer=True).tick_values(numbers[0], numbers[-1])
+    are_steps = not isinstance(stamps[0], pd.Timestamp)
+    numbers = np.asarray(stamps, float) if are_steps else date2num(pd.DatetimeIndex(stamps).to_pydatetime())  # type: ignore[no-untyped-call]
+    locator: Any = MaxNLocator(most, integer=True) if are_steps else AutoDateLocator(minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
+    ticks = locator.tick_values(*(numbers[[0, -1]] if are_steps else num2date(numbers[[0, -1]])))  # type: ignore[no-untyped-call]
     wanted = [tick for tick in ticks if numbers[0] <= tick <= numbers[-1]] or numbers[:1]
     positions = np.interp(wanted, numbers, places).tolist()
-    if not isinstance(stamps[0], pd.Timestamp):
+    if are_steps:
         return [(position, f"{number:g}") for position, number in zip(positions, wanted, strict=True)], ""
-    dates = pd.DatetimeIndex(_dates.num2date(wanted))
-    same_year, form = dates[0].year == dates[-1].year, "{0:%Y}"
-    if (dates != dates.normalize()).any():
-        form = "{0:%H:%M}\n{0:%b} {0.day}"
-    elif (dates.day != 1).any():
-        form = "{0:%b} {0.day}" if same_year else "{0:%Y-%m-%d}"
-    elif (dates.month != 1).any():
-        form = "{0:%b}" if same_year else "{0:%b %Y}"
-    common = f", {dates[0]:%Y}" if same_year and form != "{0:%Y}" else ""
-    return [(position, form.format(date)) for position, date in zip(positions, dates, strict=True)], common
+    written: Any = ConciseDateFormatter(locator, **_DATES)  # type: ignore[no-untyped-call]
+    texts = [text.replace(" 0", " ") for text in written.format_ticks(wanted)]
+    return [*zip(positions, texts, strict=True)], f", {year}" if (year := written.get_offset()) else ""

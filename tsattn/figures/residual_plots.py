@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.axes import Axes
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
@@ -21,17 +20,13 @@ from tsattn.data import Panel, season_length
 from tsattn.data.frequency import is_steps
 from tsattn.errors import UserError, one_of, shown
 from tsattn.evaluation.measure import ScoredBatch
-from tsattn.figures.style import ACCENT, INK, OTHERS
+from tsattn.figures.style import ACCENT, HOUSE, INK, OTHERS
 
 _COLORS = (ACCENT, *OTHERS)
 _LINES, _POINTS, _MOST_LAGS = 6, 400, 200  # series that are followed in time, points of a quantile plot
 _POOLED = 200_000  # residuals, at most, whose distribution is drawn
 _TAIL = 0.002  # the share of residuals on each side that the histogram may leave out
 _CERTAIN = 1.96  # standard deviations on each side that hold 95 % of a normal distribution
-_LOOKS: dict[Any, Any] = {
-    **{"axes.titlesize": 10, "axes.labelsize": 10, "legend.fontsize": 9, "legend.frameon": False},
-    **{"axes.spines.right": False, "axes.spines.top": False},
-}
 
 Array = NDArray[np.float64]
 
@@ -109,8 +104,8 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
     if not len(residuals.pooled):
         raise UserError("there is no observed residual to draw")
     unit = "scaled" if residuals.is_scaled else "original units"
-    with matplotlib.rc_context(_LOOKS):
-        figure = Figure(figsize=(7.2, 8), layout="constrained")
+    with matplotlib.rc_context(HOUSE):
+        figure = Figure(figsize=(7.2, 8))
         axes = figure.subplot_mosaic([["time", "time"], ["histogram", "quantiles"], ["lags", "steps"]])
         _draw_time(axes["time"], residuals, unit)
         _draw_histogram(axes["histogram"], residuals.pooled, unit)
@@ -136,11 +131,6 @@ def autocorrelation(values: Array, lags: int) -> Array:
 def _draw_time(ax: Axes, residuals: Residuals, unit: str) -> None:
     for color, (name, (time, values)) in zip(_COLORS, residuals.lines.items(), strict=False):
         ax.plot(time, values, color=color, lw=0.7, alpha=0.8, label=name)
-        if time.dtype.kind == "M":
-            locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
-            ax.xaxis.set_major_locator(locator)
-            ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-    ax.xaxis.get_offset_text().set_fontsize(8)
     ax.axhline(0, color="0.6", lw=0.8)
     steps = "a step" if residuals.ahead == 1 else f"{residuals.ahead} steps"
     ax.set(title=f"residuals {steps} ahead: observed less forecast", ylabel=unit)

@@ -15,7 +15,7 @@ NOTHING = "#e3e5e9"  # what is exactly 0
 HEAT = LinearSegmentedColormap.from_list("heat", ["#ffffff", "#f3c9ce", ACCENT, "#5e1526"]).with_extremes(bad=NOTHING)
 BOTH_SIDES = LinearSegmentedColormap.from_list("both_sides", ["#00798c", "#ffffff", ACCENT]).with_extremes(bad=NOTHING)
 
-_HOUSE: dict[Any, Any] = {
+HOUSE: dict[Any, Any] = {
     **{"axes.titlesize": 11, "axes.labelsize": 9, "xtick.labelsize": 8, "ytick.labelsize": 8, "legend.fontsize": 9},
     **{"axes.spines.right": False, "axes.spines.top": False, "legend.frameon": False, "lines.linewidth": 1.4},
     **{"figure.constrained_layout.use": True, "figure.figsize": (9, 2.9), "date.converter": "concise"},
@@ -25,4 +25,4 @@ _HOUSE: dict[Any, Any] = {
 
 def use_house_style() -> None:
     """Draw your own charts of matplotlib and pandas in the colours and sizes of tsattn's figures, from now on."""
-    matplotlib.rcParams.update(_HOUSE)
+    matplotlib.rcParams.update(HOUSE)

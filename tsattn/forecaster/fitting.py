@@ -13,9 +13,9 @@ from tsattn.data import Panel, PanelDataModule
 from tsattn.data.data_options import SPLIT
 from tsattn.errors import UserError, folder_path, one_of, positive_number, shown, whole_number
 from tsattn.experiments import Experiment, Hooks, Result, run
-from tsattn.experiments.running import WarmStart, calibration_parts
 from tsattn.forecaster.options import ForecasterOptions
-from tsattn.predictors.fitted import FittedPredictor
+from tsattn.predictors.calibrated import calibration_parts
+from tsattn.predictors.fitted import FittedPredictor, WarmStart
 from tsattn.predictors.ridge import least, validation_errors
 from tsattn.task import Task
 from tsattn.training.callbacks import BestCheckpoint, Progress

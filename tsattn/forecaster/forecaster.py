@@ -394,7 +394,6 @@ class Forecaster:
             UserError: if an id has no forecast or history, or the frame is no forecast.
         """
         from tsattn.figures import plot_forecast
-        from tsattn.figures.plain_names import model_words
 
         with quiet():
             panel, fitted = self._model.panel_of(history, "the history")
@@ -402,7 +401,7 @@ class Forecaster:
         names = [str(name) for name in forecast.columns if re.fullmatch(r"0\.\d+|\d(\.\d+)?e-\d+", str(name))]
         if fitted.conformal is not None and str(MEDIAN) in names:  # levels that were asked for
             output = Output(tuple(sorted(map(float, names))))
-        return plot_forecast(forecast, panel, task, output, ids, model=model_words(fitted.predictor))
+        return plot_forecast(forecast, panel, task, output, ids, model=fitted.predictor.title)
 
     def plot_residuals(self, frame: Any, ids: Any = None, *, ahead: int = 1, step: int = 1) -> Figure:
         """Plot residuals (actual minus forecast) on the rows that `evaluate` scores.
@@ -462,7 +461,7 @@ class Forecaster:
             levels: plot the contribution of levels to the scores instead: ``all``, or numbers from 1, the coarsest.
         """
         from tsattn.figures.layer_maps import plot_layers
-        from tsattn.figures.plain_names import window_title
+        from tsattn.predictors.attention_layers import window_title
 
         found, panel, fitted, batch = self._attention(frame, id, channel, future)
         title = window_title(fitted, panel, batch, found)

@@ -18,7 +18,6 @@ from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 
 from tsattn.backbones.task_network import FORMAT, CheckpointContent, check_format
-from tsattn.batch import ACCELERATORS, has_accelerator
 from tsattn.data import DataOptions
 from tsattn.data.stamps import no_times_of
 from tsattn.descriptions import typed
@@ -33,7 +32,7 @@ from tsattn.predictors import Predictor
 from tsattn.predictors.calibrated import ConformalScores
 from tsattn.predictors.fitted import FittedPredictor, restored_predictor
 from tsattn.saved_folders import CHECKSUMS, check_checksums, restore_folder, whole_folder, write_checksums
-from tsattn.training.trainer_options import TRAINER_DEFAULTS
+from tsattn.training.trainer_options import ACCELERATORS, TRAINER_DEFAULTS, has_accelerator
 
 logger = logging.getLogger("tsattn")
 

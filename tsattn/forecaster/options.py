@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsattn.batch import check_accelerator
 from tsattn.data import Panel
 from tsattn.data.data_options import DataOptions
 from tsattn.descriptions import DEFAULT_BACKBONE, imported
@@ -21,10 +20,10 @@ from tsattn.layers.optim import BETAS
 from tsattn.predictors import Predictor, build_predictor
 from tsattn.predictors.fitted import FittedPredictor
 from tsattn.predictors.network import NetworkPredictor
-from tsattn.task import Output, calibration_share, levels
+from tsattn.task import Output, calibration_share
 from tsattn.training.execution import Execution
 from tsattn.training.loggers import LOGGERS
-from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, listed
+from tsattn.training.trainer_options import FULL_PRECISION, TrainerOptions, check_accelerator, listed
 
 if TYPE_CHECKING:  # what forecasts without a fit needs no Lightning
     from tsattn.experiments import Experiment
@@ -161,7 +160,7 @@ class ForecasterOptions:
         calibration_share(given["calibrate"])
         if isinstance(quantiles, str) and quantiles == AUTO:
             quantiles = _QUANTILES if predictor.emits_quantiles else ()
-        output = Output(levels(quantiles), given["distribution"])
+        output = Output(quantiles, given["distribution"])
         predictor.check_output(output)
         if (training.checkpoints or training.save_top_k != 1) and not isinstance(predictor, NetworkPredictor):
             raise UserError(f"checkpoints are kept of one network, and {predictor.name} is none")

@@ -158,7 +158,6 @@ def residual_figure(
     fitted: FittedPredictor, unseen: UnseenWindows, ids: Any, ahead: int, batch_size: int, execution: Execution
 ) -> Figure:
     """Plot residuals of a predictor, and its errors by step next to the baselines, see `Forecaster.plot_residuals`."""
-    from tsattn.figures.plain_names import model_words
     from tsattn.figures.residual_plots import ResidualRecorder, plot_residuals
 
     chosen = ids if ids is None else [ids] if np.isscalar(ids) else list(ids)
@@ -169,7 +168,7 @@ def residual_figure(
     tables = measured_tables(fitted, some, batch_size, execution, by_step=True, watch=recorder)
     errors = {name: table.step_scores("mae_scaled", recorder.channels) for name, table in tables.items()}
     what = f", {shown(chosen[0])}" if chosen is not None and len(chosen) == 1 else ""
-    return plot_residuals(recorder.finish(), errors, f"Residuals of {model_words(fitted.predictor)}{what}")
+    return plot_residuals(recorder.finish(), errors, f"Residuals of {fitted.predictor.title}{what}")
 
 
 def measured_tables(

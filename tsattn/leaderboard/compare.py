@@ -168,7 +168,6 @@ def compare(
     plan = Plan.of(what[0], attention, vary, seeds, overrides, baselines)
     command = "compare(...)"
     runner = plan.runner(folder, Options(jobs or plan.jobs, retry_failed=retry_failed, command=command), say)
-    runner.say_plan(lists=False)
     runner.run_all(ray, command)
     return plan.comparison(runner, margin)
 

@@ -25,15 +25,16 @@ from tsattn.data import ForecastDataModule
 from tsattn.errors import UserError
 from tsattn.evaluation import ErrorTable
 from tsattn.experiments import Experiment, Hooks, RunFolder, resume, run
-from tsattn.experiments.measuring import device_type, measured, peak_memory, predictor_sizes
+from tsattn.experiments.measuring import device_type, measured, predictor_sizes
 from tsattn.experiments.result import reopened
 from tsattn.experiments.run_folder import EARLIER_SECONDS, versions
-from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.digest import Digests
+from tsattn.leaderboard.plan import member_experiments
 from tsattn.leaderboard.records import by_stretch, read_record, write_record
 from tsattn.predictors import Predictor
 from tsattn.saved_folders import write_text
 from tsattn.training import Execution, TrainerOptions
+from tsattn.training.execution import peak_memory
 from tsattn.training.train import all_fits
 from tsattn.tuning import Fold, HeldData
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -18,6 +18,8 @@ from tsattn.errors import UserError, number_of
 from tsattn.leaderboard.analysis import METRICS, Analysis, Answer
 from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.figure import COLOURS, Mark, forest, inline_svg, png
+from tsattn.leaderboard.published import read_published, shipped_numbers
+from tsattn.leaderboard.records import Records
 from tsattn.leaderboard.statistics import Claim, Difference, Estimate
 from tsattn.saved_folders import write_text, write_whole
 
@@ -438,6 +440,20 @@ def write_report(analysis: Analysis, folder: str | Path) -> Page:
     colours = [(place, light, dark) for place, (light, dark) in enumerate(COLOURS.items())]
     write_text(folder / HTML, _rendered("report.html.jinja", page=page, asked=_ASKED, svg=svg, colours=colours))
     return page
+
+
+def write_pages(
+    records: Sequence[str | Path], folder: Path, readme: Iterable[str | Path], say: Callable[[str], None]
+) -> None:
+    """Write the report of records, and its part of other files; say what is written."""
+    published = shipped_numbers()
+    analysis = Analysis(Records.read(*records), read_published(published) if published else ())
+    page = write_report(analysis, folder)
+    failed = f", {len(analysis.failed)} failed" if len(analysis.failed) else ""
+    say(f"{number_of(len(analysis.runs), 'run')}{failed}: {folder / HTML}, {folder / MARKDOWN}")
+    for file in readme:
+        write_readme(file, page, folder)
+        say(f"{file}: its part is that of these records")
 
 
 def write_readme(path: str | Path, page: Page, folder: str | Path) -> None:

@@ -13,10 +13,9 @@ from tsattn.errors import UserError
 from tsattn.experiments import Experiment
 from tsattn.experiments.configs import BACKBONE, get_at, paths, with_values
 from tsattn.experiments.experiment import fingerprint, user_errors
-from tsattn.experiments.running import member_experiments
 from tsattn.leaderboard.suite import Arm, Mix, Suite, SuiteData, label
 from tsattn.predictors import build_predictor, named_predictor, predictor_arguments
-from tsattn.predictors.ensemble import TRAINING_OPTIONS, member_name
+from tsattn.predictors.ensemble import TRAINING_OPTIONS, Ensemble, member_name
 from tsattn.tuning import HeldData
 
 _ATTENTION = f"{BACKBONE}.attention"
@@ -292,3 +291,24 @@ def _difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
 
 def _text(content: Any) -> str:
     return json.dumps(content, sort_keys=True, default=str)
+
+
+def member_experiments(
+    experiment: Experiment, parse: Callable[[Mapping[str, Any]], Experiment] = Experiment.of
+) -> dict[str, Experiment]:
+    """Experiments that fit the trained members of an ensemble alone, bit for bit as in it; none without a seed."""
+    ensemble, found = build_predictor(experiment.model["backbone"]), dict[str, Experiment]()
+    if not isinstance(ensemble, Ensemble) or experiment.seed is None:
+        return found
+    seeds = range(experiment.seed, experiment.seed + ensemble.seeds)
+    others = {"context_length": "data.context_length", "max_steps": "trainer.max_steps"}
+    for number, member in ((number, one) for number, one in enumerate(ensemble.described) if one.is_trained):
+        values = {others.get(name, f"model.{name}"): value for name, value in member.options.items()}
+        values |= {"model.backbone": member.predictor, "seed_everything": seeds[-1]}  # the largest
+        if experiment.model["calibrate"] is True:  # which changes no weight
+            values["model.calibrate"] = False
+        if "max_steps" in member.options:
+            values |= {"trainer.max_epochs": None, "trainer.max_time": None}
+        alone = parse(with_values(experiment.to_dict(), values))
+        found |= {member_name(number, place): replace(alone, seed=seed) for place, seed in enumerate(seeds)}
+    return found

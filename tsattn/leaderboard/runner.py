@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tsattn.errors import UserError, duration, number_of
 from tsattn.leaderboard.digest import conflicts
 from tsattn.leaderboard.entry_run import Work, WorkingFolder, git_state, held
-from tsattn.leaderboard.plan import Entry
+from tsattn.leaderboard.plan import Entry, Planner
 from tsattn.leaderboard.records import FILE, LABELS, Records
+from tsattn.leaderboard.suite import read_suite
 from tsattn.leaderboard.workers import BUSY, LocalWorkers, RayWorkers
 
 _WRITE_EVERY = 60.0  # seconds between two tables of records
@@ -61,6 +62,24 @@ class Runner:
         self._gone = len(others) - len(self._kept)
         self._walls: list[tuple[float, float]] = []  # seconds of runs of this process, and of their fits
         self._written = time.monotonic()
+
+    @classmethod
+    def of_suite(
+        cls,
+        file: Path,
+        limits: Mapping[str, Any],
+        folder: str | Path | None,
+        output: str | Path | None,
+        options: Options,
+        say: Callable[[str], None],
+    ) -> Self:
+        """Plan the part of a suite within limits, see `Suite.narrowed`; None is a folder of the suite's name."""
+        suite, planner = read_suite(file), Planner()
+        part, whole = suite.narrowed(**limits), planner.plan(suite)
+        entries = whole if part == suite else planner.plan(part)
+        place = WorkingFolder(folder or Path("runs", "leaderboard", suite.name))
+        records = Path(output or Path("benchmarks", "results", "leaderboard", suite.name))
+        return cls(suite.name, suite.text, whole, entries, place, records, options, say)
 
     def state(self, entry: Entry) -> str:
         """``does not apply``, ``done``, ``failed`` or ``left``."""
@@ -142,8 +161,14 @@ class Runner:
         rows: list[dict[str, Any]] = Records.read(self.output).table.to_pylist()
         return rows
 
-    def run_all(self, ray: str | None, resume: str) -> None:
-        """Run what is left here or on the Ray cluster of an address; say what failed, or how to `resume`."""
+    def run_all(self, ray: str | None, resume: str, *, lists: bool = False) -> bool:
+        """Say what is left, or list it and return False; run it here or on the Ray cluster of an address.
+
+        It says in the end which runs failed, and, if it is interrupted, how to `resume`.
+        """
+        self.say_plan(lists=lists)
+        if lists:
+            return False
         jobs, threads = self.options.jobs, self.options.threads
         workers = LocalWorkers(self.folder, jobs) if ray is None else RayWorkers(self.folder, ray, jobs, threads)
         try:
@@ -157,6 +182,7 @@ class Runner:
             self.say(f"run failed ones again with --retry-failed; their output is in {self.folder.path / 'logs'}")
         for sentence in self.conflicts():
             self.say(f"warning: {sentence}")
+        return True
 
     def say_plan(self, *, lists: bool) -> None:
         """Say how many runs there are and how long they take; a `UserError` if none can be made."""

@@ -43,11 +43,11 @@ class RequestError(Exception):
 
 def check(request: Mapping[str, Any]) -> dict[str, Any]:
     """Make the model of a request, and say how large it is."""
-    facts = {"version": f"{request['library']} {importlib.metadata.version(request['library'])}"}
-    model = make_model(request)
-    if request["library"] == "statsforecast":
-        return facts
-    return {**facts, "parameters": _num_parameters(model), "is_multivariate": bool(model.MULTIVARIATE)}
+    library, model = request["library"], make_model(request)
+    facts: dict[str, Any] = {"version": f"{library} {importlib.metadata.version(library)}"}
+    if library == "neuralforecast":
+        facts |= {"parameters": _num_parameters(model), "is_multivariate": bool(model.MULTIVARIATE)}
+    return facts
 
 
 def _num_parameters(model: Any) -> int:
@@ -109,11 +109,8 @@ def make_model(request: Mapping[str, Any]) -> Any:
     kind = getattr(models, model)
     parameters = inspect.signature(kind.__init__).parameters
     valid = [name for name in parameters if name not in ("self", "trainer_kwargs", *_DECIDED)]
-    others: Mapping[str, Any] = {}
-    said = ""
-    if is_neural:
-        trainer = importlib.import_module("pytorch_lightning").Trainer
-        others, said = inspect.signature(trainer.__init__).parameters, ", and those of Lightning's Trainer"
+    others = inspect.signature(importlib.import_module("pytorch_lightning").Trainer).parameters if is_neural else {}
+    said = ", and those of Lightning's Trainer" if is_neural else ""
     for name in request["arguments"]:
         if name in _DECIDED:
             raise RequestError(f"{model} takes its {name} from the task: leave it out of arguments")
@@ -187,10 +184,9 @@ def _of_local_model(past: Any, observed: Any, request: Mapping[str, Any]) -> Any
         percent = round(abs(100 - 200 * level), 6)
         names.append(name if level == 0.5 else f"{name}-{'lo' if level < 0.5 else 'hi'}-{percent}")
         levels |= {percent} - {0}
-    asked = {"level": sorted(levels)} if levels else {}
     try:
         forecaster = StatsForecast(models=[model], freq=1, n_jobs=request["threads"])
-        made = forecaster.forecast(df=each, h=request["h"], **asked)
+        made = forecaster.forecast(df=each, h=request["h"], level=sorted(levels) or None)
     except Exception as error:
         raise RequestError(f"{request['model']} of statsforecast failed on a window: {error}") from error
     return made.sort_values(["unique_id", "ds"], kind="stable")[names].to_numpy()

@@ -112,16 +112,15 @@ _STARTING = threading.Lock()
 
 def peer_process(what: str) -> PeerProcess:
     """Return the worker of this process, started if there is none; see `peers_python`."""
-    python = peers_python(what)
+    key = os.getpid(), peers_python(what)
     with _STARTING:
-        found = _PROCESSES.get((os.getpid(), python))
-        if found is None or not found.is_alive:
+        if key not in _PROCESSES or not _PROCESSES[key].is_alive:
             try:
-                found = _PROCESSES[os.getpid(), python] = PeerProcess(python)
+                _PROCESSES[key] = PeerProcess(key[1])
             except OSError as error:
-                raise UserError(f"{python} cannot be run: {error.strerror or error}") from error
-            atexit.register(found.stop)
-    return found
+                raise UserError(f"{key[1]} cannot be run: {error.strerror or error}") from error
+            atexit.register(_PROCESSES[key].stop)
+        return _PROCESSES[key]
 
 
 class PeerPredictor(Predictor):
@@ -186,13 +185,13 @@ class StatsForecast(PeerPredictor):
     def __init__(
         self, *, model: str = "AutoETS", arguments: Mapping[str, Any] | None = None, context_length: int | None = None
     ) -> None:
-        super().__init__(model, arguments, context_length=context_length)
-        self._own_length = None if context_length is None else whole_number("context_length", context_length)
+        length = None if context_length is None else whole_number("context_length", context_length)
+        super().__init__(model, arguments, context_length=length)
 
     @property
     @override
     def context_length(self) -> int:
-        return super().context_length if self._own_length is None else self._own_length
+        return self.arguments["context_length"] or super().context_length
 
     @property
     @override
@@ -273,12 +272,9 @@ class NeuralForecast(PeerPredictor):
                     logging.getLogger("tsattn").warning(f"{lacking}; the weights of the last step stay")
             trained = self._ask("fit", **asked, table=str(table), state=str(weights), val_rows=rows)
             self.fitted = torch.from_numpy(np.fromfile(weights, np.uint8))
-        course = {"steps": trained["steps"], "seconds": trained["seconds"]}
-        return {
-            **({"member": training.member} if training.member else {}),
-            **{"best_step": trained["best_step"], "library": facts["version"], "parameters": facts["parameters"]},
-            "training": {**course, "windows_per_second": None, "peak_memory_bytes": None},
-        }
+        course = {name: trained.get(name) for name in ("steps", "seconds", "windows_per_second", "peak_memory_bytes")}
+        made = {"best_step": trained["best_step"], "library": facts["version"], "parameters": facts["parameters"]}
+        return {**({"member": training.member} if training.member else {}), **made, "training": course}
 
     @override
     def forward(self, batch: Batch) -> Tensor:

@@ -77,7 +77,7 @@ def named_predictor(description: object, what: str = "predictor") -> tuple[str, 
             raise UserError(f"{what} {kind} has {name} of its own: leave {name} out, or give another kind")
         chosen = {**PRETRAINED[kind], **chosen}
         kind = chosen.pop("kind")
-    cls = descriptions.class_of(kind, what=what, table=table, base=(Predictor, Backbone))
+    cls = descriptions.class_of(kind, Predictor, Backbone, what=what, table=table)
     return kind, NetworkPredictor if issubclass(cls, Backbone) else cls, chosen
 
 

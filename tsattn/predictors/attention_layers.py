@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,11 @@ from tsattn.attention import attention_kind
 from tsattn.attention.maps import WatchedCall, attention_calls, attention_levels, attention_map, attention_zones
 from tsattn.backbones import BACKBONES
 from tsattn.batch import Batch
+from tsattn.data import Panel
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import PREDICTORS, predictor_arguments
 from tsattn.predictors.base import Attending, Predictor
+from tsattn.predictors.fitted import FittedPredictor
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,18 @@ def _labels(network: Attending, count: int, batch: Batch, counts_steps: bool) ->
     stamps: Any = seconds if counts_steps else pd.DatetimeIndex(seconds.astype("datetime64[s]"))
     labels = [stamps[min(now + end, last)] if isinstance(end, int) else end for end in ends]
     return pd.Index(labels, dtype=object if any(isinstance(end, str) for end in ends) else None)
+
+
+def window_title(fitted: FittedPredictor, panel: Panel, batch: Batch, layers: Iterable[AttentionLayer]) -> str:
+    """Return the predictor, the series and channel, and the last step of the context of a window."""
+    task = fitted.predictor.task
+    names = [] if panel.is_wide or batch.series_id is None else [str(panel.ids[int(batch.series_id[0])])]
+    channels = dict.fromkeys(layer.channel for layer in layers if layer.channel is not None)
+    names += [*channels] if task.num_channels > 1 else []
+    now = int(batch.time[0, batch.past.shape[1] - 1])  # type: ignore[index]  # windows of a panel have time
+    stamp = pd.Timestamp(now, unit="s")
+    until = now if task.counts_steps else stamp.date() if stamp == stamp.normalize() else f"{stamp:%Y-%m-%d %H:%M}"
+    return ", ".join([fitted.predictor.title, *names, f"context up to {until}"])
 
 
 def _names(paths: Sequence[str]) -> list[str]:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from tsattn import descriptions
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.predictors import PREDICTORS
@@ -28,6 +27,12 @@ if TYPE_CHECKING:
 # fields of a batch by the steps that they cover: the context alone, and the horizon too
 _PAST = ("past", "past_observed", "past_covariates", "past_covariates_observed")
 _WHOLE = ("time", "future_covariates", "future_covariates_observed")
+
+
+_WORDS = {
+    **{"patchtst": "PatchTST", "itransformer": "iTransformer", "btt": "BTT", "mlr": "MLR", "mlbtc": "MLBTC"},
+    **{"bilinear_mlr": "bilinear MLR", "swa": "sliding-window", "global_swa": "global sliding-window"},
+}
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Predictor(nn.Module, ABC):
     @property
     def description(self) -> dict[str, Any]:
         """Its kind and all arguments, with their defaults, as plain data."""
-        path = descriptions.import_path(type(self))
+        path = f"{type(self).__module__}.{type(self).__qualname__}"
         kind = next((kind for kind, home in PREDICTORS.items() if home == path), path)
         return {"kind": kind, **self.arguments}
 
@@ -81,6 +86,16 @@ class Predictor(nn.Module, ABC):
     def name(self) -> str:
         """Name in tables and of run folders."""
         return str(self.description["kind"])
+
+    @property
+    def title(self) -> str:
+        """Name in plain words, e.g. ``PatchTST with MLR attention``."""
+        attention = self.description.get("attention") or []
+        layers = attention if isinstance(attention, list) else [attention]
+        kinds = dict.fromkeys(layer if isinstance(layer, str) else layer["kind"] for layer in layers)
+        name = self.description["kind"] if kinds else self.name
+        named, *words = (_WORDS.get(one, one.replace("_", " ")) for one in (name, *kinds))
+        return named + (f" with {' and '.join(words)} attention" if kinds else "")
 
     @property
     def label(self) -> str:

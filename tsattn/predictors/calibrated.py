@@ -29,7 +29,7 @@ from tsattn.descriptions import typed
 from tsattn.errors import UserError, number_of, shown
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.scaler import SeriesId
-from tsattn.task import MEDIAN, Output, rounded_level
+from tsattn.task import MEDIAN, Output, calibration_share, rounded_level
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
@@ -107,6 +107,13 @@ class ConformalScores:
     def counts(self) -> Tensor:
         """`(G, T, C)` numbers of scores."""
         return (~self.values[0].isnan()).sum(-1)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """How many windows there are, the fewest observed targets of a step, and what level these allow."""
+        most, least = int(self.counts[0].max()), int(self.counts[0].min())
+        levels = {"windows": most, "least_observed": least, "highest_level": highest_level(least)}
+        return {**levels, "series_of_their_own": len(self.ids)}
 
     def groups(self, ids: Sequence[Any]) -> Tensor:
         """Return `(S,)` int64, the group of each of some series: its own, or the first."""
@@ -222,7 +229,7 @@ class Calibrated(AnyHorizon):
 
 
 _KEPT = ("description", "name", "label", "pretraining", "forecasts_counts", "context_length", "seasons", "repeated")
-for _name in _KEPT:
+for _name in ("title", *_KEPT):
     setattr(Calibrated, _name, property(attrgetter(f"predictor.{_name}")))
 
 
@@ -237,6 +244,25 @@ def check_calibration(data: ForecastDataModule, output: Output) -> None:
             f"calibrate needs {needed_scores(widest)} validation windows for an interval of {100 * coverage(widest):g} "
             f"%, and there {'is' if windows == 1 else 'are'} {windows}: hold out more rows for validation"
         )
+
+
+def calibration_parts(
+    data: ForecastDataModule, calibrate: bool | float, output: Output
+) -> tuple[ForecastDataModule, ForecastDataModule | None]:
+    """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated."""
+    share = calibration_share(calibrate)
+    if share is None:
+        return data, None
+    if share == 1.0:
+        check_calibration(data, output)
+        return data, data
+    try:
+        fit_data, held_out = data.with_validation(0.0, 1.0 - share), data.with_validation(1.0 - share, 1.0)
+        check_calibration(held_out, output)
+        fit_data.windows("val")
+    except UserError as error:
+        raise UserError(f"calibrate: {share:g} parts the rows for validation in two, of which {error}") from error
+    return fit_data, held_out
 
 
 def conformal_scores(predictor: Predictor, data: ForecastDataModule, execution: Execution) -> ConformalScores:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -15,15 +17,19 @@ from tsattn.backbones import task_network
 from tsattn.backbones.task_network import CheckpointContent, load_checkpoint, write_checkpoint
 from tsattn.batch import Batch
 from tsattn.data import FutureWindows, Panel, Series, scaled_series
-from tsattn.data.scaling import check_counts
+from tsattn.data.scaling import check_counts, fit_scaler, with_new_series
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, one_of
 from tsattn.predictors import build_predictor
 from tsattn.predictors.base import AnyHorizon, Predictor, rolled_forecast
 from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_of, levels_of
+from tsattn.predictors.network import NetworkPredictor
 from tsattn.scaler import Scaler
 from tsattn.task import Output
 from tsattn.training.execution import Execution
+
+if TYPE_CHECKING:
+    from tsattn.data import ForecastDataModule
 
 _CONFORMAL = "conformal"  # the key of a checkpoint
 
@@ -84,6 +90,42 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
     except RuntimeError as error:
         raise UserError(f"{source} is damaged: {' '.join(str(error).split())[:200]}") from error
     return FittedPredictor(predictor.eval(), content.scaler)
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """A fitted network, whose weights another training starts from; its optimizer is new."""
+
+    fitted: FittedPredictor
+    rescale: bool = False  # by the rows that are trained on now; else its scales stay, those of new series are added
+
+    def __post_init__(self) -> None:
+        name = self.fitted.predictor.name
+        if not isinstance(self.fitted.predictor, NetworkPredictor):
+            raise UserError(f"only a network starts from weights that it has, and {name} is none: fit it anew")
+        if not self.fitted.predictor.is_trained:
+            what = f"nothing of {name} is trained, so that no training goes on from it"
+            raise UserError(f"{what}: fit it anew, or give trained (all, attention or lora)")
+
+    def set_up(self, data: ForecastDataModule) -> None:
+        """Read data as the network needs them, and scale them."""
+        data.task, data.scaler = self.fitted.predictor.task, self.fitted.scaler
+        data.prepare_data()
+        data.setup("predict")  # read and split, not scaled
+        panel, _, scaler = data.contents
+        if self.rescale:
+            data.scaler = fit_scaler(panel, data.splits, data.scaling, data.transform)
+        else:
+            data.scaler = with_new_series(scaler, panel, np.array([split.train_end for split in data.splits]))
+        data.setup("fit")
+
+    def key_after(self, key: str) -> str:
+        """Return the key of a result that started so, given its key without a start."""
+        found = hashlib.sha256(f"{key} {self.rescale} {self.fitted.scaler.to_dict()}".encode())
+        for name, weight in sorted(self.fitted.predictor.state_dict().items()):
+            found.update(name.encode())
+            found.update(weight.detach().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
 
 
 def with_levels(fitted: FittedPredictor, ids: Sequence[Any], level: Any = None) -> FittedPredictor:

@@ -190,6 +190,8 @@ class ExactResume(Callback):
         torch.set_rng_state(self._restored["cpu"].cpu())
         if torch.cuda.is_available() and len(self._restored["cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all([state.cpu() for state in self._restored["cuda"]])
+        # Lightning counts one too few for loggers if the checkpoint is of a validation that the new plan leaves out
+        trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
         self._restored = None
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+import resource
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -154,3 +157,24 @@ def is_first_process() -> bool:
     from lightning.pytorch.utilities import rank_zero_only
 
     return bool(rank_zero_only.rank == 0)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def peak_memory(device: str) -> Iterator[Callable[[], int]]:
+    """Give the most bytes held since here: on a device of type ``cuda``, else by the process."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        yield torch.cuda.max_memory_allocated
+        return
+    status = Path("/proc/self/status")
+    with contextlib.suppress(OSError):  # where this is not allowed, the peak is that since the process began
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def peak() -> int:
+        if status.exists():
+            line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+            return int(line.split()[1]) * 1024
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if sys.platform == "darwin" else used * 1024
+
+    yield peak

@@ -18,9 +18,9 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from tsattn.backbones import BACKBONES, Backbone, backbone_class, complete_backbone, network_name, task_network
-from tsattn.backbones.task_network import CheckpointContent, Network, read_content
+from tsattn.backbones.task_network import CheckpointContent, Network, read_content, refuse_imports
 from tsattn.batch import Batch
-from tsattn.descriptions import DEFAULT_BACKBONE, refuse_imports
+from tsattn.descriptions import DEFAULT_BACKBONE
 from tsattn.errors import UserError, one_of
 from tsattn.evaluation.reductions import ErrorTotals
 from tsattn.evaluation.selection import selection_metric

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of, shown
 from tsattn.training.loggers import check_packages
 
 if TYPE_CHECKING:  # what only forecasts needs no Lightning
@@ -47,6 +47,24 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "log_every_n_steps": (lambda value: value >= 0, "at least 0"),
     "num_nodes": (lambda value: value >= 1, "at least 1"),
 }
+
+
+ACCELERATORS = ("auto", "cpu", "gpu", "cuda", "mps")
+
+
+def check_accelerator(name: Any) -> None:
+    """Refuse an accelerator that is unknown, or not on this machine."""
+    if name not in ACCELERATORS:
+        raise UserError(f"accelerator must be one of {one_of(ACCELERATORS)}, not {shown(repr(name))}")
+    if not has_accelerator(name):
+        valid = one_of(filter(has_accelerator, ACCELERATORS))
+        raise UserError(f"accelerator {name} is not on this machine; valid are {valid}")
+
+
+def has_accelerator(name: str) -> bool:
+    """Whether this machine has one of the accelerators."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    return {"auto": True, "cpu": True, "gpu": cuda or mps, "cuda": cuda, "mps": mps}[name]
 
 
 @dataclass(frozen=True)

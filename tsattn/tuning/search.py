@@ -21,7 +21,8 @@ from optuna.trial import Trial
 from tsattn.descriptions import check_names, check_types, parsed
 from tsattn.errors import UserError, did_you_mean, one_of
 from tsattn.experiments import Experiment
-from tsattn.experiments.configs import complete, full_path, get_at, with_values
+from tsattn.experiments.configs import BACKBONE, full_path, get_at, with_values
+from tsattn.predictors import complete_predictor
 
 SEARCH_KEYS = ("parameters", "objectives", "constraints", "sampler", "pruner")
 PARAMETER_KEYS = ("type", "low", "high", "log", "step", "choices", "when")
@@ -262,3 +263,8 @@ def _most(name: str, value: Any) -> float:
         hint = f", or one with a unit: {one_of(_BYTES)}" if name == "memory" else ""
         raise UserError(f"the constraint {name} must be a number above 0{hint}, not {value!r}")
     return float(value)
+
+
+def complete(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy with every argument of the predictor written out, so that each has its path and two can be compared."""
+    return with_values(config, {BACKBONE: complete_predictor(config["model"]["backbone"])})

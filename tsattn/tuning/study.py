@@ -31,7 +31,7 @@ from sqlalchemy import QueuePool, event
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from typing_extensions import override
 
-from tsattn.descriptions import difference
+from tsattn.backbones.task_network import difference
 from tsattn.errors import UserError, duration, scrubbed, without_password
 from tsattn.tuning.search import Search
 

@@ -24,10 +24,11 @@ from tsattn.evaluation.selection import SELECTION_CHOICES
 from tsattn.experiments import Experiment, Hooks, run
 from tsattn.experiments.configs import BACKBONE, paths
 from tsattn.experiments.experiment import OF_DATA, user_errors
-from tsattn.experiments.measuring import device_type, peak_memory, predictor_sizes
+from tsattn.experiments.measuring import device_type, predictor_sizes
 from tsattn.predictors import Predictor, build_predictor, named_predictor
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.training import TrainerOptions, Training
+from tsattn.training.execution import peak_memory
 from tsattn.training.losses import choose_loss
 from tsattn.training.trainer_options import check_one_device
 from tsattn.tuning.search import Search

@@ -1,4 +1,4 @@
-"""A conversion that is killed begins anew; what fails, or runs twice at once, leaves nothing taken for whole."""
+"""A conversion that is killed starts again; what fails, or runs twice at once, leaves nothing taken for whole."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_was_killed_begins_anew_and_ends_with_the_same_bytes(
     path = Path(shutil.copy2(whole / "t.parquet", tmp_path))
     kill_conversion(path, stage)
     converted(path, tmp_path / "out", **FULL)
-    assert "is of a conversion that was ended; starting anew" in caplog.text
+    assert "was left by an interrupted conversion; starting again" in caplog.text
     assert bytes_of(tmp_path / "out") == bytes_of(whole / "expected")
     assert {file.name for file in tmp_path.iterdir()} == {"t.parquet", "out"}
 
@@ -149,7 +149,7 @@ def test_folders_of_others_stay(path: Path, overwrite: bool, monkeypatch: pytest
     monkeypatch.undo()
     (folder / "new.partial").mkdir()
     (folder / "new.partial" / "thesis.tex").write_text("years of work")
-    with pytest.raises(UserError, match=r"new\.partial is not of a conversion; it is not removed"):
+    with pytest.raises(UserError, match=r"new\.partial was not left by a conversion, so it stays"):
         mapped_tables.convert(path, folder / "new", options)
     assert (folder / "new.partial" / "thesis.tex").exists()
 
@@ -165,7 +165,7 @@ def test_what_is_there_is_not_replaced_unasked(path: Path) -> None:
     mapped_tables.convert(path, out, options, overwrite=True)
     assert mapped_tables.open_panel(out).channels == ("y",)
     (path.parent / "mine").mkdir()
-    with pytest.raises(UserError, match="is no folder that a table was converted to"):
+    with pytest.raises(UserError, match="is not a converted table"):
         mapped_tables.convert(path, path.parent / "mine", options, overwrite=True)
 
 

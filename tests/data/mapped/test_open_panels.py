@@ -52,7 +52,7 @@ def test_panel_and_series_pickle_as_the_names_of_their_files(tmp_path: Path, mon
     loader = DataLoader(windows, 50, num_workers=1, collate_fn=lambda batch: batch, multiprocessing_context="fork")
     assert_same_batches(loader, data.test_dataloader())
     (data.folder / "values.npy").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"values\.npy was written anew while it was in use; start again"):
+    with pytest.raises(UserError, match=r"values\.npy was rewritten while it was in use; start again"):
         pickle.loads(packed)
 
 
@@ -73,8 +73,8 @@ def test_folders_that_are_no_panels_are_refused(path: Path, tmp_path: Path) -> N
     index = json.loads((folder / "panel.json").read_text())
     for text, message in {
         json.dumps({**index, "format": 99}): "has format 99; this version reads",
-        "{": "is damaged; convert the table anew",
-        "[]": "is damaged; convert the table anew",
+        "{": "is damaged; convert the table again",
+        "[]": "is damaged; convert the table again",
     }.items():
         (folder / "panel.json").write_text(text)
         with pytest.raises(UserError, match=message):

@@ -11,7 +11,7 @@ import pandas as pd
 from tsattn.data.public import public_data
 from tsattn.data.public.cards import Card, Oddity
 from tsattn.data.stamps import time_stamps
-from tsattn.data.tables import lines_of, read_cells
+from tsattn.data.tables import read_cells, rows_of
 from tsattn.errors import UserError, one_of
 
 
@@ -25,7 +25,7 @@ def differences(card: Card, path: Path) -> list[str]:
         frame, frequency = panel.to_frame().set_index(panel.time_name), panel.frequency
         stamps = pd.DatetimeIndex(frame.index)
         if card.on_grid and card.date_column is not None:  # those in the file, in whose place the frame has a grid
-            stamps = time_stamps(read_cells(path)[card.date_column], lines_of(path))
+            stamps = time_stamps(read_cells(path)[card.date_column], rows_of(path))
             usual = pd.Series(stamps[1:] - stamps[:-1]).mode()[0]
             regular = pd.date_range(stamps[0], periods=2, freq=card.frequency)
             frequency = card.frequency if usual == regular[1] - regular[0] else str(usual)

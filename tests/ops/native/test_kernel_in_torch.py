@@ -86,20 +86,6 @@ def test_what_is_dropped() -> None:
     assert not torch.equal(*outs)
 
 
-@pytest.mark.parametrize(("kind", "causal"), [("standard", False), ("global_swa", True), ("mlr", True)])
-def test_one_graph_for_every_length(kind: str, causal: bool) -> None:
-    torch.manual_seed(0)
-    attention = build_attention(kind, d_model=16, num_heads=2, max_length=96, causal=causal)
-    attention.impl = "native"
-    torch._dynamo.reset()
-    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True, dynamic=True)
-    for length in (96, 33, 17):
-        x = torch.randn(2, length, 16, requires_grad=True)
-        (expected,) = torch.autograd.grad(attention(x).square().sum(), x)
-        (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
 def test_an_operator_as_torch_asks_for_it() -> None:
     intervals = regular_intervals(REGULAR, True)
     assert not isinstance(intervals, str)

@@ -108,7 +108,7 @@ class ChronosBolt(Backbone):
         self.arcsinh = arcsinh
         self.reg_token = reg_token
         self.num_steps = task.prediction_length
-        self.num_outputs = output.num
+        self.num_outputs = max(1, len(output.quantiles))
         self.is_point = not output.quantiles
         width = d_model // num_heads if head_dim is None else head_dim
         d_ff = 4 * d_model if d_ff is None else d_ff

@@ -16,7 +16,7 @@ from tsattn.data.public.cards import CARDS, Card, card_of, data_root, fetch, rep
 from tsattn.data.reader import TableReader
 from tsattn.data.splits import in_zone, iso_date
 from tsattn.data.stamps import time_stamps
-from tsattn.data.tables import lines_of, read_cells
+from tsattn.data.tables import read_cells, rows_of
 from tsattn.errors import UserError, one_of
 from tsattn.saved_folders import sha256
 from tsattn.task import Task
@@ -155,7 +155,7 @@ class CardSource(Source):
 def read_card(card: Card, path: Path) -> Panel:
     """The file of a data set as one series: its channels under their repaired names, all values as given."""
     has_header = card.date_column is not None
-    table, where = read_cells(path, has_header=has_header), lines_of(path, has_header=has_header)
+    table, where = read_cells(path, has_header=has_header), rows_of(path, has_header=has_header)
     if not has_header:
         table = table.set_axis(pd.date_range(card.first, periods=len(table), freq=card.frequency, name="date"), axis=0)
     elif card.on_grid and card.date_column in table.columns and len(table):

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from tsattn.errors import UserError
+from tsattn.errors import UserError, one_of
 from tsattn.ops.dropout import native_dropout_left, takes_native_dropout
-from tsattn.ops.native.chunking import ChunkSizes, chunk_sizes, sizes_taken
-from tsattn.ops.native.library import kernels_taken, load_kernels, set_in_use
+from tsattn.ops.native.chunking import ChunkSizes, chunk_sizes, sizes_taken, tuned_file
+from tsattn.ops.native.kernel_compiler import sets_of_this_cpu
+from tsattn.ops.native.library import find_library, kernels_taken, load_kernels, set_in_use
 
 logger = logging.getLogger("tsattn")
 
@@ -24,6 +25,26 @@ def kernels_in_use() -> dict[str, Any]:
     if load_kernels() is None:
         return {"set": "off"}
     return {"set": set_in_use(), "sizes": asdict(chunk_sizes()), "dropout": takes_native_dropout()}
+
+
+def kernel_facts(word: str = "auto") -> dict[str, str]:
+    """In words, by name, which kernels a value of ``TSATTN_KERNELS`` finds on this machine, or why none."""
+    found, facts = find_library(word), {"instruction sets": one_of(one.name for one in sets_of_this_cpu())}
+    if found.library is None or found.instruction_set is None:
+        facts["in use"] = f"none: {found.why_none}"
+    else:
+        facts["in use"] = f"{found.instruction_set.name}, {found.library.tsattn_lanes()} numbers at once"
+        facts["from"] = f"{'this package' if found.came_along else 'compiled here'}: {found.path}"
+    if found.compiler:
+        facts["compiler"] = f"{' '.join(found.compiler.command)}: {found.compiler.version}"
+    if found.library is not None:
+        sizes, path = chunk_sizes(), tuned_file()
+        origin = f"measured: {path}" if path is not None and path.is_file() else "by the sizes of the caches"
+        blocks = f"{sizes.shared_blocks} blocks of queries"
+        long = f"{sizes.shared_blocks_long} where keys pass the second cache"
+        facts["sizes"] = f"{sizes.chunk_keys} keys by {blocks} ({long}), {origin}"
+    wrong = dict.fromkeys(str(one) for one in found.complaints if str(one) != found.why_none)
+    return facts | ({"went wrong": "; ".join(wrong)} if wrong else {})
 
 
 @contextlib.contextmanager

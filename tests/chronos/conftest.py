@@ -1,0 +1,5 @@
+"""Pictures of the runs are empty: no test here looks at one."""
+
+from tests.pictures import empty_pictures
+
+__all__ = ["empty_pictures"]  # a fixture
