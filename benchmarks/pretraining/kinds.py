@@ -150,10 +150,8 @@ def trend(rng: Random, length: int) -> Series:
 def arma(rng: Random, shocks: Series, period: int = 1) -> Series:
     """Filter shocks by a stable ARMA whose polynomials are drawn by the roots."""
     for lag in (1, period) if period > 1 else (1,):
-        most = 3 if lag == 1 else 1
-        for own in (rng.integers(most + 1), 0), (0, rng.integers(most + 1)):
-            below, above = polynomial(rng, own[0], lag), polynomial(rng, own[1], lag)
-            shocks = np.asarray(lfilter(above, below, shocks))
+        below, above = (polynomial(rng, rng.integers(4 if lag == 1 else 2), lag) for _ in range(2))
+        shocks = np.asarray(lfilter(above, below, shocks))
     return shocks
 
 
@@ -172,23 +170,24 @@ def polynomial(rng: Random, order: int, lag: int) -> Series:
     return wide
 
 
-# ---- kinds --------------------------------------------------------------------------------------------------------
-
-
 def smoothing(rng: Random, length: int, period: float) -> Series:
     """Simulate exponential smoothing: level, damped trend and season, each with a smoothing of its own.
 
-    Errors are additive on the scale itself or on that of logarithms, or the season multiplies a straight level.
+    Errors are additive on the scale itself or on that of logarithms, or the season multiplies a straight level. Some
+    levels also wander, apart from the error, and some slopes change at once.
     """
     cycle = round(period)
     size = log_uniform(rng, 0.003, 0.2)
     error, level_share = size * shocks(rng, length), rng.random() ** 1.5
     trend_share = level_share * 0.3 * rng.random() ** 3 if rng.random() < 0.6 else 0.0
     damping = rng.uniform(0.8, 0.985) if trend_share > 0.01 or rng.random() < 0.3 else 1.0
-    start = rng.normal(0.3, 0.8) * log_uniform(rng, 0.01, 0.15) / max(cycle, 1)
+    turns = np.cumsum(rng.random(length) < rng.choice((0, 0.15)) / max(cycle, 3))
+    start = rng.normal(0.3, 0.7, length)[turns] * log_uniform(rng, 0.01, 0.15) / cycle
     slope = np.append(0, lfilter([trend_share], [1, -damping], error)[:-1])
     first = start * (damping ** np.arange(length) if rng.random() < 0.3 else 1.0)
     level = np.cumsum(slope + first + np.append(0, level_share * error[:-1]))
+    if rng.random() < 0.5:
+        level = level + log_uniform(rng, 0.002, 0.06) * np.cumsum(shocks(rng, length)) / cycle**0.25
     level = reined(level, rng.uniform(1, 5))
     turning = np.zeros(length)
     if cycle > 1:
@@ -203,7 +202,8 @@ def smoothing(rng: Random, length: int, period: float) -> Series:
     if place < 0.55:
         return np.exp(level + turning + error)
     if place < 0.8:
-        return 1 + max(0.0, rng.uniform(0, 0.3) - 1 - level.min()) + level + turning + error
+        total = 1 + level + turning + error
+        return total + max(0.0, rng.uniform(0, 0.3) - total.min()) * (rng.random() < 0.9)
     return (level + max(1.0, rng.uniform(0.05, 0.5) - level.min())) * np.exp(turning + error)
 
 
@@ -218,9 +218,7 @@ def _moving_holidays(rng: Random, length: int, cycle: int) -> Series:
     """Mark one step of each cycle, at a place that moves by one or two, as Easter does."""
     marks = np.arange(rng.integers(cycle), length, cycle)
     marks = marks + rng.integers(0, 2 if cycle < 20 else 4, len(marks))
-    marked = np.zeros(length)
-    marked[marks[marks < length]] = 1
-    return marked
+    return np.bincount(marks, minlength=length)[:length].astype(np.float64)
 
 
 def _working_days(rng: Random, length: int) -> Series:
@@ -260,7 +258,7 @@ def sarima(rng: Random, length: int, period: float) -> Series:
     drawn = unit(arma(rng, shocks(rng, length + burn), cycle)[burn:])
     if cycle > 1 and rng.random() < 0.5:
         drawn = by_cycle(drawn, cycle) + np.resize(profile(rng, cycle) * log_uniform(rng, 0.5, 20), length)
-    for chance in 0.6, 0.15:
+    for chance in 0.6, 0.1:
         if rng.random() < chance:
             drawn = np.cumsum(drawn + rng.normal(0, 0.1) * drawn.std())
     return _centred_exp(unit(drawn), log_uniform(rng, 0.02, 0.8)) if rng.random() < 0.6 else unit(drawn) + 3
@@ -269,9 +267,10 @@ def sarima(rng: Random, length: int, period: float) -> Series:
 def economy(rng: Random, length: int, period: float) -> Series:
     """Draw yearly figures of a country: output or trade, a share of output, or its people."""
     place = rng.random()
-    regimes = rng.normal(0.03, 0.03, length)[np.cumsum(rng.random(length) < 1 / log_uniform(rng, 15, 100))]
     if place < 0.5:
-        size = log_uniform(rng, 0.006, 0.12)
+        changes = np.cumsum(rng.random(length) < 1 / log_uniform(rng, 15, 100))
+        regimes = rng.normal(rng.uniform(0, 0.08), 0.03, length)[changes]
+        size = log_uniform(rng, 0.01, 0.15)
         growth = regimes + size * memory(shocks(rng, length), rng.uniform(0, 0.6))
         crises = (rng.random(length) < 0.03) * rng.normal(-0.08, 0.12, length)
         growth += crises - rng.uniform(0, 0.8) * np.append(0, crises[:-1])
@@ -281,7 +280,7 @@ def economy(rng: Random, length: int, period: float) -> Series:
         walk = lfilter([size], [1, back - 1], shocks(rng, length) + rng.normal(0, 0.15))
         breaks = np.cumsum((rng.random(length) < 0.02) * rng.normal(0, 0.4, length))
         return np.exp(reined(walk + breaks, 3))
-    rate = rng.normal(0.012, 0.012) + log_uniform(rng, 0.001, 0.01) * smooth(rng, length, log_uniform(rng, 8, 60))
+    rate = rng.normal(0.016, 0.012) + log_uniform(rng, 0.001, 0.01) * smooth(rng, length, log_uniform(rng, 8, 60))
     return np.exp(reined(np.cumsum(rate + rng.random() ** 6 * 0.01 * rng.standard_normal(length)), 6))
 
 
@@ -296,9 +295,8 @@ def walk(rng: Random, length: int, period: float) -> Series:
 def _hours(rng: Random, day: int, centres: tuple[float, ...], quiet: float, width: float) -> Series:
     """Return the rates of a day, of mean 1: bumps at about the centres over a quiet night."""
     phase = np.arange(day) / day
-    rates = quiet + sum(
-        rng.gamma(2) * _bump(phase, rng.normal(at, 0.03), width * rng.uniform(0.6, 1.6)) for at in centres
-    )
+    bumps = (rng.gamma(3) * _bump(phase, rng.normal(at, 0.03), width * rng.uniform(0.6, 1.6)) for at in centres)
+    rates = quiet + sum(bumps) + rng.choice((0, 1, 2)) * _bump(phase, 0.57, 0.15)  # and a broad day
     return rates / rates.mean()
 
 
@@ -311,9 +309,8 @@ def crowd(rng: Random, length: int, period: float) -> Series:
     work, free = (_hours(rng, day, at, quiet, width) for at in (centres, (0.56, 0.8)[: rng.integers(1, 3)]))
     weekday = (np.arange(days) + rng.integers(7)) % 7
     at_leisure = (weekday >= 5) & (rng.random() < 0.8) | (rng.random(days) < rng.choice((0, 0.01, 0.04)))
-    size = np.exp(rng.normal(0, rng.uniform(0.02, 0.25), 7))[weekday] * np.where(
-        at_leisure, log_uniform(rng, 0.2, 2), 1
-    )
+    size = np.exp(rng.normal(0, rng.uniform(0.02, 0.25), 7))[weekday]
+    size *= np.where(at_leisure, log_uniform(rng, 0.2, 2), 1)
     size *= np.exp(rng.uniform(0, 0.4) * smooth(rng, days, 30) + rng.uniform(0.01, 0.2) * remainder(rng, days))
     size[rng.random(days) < 0.01] *= 2 * rng.random() ** 2
     rates = np.where(at_leisure[:, None], free, work) * size[:, None]
@@ -337,15 +334,15 @@ def demand(rng: Random, length: int, period: float) -> Series:
     day = round(period)
     time = np.arange(length) + rng.integers(7 * day)
     phase, weekday = (time % day) / day, time // day % 7
-    slot = (time % day).astype(np.int64)
-    hours = _hours(rng, day, ((0.33, 0.78), (0.5, 0.8), (0.4, 0.6))[rng.integers(3)], log_uniform(rng, 0.5, 4), 0.1)
-    heated = _hours(rng, day, ((0.3, 0.8), (0.65,))[rng.integers(2)], log_uniform(rng, 0.3, 3), 0.12)
+    peaks = ((0.33, 0.78), (0.3, 0.5, 0.8), (0.4, 0.6), (0.35, 0.55, 0.75, 0.95))[rng.integers(4)]
+    hours = _hours(rng, day, peaks, log_uniform(rng, 0.7, 8), log_uniform(rng, 0.04, 0.1))
+    heated = _hours(rng, day, ((0.3, 0.8), (0.65,))[rng.integers(2)], log_uniform(rng, 0.3, 3), 0.08)
     spells = rng.normal(0, 1) + smooth(rng, length, rng.uniform(1, 5) * day) + 0.6 * smooth(rng, length, 30 * day)
     warm = spells + rng.uniform(0.2, 1) * np.sin(2 * np.pi * (phase - 0.4))
     response = np.maximum(warm - 0.5, 0) * rng.choice((0, 1)) + np.maximum(-warm, 0) * rng.uniform(0, 1)
     holiday = (rng.random(length // day + 9) < 0.015)[time // day - time[0] // day]
     work = np.where((weekday >= 5) | holiday, rng.uniform(0.65, 1.02), 1 + 0.02 * rng.standard_normal(7)[weekday])
-    used = hours[slot] * work + rng.uniform(0, 0.4) * response * heated[slot]
+    used = hours[time % day] * work + rng.uniform(0, 0.4) * response * heated[time % day]
     return used * np.exp(log_uniform(rng, 0.003, 0.1) * memory(rng.standard_normal(length), rng.uniform(0.3, 0.97)))
 
 
@@ -353,7 +350,7 @@ def sunlight(rng: Random, length: int, period: float) -> Series:
     """Draw sunlight or its power: nothing at night, clouds by the day and by the hour."""
     phase = ((np.arange(length) + rng.integers(round(period))) % period) / period
     clear = np.maximum(np.sin(2 * np.pi * phase) + rng.uniform(-0.4, 0.4), 0) ** rng.uniform(0.8, 2)
-    clouds = rng.normal(1, 1) + smooth(rng, length, period) + rng.uniform(0.1, 1) * memory(shocks(rng, length), 0.8)
+    clouds = rng.normal(0.5, 1) + smooth(rng, length, period) + rng.uniform(0.1, 1) * memory(shocks(rng, length), 0.8)
     return clear / (1 + np.exp(-1.5 * clouds))
 
 
@@ -381,13 +378,11 @@ def daily(rng: Random, length: int, period: float) -> Series:
     log = log + log_uniform(rng, 0.02, 0.5) * trend(rng, length) + log_uniform(rng, 0.01, 0.4) * remainder(rng, length)
     log = log + rng.uniform(0, 0.2) * _bump((year % 30.44) / 30.44, rng.random(), 0.06) * (rng.random() < 0.3)
     for _ in range(rng.poisson(2.5)):  # rises for days, then falls at once, or only a day
-        ahead = (
-            year - rng.integers(365) - rng.integers(-12, 13, length // 365 + 3)[time // 365 - time[0] // 365]
-        ) % 365
-        log = log + rng.normal(0.2, 0.6) * np.exp(-(365 - ahead) / log_uniform(rng, 0.5, 15))
+        moved = rng.integers(365) + rng.integers(-12, 13, length // 365 + 3)[time // 365 - time[0] // 365]
+        log = log + rng.normal(0.2, 0.6) * np.exp(-((moved - year) % 365) / log_uniform(rng, 0.5, 15))
     opened = (weekday != rng.integers(7)) if rng.random() < 0.15 else 1.0
-    visits = np.exp(np.clip(log, -5, 5)) * opened
-    return counted(rng, visits * log_uniform(rng, 2, 1000)) if rng.random() < 0.4 else visits
+    visits = np.exp(np.clip(log, -5, 5)) * opened * log_uniform(rng, 2, 1000)
+    return counted(rng, visits) if rng.random() < 0.4 else visits * log_uniform(rng, 1e-3, 1e5)
 
 
 def counts(rng: Random, length: int, period: float) -> Series:
@@ -399,18 +394,16 @@ def counts(rng: Random, length: int, period: float) -> Series:
 
 def intermittent(rng: Random, length: int, period: float) -> Series:
     """Draw a demand that comes seldom, in whole lots; it may have a season, and may end."""
-    rate = 0.8 * season(rng, length, period) * (rng.random() < 0.5) + 0.5 * smooth(
-        rng, length, log_uniform(rng, 20, 500)
-    )
+    rate = 0.8 * season(rng, length, period) * (rng.random() < 0.5)
+    rate = rate + 0.5 * smooth(rng, length, log_uniform(rng, 20, 500))
     rate = np.minimum(log_uniform(rng, 0.03, 0.5) * np.exp(np.clip(rate, -3, 2)), 0.95)
-    lots = 1 + rng.poisson(
-        log_uniform(rng, 0.1, 50) * rng.standard_gamma(shape := log_uniform(rng, 0.5, 10), length) / shape
-    )
+    shape = log_uniform(rng, 0.5, 10)
+    lots = 1 + rng.poisson(log_uniform(rng, 0.1, 50) * rng.standard_gamma(shape, length) / shape)
     return (rng.random(length) < rate) * lots.astype(np.float64)
 
 
 def sensor(rng: Random, length: int, period: float) -> Series:
-    """Draw Gaussian processes by random features, with a period or not, at times saturated."""
+    """Draw Gaussian processes by random features, with a season or not, at times saturated."""
     steps, path = np.arange(length), np.zeros(length)
     for _ in range(rng.integers(1, 4)):
         scale, features = log_uniform(rng, 3, 400), 24
@@ -431,20 +424,19 @@ def mixture(rng: Random, length: int, period: float) -> Series:
     """Draw one node of a causal graph: latent series, delayed, mixed and bent."""
     makers = (
         lambda: season(rng, length, period),
-        lambda: season(rng, length, period),
         lambda: trend(rng, length),
         lambda: remainder(rng, length),
         lambda: smooth(rng, length, log_uniform(rng, 5, 200)),
     )
-    nodes = [unit(makers[rng.integers(5)]() + 0.05 * rng.standard_normal(length)) for _ in range(rng.integers(2, 5))]
+    nodes = [
+        unit(makers[rng.integers(5) % 4]() + 0.05 * rng.standard_normal(length)) for _ in range(rng.integers(2, 5))
+    ]
     bends = (np.tanh, np.abs, np.sin, lambda x: np.maximum(x, 0), lambda x: x, lambda x: x, lambda x: x * np.abs(x))
     for _ in range(rng.integers(1, 4)):
         mixed = np.zeros(length)
         for parent in rng.permutation(len(nodes))[:3]:
             delay = int(rng.integers(0, min(12, length // 4)))
-            mixed = mixed + rng.normal() * np.concatenate(
-                [np.full(delay, nodes[parent][0]), nodes[parent][: length - delay]]
-            )
+            mixed = mixed + rng.normal() * nodes[parent][np.maximum(np.arange(length) - delay, 0)]
         bent = bends[rng.integers(len(bends))](1.5 * mixed) + rng.random() ** 3 * remainder(rng, length)
         nodes.append(unit(bent))
     return nodes[-1]
