@@ -172,7 +172,7 @@ def _scaled(rng: Random, series: Series) -> Series:
     series = series * scale / (np.abs(series).mean() + 1e-12)
     if rng.random() < ROUNDED:
         size = series.std() + 1e-300
-        fine = 10 ** math.floor(math.log10(size * log_uniform(rng, 0.01, 0.7)))
+        fine = 10 ** math.floor(math.log10(size * log_uniform(rng, 0.001, 0.4)))
         series = np.round(series / fine) * fine
     return series
 

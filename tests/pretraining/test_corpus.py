@@ -32,10 +32,10 @@ def test_a_seed_decides_the_series_and_none_comes_twice() -> None:
 
 @pytest.mark.parametrize("length", [16, 17, 60, 700, 2048])
 def test_values_are_finite_and_vary_at_every_length(rng: np.random.Generator, length: int) -> None:
-    values, seasons = draw(rng, 300, length)
-    assert values.shape == (300, length)
+    values, seasons = draw(rng, 200, length)
+    assert values.shape == (200, length)
     assert values.dtype == np.float64
-    assert seasons.shape == (300,)
+    assert seasons.shape == (200,)
     assert seasons.dtype == np.int64
     assert seasons.min() >= 1
     assert not np.isinf(values).any()
@@ -78,8 +78,9 @@ def test_counts_are_whole(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("period", [2.0, 7.0, 9.3, 24.0, 52.18])
 def test_a_season_comes_again(rng: np.random.Generator, period: float) -> None:
-    alike = [likeness(kinds.season(rng, 600, period, changing=0.0), round(10 * period)) for _ in range(20)]
-    assert min(alike) > 0.95  # of ten periods, which is a whole lag, or almost
+    lag = round(50 * period)  # whole
+    alike = [likeness(kinds.season(rng, lag + 200, period, changing=0.0), lag) for _ in range(20)]
+    assert min(alike) > 0.999
 
 
 @pytest.mark.parametrize(("kind", "lag"), [("crowd", 168), ("demand", 168), ("sunlight", 24)])
@@ -88,13 +89,13 @@ def test_days_and_weeks_show_in_the_autocorrelation(rng: np.random.Generator, ki
     assert np.median(alike) > 0.6
 
 
-def test_monthly_series_have_a_season_and_a_growth(rng: np.random.Generator) -> None:
+def test_most_monthly_series_have_a_season_and_some_have_little(rng: np.random.Generator) -> None:
     ratios = []
     for _ in range(200):
         changes = np.diff(kinds.smoothing(rng, 240, 12.0))
         ratios.append(likeness(changes, 12))
-    assert np.mean(np.array(ratios) > 0.4) > 0.5
-    assert np.mean(np.array(ratios) < 0.2) > 0.05
+    assert np.mean(np.array(ratios) > 0.4) > 0.7
+    assert np.mean(np.array(ratios) < 0.2) > 0.02
 
 
 def test_the_roots_of_a_process_lie_within_the_unit_circle(rng: np.random.Generator) -> None:
@@ -113,6 +114,12 @@ def test_a_process_has_the_variance_of_its_roots(rng: np.random.Generator) -> No
     assert series[5000:].var() == pytest.approx((response**2).sum(), rel=0.1)
 
 
+def test_processes_stay_bounded(rng: np.random.Generator) -> None:
+    for _ in range(50):
+        series = kinds.arma(rng, rng.standard_normal(20_000), 12)
+        assert np.abs(series[10_000:]).max() < 3 * np.abs(series[:10_000]).max()
+
+
 def test_an_autoregression_has_unit_variance_from_its_first_step(rng: np.random.Generator) -> None:
     rows = np.stack([kinds.memory(rng.standard_normal(50), 0.9) for _ in range(4000)])
     np.testing.assert_allclose(rows.var(axis=0), 1, atol=0.15)
@@ -125,12 +132,12 @@ def test_the_error_of_a_cycle_stays_in_later_ones() -> None:
 
 
 def test_most_periods_are_known_and_some_are_not(rng: np.random.Generator) -> None:
-    seasons = draw(rng, 3000, 700)[1]
+    seasons = draw(rng, 1500, 700)[1]
     shares = {period: float((seasons == period).mean()) for period in (1, 4, 7, 12, 24, 48, 52)}
-    assert all(share > 0.02 for share in shares.values())
+    assert all(share > 0.03 for share in shares.values())
     assert 0.1 < shares[1] < 0.35
     assert shares[12] > 0.15
-    assert len(np.unique(seasons)) > 40
+    assert len(np.unique(seasons)) > 25
     assert FORGOTTEN + WRONG < 0.2 < NAMED
 
 
