@@ -159,21 +159,21 @@ def page(rows: pd.DataFrame, order: Sequence[str]) -> str:
         own = rows[rows["model"] == model]
         found = summary(own)
         ahead = (ratios[model] < ratios[FRACAST]).sum() if FRACAST in ratios else ""
-        cells = [f"{found[part]:.3f}" for part in ("mase_ratio", "wql_ratio", "coverage_80", "least_coverage_80")]
+        cells = [_shown(found[part], 3) for part in ("mase_ratio", "wql_ratio", "coverage_80", "least_coverage_80")]
         means.append((model, len(own), *cells, int(found["worse"]), ahead, f"{own['seconds'].median():.1f}"))
     head = ("model", "tasks", "MASE", "WQL", "coverage of 80 %", "least", "worse than naive", "ahead of fracast", "s")
     lines = [
         *("# Zero-shot forecasts on 17 tasks", "", "MASE relative to seasonal naive. Below 1 is better.", ""),
         *table(("task", "seasonal naive, MASE", *models), tasks_of),
-        "Geometric means of the ratios to seasonal naive over tasks, mean and least coverage of the 80 % interval, number "
-        "of tasks, median CPU seconds of a task. The forecast of a model without quantiles is each of its quantiles.",
+        "Geometric means of the ratios to seasonal naive over tasks, mean and least coverage of the 80 % interval, and "
+        "median CPU seconds of a task. The forecast of a model without quantiles is each of its quantiles.",
         *("", *table(head, means)),
     ]
     return "\n".join(lines)
 
 
-def _shown(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.2f}"
+def _shown(value: float, digits: int = 2) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def main(words: list[str] | None = None) -> int:

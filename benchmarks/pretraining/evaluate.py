@@ -62,18 +62,23 @@ class Group:
         return np.stack([_seasonal_naive(context, self.season, self.horizon) for context in self.contexts])
 
     def scores(self, forecast: Array) -> dict[str, float]:
-        """Score quantiles `(number, horizon, Q)` at `LEVELS`: mean MASE, WQL of all together, coverage of 80 %."""
+        """Score quantiles `(number, horizon, Q)` at `LEVELS`: mean MASE, WQL of all together, coverage of 80 %.
+
+        Forecasts of points, whose quantiles are equal, have no coverage.
+        """
         scale = np.array([_naive_error(context, self.season) for context in self.contexts])
         scale[scale == 0] = np.nan  # such series have no MASE
         truth = self.targets[..., None]
         over = truth - forecast
         loss = np.maximum(np.array(LEVELS) * over, (np.array(LEVELS) - 1) * over)
         error = np.abs(over[..., _MIDDLE])
-        is_inside = (truth[..., 0] >= forecast[..., _LOW]) & (truth[..., 0] <= forecast[..., _HIGH])
+        low, high = forecast[..., _LOW], forecast[..., _HIGH]
+        is_inside = (self.targets >= low) & (self.targets <= high)
+        coverage = float(is_inside[~np.isnan(self.targets)].mean())
         return {
             "mase": float(np.nanmean(np.nanmean(error, axis=1) / scale)),
             "wql": float(2 * np.nansum(loss) / len(LEVELS) / np.nansum(np.abs(self.targets))),
-            "coverage_80": float(is_inside[~np.isnan(self.targets)].mean()),
+            "coverage_80": coverage if (high > low).any() else np.nan,
         }
 
 
