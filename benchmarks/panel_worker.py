@@ -116,8 +116,7 @@ def _of_fracast(values: list[np.ndarray], horizon: int) -> Iterator[np.ndarray]:
 
     model = FracastModel.from_pretrained(weights="fp32", device="cpu")
     for one in values:
-        filled = pd.Series(one[-FRACAST_ROWS:]).interpolate(limit_direction="both").to_numpy()
-        yield np.sort(np.asarray(model.forecast(filled, horizon=horizon)), axis=-1)
+        yield np.sort(np.asarray(model.forecast(one[-FRACAST_ROWS:], horizon=horizon)), axis=-1)
 
 
 def _of_statsforecast(
