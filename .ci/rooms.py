@@ -16,6 +16,7 @@ CEILINGS = {
     ("training",): 1700,
     ("predictors",): 2100,
     ("chronos",): 3300,
+    ("pretrained",): 800,
     ("experiments",): 1600,
     ("forecaster",): 2300,
     ("tuning",): 900,

@@ -23,6 +23,7 @@ LAYERS = [
         "training",
         "predictors",
         "chronos",
+        "pretrained",
         "peers",
     ),
     *("figures", "experiments", "forecaster", "tuning", "leaderboard", "cli"),

@@ -37,6 +37,8 @@ _MODULES = {
         *("difference", "holm", "over_data_sets", "seed_variance"),
     ],
     "tsattn.leaderboard.suite": ["Question", "Suite", "read_suite"],
+    "tsattn.pretrained.guesses": ["GUESSES", "Guesses", "guess"],
+    "tsattn.pretrained.tiny": ["TinyOptions", "load_tiny", "save_tiny"],
     "tsattn.scaler": ["Scaler"],
     "tsattn.task": ["Output", "Task"],
     "tsattn.training.losses": ["masked_loss"],
@@ -49,7 +51,7 @@ _TABLES = {"tsattn.attention": KINDS, "tsattn.backbones": BACKBONES, "tsattn.pre
 
 _INTERNALS = re.compile(
     r"tsattn\.(cli|layers|ops|optim|structured|attention\.(caches|patterns|projections)"
-    r"|data\.continued|leaderboard\.(?!compare).*|training\.losses)\b"
+    r"|data\.continued|leaderboard\.(?!compare).*|pretrained\.guesses|training\.losses)\b"
 )
 """Modules that only those who extend tsattn import from."""
 

@@ -128,7 +128,7 @@ import pandas as pd
 from tsattn import Forecaster
 
 frame = pd.DataFrame({"ds": pd.date_range("2024", periods=100, freq="h"), "y": np.sin(np.arange(100) / 4)})
-forecast = Forecaster("chronos-tiny", prediction_length=24, accelerator="cpu").predict(frame)
+forecast = Forecaster(sys.argv[1], prediction_length=24, accelerator="cpu").predict(frame)
 assert len(forecast) == 24
 heavy = "lightning jsonargparse sklearn scipy matplotlib torchmetrics transformers optuna statsmodels torch._dynamo"
 heavy += " yaml tsattn.evaluation tsattn.forecaster.scores tsattn.forecaster.sample_paths"
@@ -136,7 +136,8 @@ print(*(name for name in heavy.split() if name in sys.modules))
 """
 
 
-def test_it_needs_neither_lightning_nor_what_draws_and_tunes() -> None:
-    done = subprocess.run([sys.executable, "-c", FORECAST], capture_output=True, text=True)
+@pytest.mark.parametrize("model", ["chronos-tiny", "tiny"])
+def test_it_needs_neither_lightning_nor_what_draws_and_tunes(model: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORECAST, model], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []

@@ -38,6 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
     "distilled": {"kind": "distilled", "student": NETWORK, "teacher": "ridge", "weight": 0.25},
     "chronos": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
+    "tiny": {"kind": "tiny", "context_length": 30},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
     "neuralforecast-together": {
         "kind": "neuralforecast",
@@ -49,10 +50,12 @@ CASES: dict[str, dict[str, Any]] = {
 
 PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which run in an environment of their own
 
-IN_FLOAT32 = (*PEERS, "chronos")  # whatever the dtype of the windows
+IN_FLOAT32 = (*PEERS, "chronos", "tiny")  # whatever the dtype of the windows
 
-# whose forecasts move and grow with the window
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
+WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
+
+# whose forecasts move and grow with the window; `tiny` knows where 0 is
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "tiny"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

@@ -22,15 +22,9 @@ from typing_extensions import override
 
 from tsattn import descriptions
 from tsattn.batch import Batch
-from tsattn.chronos.open_models import (
-    ROWS_AT_ONCE,
-    ChannelRows,
-    OpenModel,
-    Sampling,
-    at_levels,
-    is_constant,
-)
+from tsattn.chronos.open_models import ROWS_AT_ONCE, ChannelRows, OpenModel, Sampling, is_constant
 from tsattn.errors import UserError, is_whole_number, one_of, shown
+from tsattn.layers import at_levels
 
 IMPLEMENTATIONS = ("sdpa", "eager")
 _NOT_A_LABEL = -100  # which the cross-entropy of transformers leaves out

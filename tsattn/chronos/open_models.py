@@ -26,6 +26,7 @@ from tsattn.batch import EXACT, Batch, WindowUnits
 from tsattn.chronos.bolt.bolt_file import load_bolt, read_model
 from tsattn.chronos.bolt.bolt_network import ChronosBolt, continued_quantiles
 from tsattn.errors import UserError
+from tsattn.layers import at_levels
 from tsattn.task import MEDIAN
 
 ROWS_AT_ONCE = 1024  # series forecast at once, which bounds the memory
@@ -206,16 +207,6 @@ class ChannelRows:
         if self.units is not None:
             forecast = self.units.normalise(forecast)
         return forecast.to(batch.past.dtype)
-
-
-def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
-    """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
-    if [*own] == [*asked]:
-        return quantiles
-    known, levels = torch.tensor([*own], dtype=torch.float64), torch.tensor([*asked], dtype=torch.float64)
-    after = torch.searchsorted(known, levels).clamp(min=1)
-    share = (levels - known[after - 1]) / (known[after] - known[after - 1])
-    return torch.lerp(quantiles[..., after - 1], quantiles[..., after], share.to(quantiles))
 
 
 def is_constant(context: Tensor) -> Tensor:

@@ -6,11 +6,15 @@ origin alone, so that its past errors are those of a forecaster who did not know
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tsattn.batch import EXACT
+from tsattn.layers import running_maximum
 
 GUESSES = (
     *("last", "season", "second_season", "cycles", "drift", "long_drift", "growth", "moved_season", "smoothed"),
@@ -23,28 +27,20 @@ _LAGS = 6  # the latest values that the autoregression reads, beside those a sea
 _FITTED = 800  # steps that it is fitted to, at most
 _RIDGE = 1e-2
 _CYCLES = 5  # of a season that make its profile
+_SMOOTHED = 64  # steps
 _SOME = 1e-6
 
 
 @dataclass
 class Guesses:
-    """Guesses of R rows, K each.
+    """Guesses of R rows, K each."""
 
-    Attributes:
-        ahead: `(R, T, K)` forecasts.
-        tried: `(R, O, T, K)` forecasts from earlier origins, the latest first.
-        truth: `(R, O, T)` what came.
-        counts: `(R, O, T)` whether the row knows what came, with enough of it before the origin.
-        periods: `(R, 2)` lengths of the seasons that they repeat; 1 for none.
-        strength: `(R, 2)` autocorrelations at these.
-    """
-
-    ahead: Tensor
-    tried: Tensor
-    truth: Tensor
-    counts: Tensor
-    periods: Tensor
-    strength: Tensor
+    ahead: Tensor  # (R, T, K) forecasts
+    tried: Tensor  # (R, O, T, K) forecasts from earlier origins, the latest first
+    truth: Tensor  # (R, O, T) what came
+    counts: Tensor  # (R, O, T) whether the row knows what came, with enough of it before the origin
+    periods: Tensor  # (R, 2) lengths of the seasons that they repeat; 1 for none
+    strength: Tensor  # (R, 2) autocorrelations at these
 
 
 def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,8 +50,8 @@ def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     """
     L = values.shape[1]
     at = torch.arange(L, device=values.device).expand_as(values)
-    before = _running_maximum(torch.where(known, at, -1))
-    after = L - _running_maximum(torch.where(known, L - at, 0).flip(1)).flip(1)
+    before = running_maximum(torch.where(known, at, -1))
+    after = L - running_maximum(torch.where(known, L - at, 0).flip(1)).flip(1)
     first = torch.where(known.any(1), after[:, 0], L - 1)
     before_at, after_at = torch.where(before < 0, after, before), torch.where(after == L, before, after)
     before_at, after_at = before_at.clamp(0, L - 1), after_at.clamp(0, L - 1)
@@ -63,15 +59,6 @@ def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
     low, high = values.gather(1, before_at), values.gather(1, after_at)
     share = (at - before_at) / (after_at - before_at).clamp(min=1)
     return torch.lerp(low, high, share.to(values.dtype)), first
-
-
-def _running_maximum(places: Tensor) -> Tensor:
-    """`torch.cummax` of `(R, L)`, which ONNX has not, by doubling."""
-    step, L = 1, places.shape[1]
-    while step < L:
-        places = torch.maximum(places, F.pad(places, (step, 0), value=-1)[:, :L])
-        step *= 2
-    return places
 
 
 def _solved(matrix: Tensor, right: Tensor) -> Tensor:
@@ -171,14 +158,11 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
 class _Row:
     """Rows `(R, L)` that are known from `first (R,)` until before `end (R,)`."""
 
-    def __init__(
-        self, values: Tensor, first: Tensor, periods: Tensor, lowest: Tensor, end: Tensor, horizon: int
-    ) -> None:
-        self.values, self.first, self.end, self.horizon = values, first[:, None], end[:, None], horizon
-        self.lowest = lowest[:, None]
+    def __init__(self, values: Tensor, first: Tensor, periods: Tensor, lowest: Tensor, end: Tensor, T: int) -> None:
+        self.values, self.first, self.end, self.lowest = values, first[:, None], end[:, None], lowest[:, None]
         self.n = (self.end - self.first).clamp(min=1)
-        self.ahead = torch.arange(horizon, device=values.device)
-        self.total = torch.cat([torch.zeros_like(values[:, :1]), values.double().cumsum(1)], 1)
+        self.ahead = torch.arange(T, device=values.device)
+        self.total = F.pad(values.to(EXACT).cumsum(1), (1, 0))
         self.period = torch.where(periods[:, :1] < self.n, periods[:, :1], 1)
         self.second = torch.where(periods[:, 1:] < self.n, periods[:, 1:], self.period)
 
@@ -203,7 +187,7 @@ class _Row:
         second = self.at(end - self.second + h % self.second)
         cycle = self.mean(end - p, end)
         cycles = (self.n // p).clamp(1, _CYCLES)
-        profile, ratios = self._profile(cycles)
+        profile, ratios = self._season(h % p)
         level = self.mean(end - p.clamp(min=2), end)
         earlier = self.mean(end - cycles * p, end - (cycles - 1) * p)
         growth = (cycle - earlier) / (cycles - 1).clamp(min=1)
@@ -213,7 +197,7 @@ class _Row:
 
         near = torch.minimum(self.n - 1, p.clamp(min=6)).clamp(min=1)
         far = torch.minimum(self.n - 1, (6 * p).clamp(min=30)).clamp(min=1)
-        base = last + profile - self._profile_at_last(profile)  # the season goes on from the last value
+        base = last + profile - self._season_at_last()  # the season goes on from the last value
         drift = base + self._slope(near) * step
         long_drift = base + self._slope(far) * step
 
@@ -221,20 +205,23 @@ class _Row:
         ratio = (cycle - lowest) / (self.mean(end - 2 * p, end - p) - lowest)
         wide = (cycle - lowest) / (self.mean(end - 3 * p, end - p) - lowest)
         k = torch.where(p > 1, p, 3)
-        ratio = torch.where(p > 1, ratio, (self.mean(end - k, end) - lowest) / (self.mean(end - 2 * k, end - k) - lowest))
+        ratio = torch.where(
+            p > 1, ratio, (self.mean(end - k, end) - lowest) / (self.mean(end - 2 * k, end - k) - lowest)
+        )
         pace = torch.where(p > 1, whole, step / 3)
         factor = (0.5 * (ratio + wide)).clamp(0.6, 1.6)
         grown = (torch.where(p > 1, season, last) - lowest) * factor.log().mul(pace).clamp(-1.5, 1.5).exp() + lowest
 
         quarter = (p // 4).clamp(1, 12)
         moved_season = season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p)
-        quick, quick_slope = self._smoothed(0.5)
-        slow, slow_slope = self._smoothed(0.2)
+        (quick, quick_slope), (slow, slow_slope) = self._smoothed(0.5, 0.2)
         damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
         smoothed = quick + quick_slope * damped + profile
         slowly = slow + 0.5 * self._slope(far) * (step + 4) + profile
         slowly = torch.where(self.n > 4, slowly, last)
-        by_ratio = (quick - lowest) * ratios * (1 + ((slow_slope / (quick - lowest)) * damped).clamp(-0.5, 0.5)) + lowest
+        by_ratio = (quick - lowest) * ratios * (
+            1 + ((slow_slope / (quick - lowest)) * damped).clamp(-0.5, 0.5)
+        ) + lowest
         usual = self.mean(end - 10 * some, end) + profile
         mean = self.mean(end - some, end).expand_as(season)
         made = [last.expand_as(season), season, second, moved, drift, long_drift, grown, moved_season, smoothed]
@@ -242,33 +229,31 @@ class _Row:
         out = torch.stack(made, -1)
         return torch.where(out.isfinite(), out, last[..., None])
 
-    def _profile(self, cycles: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean of the last cycles around their own mean, and as a share of it: `(R, T)`; 0 and 1 without a season."""
-        p, end, h = self.period, self.end, self.ahead
-        lowest = self.lowest
-        around, share, number = torch.zeros_like(self.at(end - p + h % p)), 0.0, 0.0
-        for one in range(1, _CYCLES + 1):
-            counts = ((cycles >= one) & (p > 1)).to(around.dtype)
-            value = self.at(end - one * p + h % p)
+    def _season(self, phase: Tensor, cycles: int = _CYCLES) -> tuple[Tensor, Tensor]:
+        """How far the last cycles lie above their mean at a phase `(R, N)`, and their share of it, or 0 and 1."""
+        p, end, lowest = self.period, self.end, self.lowest
+        around, share, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(()), torch.zeros(())
+        for one in range(1, cycles + 1):
+            place = end - one * p + phase
             # the mean of a window of a cycle around the step, so that a trend within the cycle is none of the season
-            start = end - one * p + h % p - p // 2
-            start = torch.minimum(start, end - p)
-            middle = self.mean(start, start + p)
-            weight = counts * 0.8 ** (one - 1)
+            start = torch.minimum(place - p // 2, end - p)
+            middle, value = self.mean(start, start + p), self.at(place)
+            weight = ((self.n // p >= one) & (p > 1)).to(around.dtype) * 0.8 ** (one - 1)
             around = around + weight * (value - middle)
             share = share + weight * (value - lowest) / (middle - lowest)
             number = number + weight
-        seen = torch.as_tensor(number).clamp(min=_SOME)
+        seen = number.clamp(min=_SOME)
         return around / seen, torch.where(p > 1, share / seen, 1.0)
 
-    def _profile_at_last(self, profile: Tensor) -> Tensor:
-        """The season of the last step, which is that a season after it where the horizon reaches so far."""
+    def _season_at_last(self) -> Tensor:
+        """What the last steps of the last cycles lie above the mean of a cycle around them, `(R, 1)`."""
         p, end = self.period, self.end
-        places = torch.arange(1, _CYCLES + 1, device=profile.device)
+        places = torch.arange(1, _CYCLES + 1, device=p.device)
         at = end - 1 - (places - 1) * p
-        middle = self.mean(torch.minimum(at - p // 2, end - p), torch.minimum(at - p // 2, end - p) + p)
-        counts = ((self.n // p >= places) & (p > 1)).to(profile.dtype) * 0.8 ** (places - 1)
-        return (counts * (self.at(at) - middle)).sum(1, keepdim=True) / counts.sum(1, keepdim=True).clamp(min=_SOME)
+        start = torch.minimum(at - p // 2, end - p)
+        counts = ((self.n // p >= places) & (p > 1)).to(self.values.dtype) * 0.8 ** (places - 1)
+        around = (counts * (self.at(at) - self.mean(start, start + p))).sum(1, keepdim=True)
+        return around / counts.sum(1, keepdim=True).clamp(min=_SOME)
 
     def _slope(self, steps: Tensor) -> Tensor:
         """Mean change of a step over so many `(R, 1)`, of means over a season where there is one."""
@@ -278,80 +263,60 @@ class _Row:
         span = torch.minimum(torch.maximum(steps, width), (self.n - width).clamp(min=1))
         return (now - self.mean(end - width - span, end - span)) / span
 
-    def _smoothed(self, alpha: float) -> tuple[Tensor, Tensor]:
-        """Level and slope `(R, 1)` of the row without its season, by weights that fall by `1 - alpha` a step."""
-        steps = 64
-        back = torch.arange(steps, device=self.values.device)
+    def _smoothed(self, *alphas: float) -> Iterator[tuple[Tensor, Tensor]]:
+        """Levels and slopes `(R, 1)` of the row without its season, by weights that fall by `1 - alpha` a step."""
+        back = torch.arange(_SMOOTHED, device=self.values.device)
         place = self.end - 1 - back
         inside = place >= self.first
-        weight = (1 - alpha) ** back * inside
-        weight = weight / weight.sum(1, keepdim=True)
-        p = self.period
-        profile_at = self._season_at(place)
-        rest = self.at(place) - profile_at
-        level = (weight * rest).sum(1, keepdim=True)
-        # a line through the same weights, slower
-        slow = (1 - alpha / 2) ** back * inside
-        slow = slow / slow.sum(1, keepdim=True)
-        mean_at = (slow * back).sum(1, keepdim=True)
-        mean_rest = (slow * rest).sum(1, keepdim=True)
-        spread = (slow * (back - mean_at).square()).sum(1, keepdim=True)
-        slope = -(slow * (back - mean_at) * (rest - mean_rest)).sum(1, keepdim=True) / (spread + 1.0)
-        return level, slope
-
-    def _season_at(self, place: Tensor) -> Tensor:
-        """The season `(R, N)` at places of the past: what each lies above the mean of a cycle around it, on average."""
-        p, end = self.period, self.end
-        phase = (place - (end - p)) % p  # 0 at the start of the last cycle
-        around, number = torch.zeros_like(self.at(place)), 0.0
-        for one in range(1, _CYCLES):
-            at = end - one * p + phase
-            start = torch.minimum(at - p // 2, end - p)
-            counts = ((self.n // p >= one) & (p > 1)).to(around.dtype) * 0.8 ** (one - 1)
-            around = around + counts * (self.at(at) - self.mean(start, start + p))
-            number = number + counts
-        return around / torch.as_tensor(number).clamp(min=_SOME)
+        rest = self.at(place) - self._season((place - (self.end - self.period)) % self.period, _CYCLES - 1)[0]
+        for alpha in alphas:
+            weight, slow = ((1 - one) ** back * inside for one in (alpha, alpha / 2))  # a line falls more slowly
+            weight, slow = (one / one.sum(1, keepdim=True) for one in (weight, slow))
+            mean_at, mean_rest = ((slow * one).sum(1, keepdim=True) for one in (back, rest))
+            spread = (slow * (back - mean_at).square()).sum(1, keepdim=True)
+            slope = -(slow * (back - mean_at) * (rest - mean_rest)).sum(1, keepdim=True) / (spread + 1.0)
+            yield (weight * rest).sum(1, keepdim=True), slope
 
     def _autoregression(self, level: Tensor) -> Tensor:
         """Forecast step by step from the last values and those a season ago, by least squares with a small ridge."""
-        p, end, dtype = self.period, self.end, torch.float64
+        p, end, R, T = self.period, self.end, self.values.shape[0], self.ahead.shape[0]
         lags = torch.arange(1, _LAGS + 1, device=level.device)
         seasonal = torch.cat([p, p + 1, 2 * p], 1)
         several = (p > _LAGS) & (self.n > 2 * p + 12)
-        back = torch.cat([lags.expand(len(p), -1), seasonal], 1)  # (R, F)
-        used = torch.cat([(lags < self.n // 3).expand(len(p), -1), several.expand(-1, 3)], 1)
+        back = torch.cat([lags.expand(R, -1), seasonal], 1)  # (R, F)
+        used = torch.cat([lags < self.n // 3, several.expand(-1, 3)], 1)
         steps = torch.arange(1, min(_FITTED, self.values.shape[1]) + 1, device=level.device)
         place = end - steps  # (R, N)
         reach = torch.where(several, 2 * p, torch.minimum(torch.full_like(p, _LAGS), self.n // 3))
-        fitted = (place - reach >= self.first).to(dtype)
+        fitted = (place - reach >= self.first).to(EXACT)
         fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))
-        rows = (self.values - level).to(dtype)
-        lowest = self.first
+        rows = (self.values - level).to(EXACT)
 
-        def at(one: Tensor) -> Tensor:
-            return rows.gather(1, torch.minimum(torch.maximum(one, lowest), end - 1).clamp(min=0).flatten(1))
+        def at(places: Tensor) -> Tensor:
+            places = torch.minimum(torch.maximum(places.flatten(1), self.first), end - 1)
+            return rows.gather(1, places.clamp(min=0))
 
         target = at(place)
-        columns = at((place[:, :, None] - back[:, None]).flatten(1).clamp(min=0)).view(*place.shape, -1)
+        columns = at(place[:, :, None] - back[:, None]).view(R, steps.shape[0], -1)
         columns = torch.cat([columns * used[:, None], torch.ones_like(columns[..., :1])], -1)
         weighted = columns * fitted[..., None]
         gram = weighted.transpose(1, 2) @ columns
         scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
-        eye = torch.eye(gram.shape[1], dtype=dtype, device=gram.device)
+        eye = torch.eye(gram.shape[1], dtype=EXACT, device=gram.device)
         # towards the last value, or the last season: a ridge around that
-        aim = torch.zeros(len(p), gram.shape[1], dtype=dtype, device=gram.device)
+        aim = torch.zeros_like(gram[:, 0])
         aim[:, 0] = torch.where(several[:, 0], 0.4, 0.9)
         aim[:, _LAGS] = torch.where(several[:, 0], 0.6, 0.0)
         residual = (target - (columns @ aim[..., None])[..., 0])[..., None]
         found = _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted.transpose(1, 2) @ residual)
         weights = aim + found[..., 0]
-        high, low = rows.amax(1, keepdim=True), rows.amin(1, keepdim=True)
-        wide = high - low
-        made = [low]  # in front of the forecasts, for lags that reach none
-        for step in range(self.horizon):
-            so_far = torch.cat(made, 1)
-            own = so_far.gather(1, (1 + step - back).clamp(min=0, max=so_far.shape[1] - 1))
-            inputs = torch.where(back <= step, own, at(end + step - back)) * used
+        low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+        least, most = low - (high - low), high + (high - low)
+        known = at((end + self.ahead)[..., None] - back[:, None]).view(R, T, -1)
+        made = low.repeat(1, 1 + T)  # in front of the forecasts, for lags that reach none
+        for step in range(T):
+            own = made.gather(1, (1 + step - back).clamp(min=0))
+            inputs = torch.where(back <= step, own, known[:, step]) * used
             new = (inputs * weights[:, :-1]).sum(1, keepdim=True) + weights[:, -1:]
-            made.append(torch.minimum(torch.maximum(new, low - wide), high + wide))
-        return (torch.cat(made[1:], 1) + level).to(self.values.dtype)
+            made[:, step + 1 : step + 2] = torch.minimum(torch.maximum(new, least), most)
+        return (made[:, 1:] + level).to(self.values.dtype)

@@ -5,34 +5,35 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
 
 import torch
 from einops import rearrange
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from typing_extensions import override
 
 from tsattn import descriptions
-from tsattn.attention import complete_attention
 from tsattn.backbones.base import Backbone
-from tsattn.batch import Batch, WindowUnits
+from tsattn.batch import Batch
 from tsattn.descriptions import Description
 from tsattn.errors import UserError, folder_path, one_of, whole_number
-from tsattn.pretrained.guesses import guess
-from tsattn.pretrained.tiny_network import LEVELS, LONGEST, TinyNetwork, standardised
-from tsattn.predictors.base import AnyHorizon, Predictor, last_context, moved_on
+from tsattn.layers import at_levels
+from tsattn.predictors.base import AnyHorizon, Attending, Predictor, last_context, moved_on
 from tsattn.predictors.network import NetworkPredictor
+from tsattn.pretrained.guesses import guess
+from tsattn.pretrained.tiny_network import LEVELS, LONGEST, PATCH, TinyNetwork, standardised
 from tsattn.task import MEDIAN, Output, Task
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
-    from tsattn.training import Training
+    from tsattn.training import Execution, Training
 
 logger = logging.getLogger("tsattn")
 
@@ -71,7 +72,9 @@ class TinyOptions:
         if self.trained is not None and self.trained not in TRAINED:
             raise UserError(f"trained must be null or one of {one_of(TRAINED)}, not {self.trained!r}")
         if self.trained is not None and self.context_length is not None:
-            raise UserError("context_length is of a model that is used as it is: one that is fitted has that of the data")
+            raise UserError(
+                "context_length is of a model that is used as it is: one that is fitted has that of the data"
+            )
 
 
 class TinyBackbone(Backbone):
@@ -87,19 +90,12 @@ class TinyBackbone(Backbone):
         super().__init__()
         self.options = TinyOptions(**options)
         self.season, self.horizon = task.season_length, task.prediction_length
-        self.levels = output.quantiles or (MEDIAN,)
-        self.is_point = not output.quantiles
-        self.network = load_tiny(self.options.weights, self.options.attention)
+        self.levels, self.is_point = output.quantiles or (MEDIAN,), not output.quantiles
+        self.network = load_tiny(self.options)
         self.network.requires_grad_(self.options.trained == "all")
         if self.options.trained == "attention":
             for block in self.network.encoder:
                 block.attention.requires_grad_(True)
-
-    @classmethod
-    @override
-    def complete(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        complete = {**descriptions.defaults(cls), **arguments}
-        return complete if complete["attention"] is None else super().complete(arguments)
 
     @classmethod
     @override
@@ -108,23 +104,41 @@ class TinyBackbone(Backbone):
         return super().title({**description, "kind": own})
 
     @override
+    def token_ends(self, count: int) -> list[int | str] | None:
+        """Those of the encoder: what is known of the row as a whole, and its patches."""
+        return ["facts", *(PATCH * place for place in range(2 - count, 1))]
+
+    @override
     def forward(self, batch: Batch) -> Tensor:
         return self.forecast(batch, self.horizon)
 
     def forecast(self, batch: Batch, horizon: int) -> Tensor:
-        """Forecast at most `AT_ONCE` steps `(B, horizon, C, Q)`, or `(B, horizon, C)` of a point forecast."""
-        C = batch.past.shape[-1]
+        """Forecast any horizon, `(B, horizon, C, Q)`, or `(B, horizon, C)` of a point forecast."""
+        pieces, median, L = list[Tensor](), self.levels.index(MEDIAN), batch.past.shape[1]
+        for start in range(0, horizon, AT_ONCE):
+            piece = self._forecast_at_once(batch, min(AT_ONCE, horizon - start))
+            if pieces:  # what is not known of the last step is not known of those after it
+                before, after = (one - one[..., median : median + 1] for one in (pieces[-1][:, -1:], piece))
+                piece = piece - after + torch.hypot(before, after) * (before + after).sign()
+            pieces.append(piece)
+            if start + AT_ONCE < horizon:
+                batch = moved_on(batch, piece[..., median].detach(), L)
+        found = torch.cat(pieces, 1)
+        return found[..., 0] if self.is_point else found
+
+    def _forecast_at_once(self, batch: Batch, horizon: int) -> Tensor:
         past = rearrange(batch.past, "B L C -> (B C) L")[:, -LONGEST:]
-        observed = torch.ones_like(batch.past, dtype=torch.bool) if batch.past_observed is None else batch.past_observed
-        known = rearrange(observed, "B L C -> (B C) L")[:, -LONGEST:]
-        zero = batch.past.new_zeros(len(past)) if batch.units is None else rearrange(_zero(batch.units), "B C -> (B C)")
+        known = past.isfinite()
+        if batch.past_observed is not None:
+            known &= rearrange(batch.past_observed, "B L C -> (B C) L")[:, -LONGEST:]
+        units = batch.units  # what 0 in original units is on the scale of the batch
+        zero = past.new_zeros(past.shape[0]) if units is None else (-units.mean / units.scale).flatten()
         if torch.compiler.is_compiling():  # a file takes any number of rows
             found = self._quantiles(past, known, zero, horizon)
         else:
             parts = zip(*(one.split(ROWS_AT_ONCE) for one in (past, known, zero)), strict=True)
             found = torch.cat([self._quantiles(*part, horizon) for part in parts])
-        found = rearrange(found, "(B C) T Q -> B T C Q", C=C).to(batch.past.dtype)
-        return found[..., 0] if self.is_point else found
+        return rearrange(found, "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
 
     def _quantiles(self, past: Tensor, known: Tensor, zero: Tensor, horizon: int) -> Tensor:
         season = torch.full_like(past[:, 0], self.season, dtype=torch.long)
@@ -134,21 +148,14 @@ class TinyBackbone(Backbone):
         quantiles = quantiles.to(level.dtype) * size[:, None, None] + level[:, None, None]
         return at_levels(quantiles, LEVELS, self.levels)
 
-    @override
-    def token_ends(self, count: int) -> list[int | str] | None:
-        return None
 
-
-def _zero(units: WindowUnits) -> Tensor:
-    """What 0 in original units is on the scale of the batch, `(B, C)`."""
-    return -units.mean / units.scale
-
-
-class Tiny(NetworkPredictor, AnyHorizon):
+class Tiny(AnyHorizon, NetworkPredictor):
     """A `TinyBackbone` with the arguments of `TinyOptions`; without `trained` it forecasts without a fit.
 
     It reads how many steps a season has from the frequency. Quantiles between its levels, .01 to .99, are interpolated.
     """
+
+    steps_at_once = AT_ONCE
 
     def __init__(self, backbone: Description) -> None:
         super().__init__(backbone)
@@ -172,14 +179,9 @@ class Tiny(NetworkPredictor, AnyHorizon):
 
     @property
     @override
-    def steps_at_once(self) -> int:
-        return AT_ONCE
-
-    @property
-    @override
     def num_parameters(self) -> int:
-        network = self.backbone if hasattr(self, "network") else load_tiny(self.options.weights, None)
-        return sum(part.numel() for part in network.parameters() if part.requires_grad or not self.is_trained)
+        """Of the whole network, or those that are trained."""
+        return sum(part.numel() for part in self.parameters() if part.requires_grad or not self.is_trained)
 
     @property
     @override
@@ -188,14 +190,21 @@ class Tiny(NetworkPredictor, AnyHorizon):
 
     @override
     def pretraining(self, data: str) -> str:
-        return "seen" if data in head_of(self.options.weights)["trained_on"] else "unseen"
+        return "seen" if data in read_head(self.options.weights)["trained_on"] else "unseen"
+
+    @override
+    def attending(self) -> dict[str, Attending]:
+        backbone = cast(TinyBackbone, self.backbone)
+        return {"": Attending(backbone.network.encoder, backbone.token, backbone.token_ends)}
 
     @override
     def check_output(self, output: Output) -> None:
         super().check_output(output)
         for level in output.quantiles:
             if not LEVELS[0] <= level <= LEVELS[-1]:
-                raise UserError(f"{self.name} forecasts quantiles from {LEVELS[0]} to {LEVELS[-1]}: {level} lies outside")
+                raise UserError(
+                    f"{self.name} forecasts quantiles from {LEVELS[0]} to {LEVELS[-1]}: {level} lies outside"
+                )
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
@@ -205,64 +214,39 @@ class Tiny(NetworkPredictor, AnyHorizon):
             logger.warning("%s leaves covariates unread: %s", self.name, one_of(unread))
 
     @override
+    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        (super().check_fit if self.is_trained else partial(Predictor.check_fit, self))(data, training)
+
+    @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         if self.pretraining(self.task.data) == "seen":
-            training.say(f"the pretraining of {self.name} saw the training part of the public data set {self.task.data}")
+            training.say(
+                f"the pretraining of {self.name} saw the training part of the public data set {self.task.data}"
+            )
         if self.is_trained:
             return super().fit(data, training)
         super().build(self.task, self.output)  # what was checked was empty
         return {}
 
     @override
-    def check_fit(self, data: ForecastDataModule, training: Training) -> None:
-        if self.is_trained:
-            super().check_fit(data, training)
-        else:
-            Predictor.check_fit(self, data, training)
-
-    @override
-    def forward(self, batch: Batch) -> Tensor:
-        return self.forecast_to(batch, self.task.prediction_length)
+    def on(self, execution: Execution, forecast: Callable[[Batch], Tensor] | None = None) -> Callable[[Batch], Tensor]:
+        """On the device of the execution, trained or not."""
+        return execution.forecaster(self, forecast)
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        batch = last_context(batch, self.context_length)
-        backbone, pieces, median = self.backbone, list[Tensor](), self.output.median
-        assert isinstance(backbone, TinyBackbone)
-        for start in range(0, horizon, AT_ONCE):
-            piece = backbone.forecast(batch, min(AT_ONCE, horizon - start))
-            if pieces and median is not None:  # what is not known of the last step is not known of those after it
-                before, after = (one - one[..., median : median + 1] for one in (pieces[-1][:, -1:], piece))
-                piece = piece - after + torch.hypot(before, after) * after.sign()
-            pieces.append(piece)
-            if start + AT_ONCE < horizon:
-                batch = moved_on(batch, piece if median is None else piece[..., median], batch.past.shape[1])
-        return torch.cat(pieces, 1)
+        return cast(TinyBackbone, self.backbone).forecast(last_context(batch, self.context_length), horizon)
 
 
-def at_levels(quantiles: Tensor, own: Sequence[float], asked: Sequence[float]) -> Tensor:
-    """Interpolate quantiles `(..., Q)` of the rising levels `own` to `(..., len(asked))`, levels within these."""
-    if [*own] == [*asked]:
-        return quantiles
-    known, levels = torch.tensor([*own], dtype=torch.float64), torch.tensor([*asked], dtype=torch.float64)
-    after = torch.searchsorted(known, levels).clamp(min=1)
-    share = (levels - known[after - 1]) / (known[after] - known[after - 1])
-    return torch.lerp(quantiles[..., after - 1], quantiles[..., after], share.to(quantiles))
+def read_head(weights: str | PathLike[str]) -> dict[str, Any]:
+    """Read sizes and facts from the head of a file, and its ``path``: of a shipped name, or the path of a file.
 
-
-def file_of(weights: str | PathLike[str]) -> Path:
-    """Find the file that a shipped name or a path means."""
-    if weights == SHIPPED:
-        return _WEIGHTS
-    path = folder_path(weights)
+    Raises:
+        UserError: for no such file, or one that `save_tiny` did not write.
+    """
+    path = _WEIGHTS if weights == SHIPPED else folder_path(weights)
     if path.suffix != _SUFFIX or not path.is_file():
         raise UserError(f"weights must be {SHIPPED}, or the path of a {_SUFFIX} file of its kind, not {str(weights)!r}")
-    return path
-
-
-def head_of(weights: str | PathLike[str]) -> dict[str, Any]:
-    """Read sizes, attention and origin of weights from the head of their file."""
-    path = file_of(weights)
     try:
         with safe_open(path, framework="pt") as file:
             head = file.metadata() or {}
@@ -270,29 +254,37 @@ def head_of(weights: str | PathLike[str]) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     if head.get("format") != _FORMAT:
         raise UserError(f"{path} holds no weights of tiny: its format is {head.get('format')!r}")
-    made: dict[str, Any] = json.loads(head["model"])
-    return made
+    return {**json.loads(head["model"]), "path": path}
 
 
-def load_tiny(weights: str | PathLike[str], attention: Description | Sequence[Description] | None) -> TinyNetwork:
-    """Build the network with its weights, in float32 and eval mode; on the device ``meta`` without them."""
-    head, path = head_of(weights), file_of(weights)
-    sizes = {**head["sizes"], **({} if attention is None else {"attention": attention})}
-    network = TinyNetwork(**sizes)
-    if network.head.weight.is_meta:
+def load_tiny(options: TinyOptions) -> TinyNetwork:
+    """Build the network with its weights, in float32; on the device ``meta`` without them.
+
+    Raises:
+        UserError: for weights that are not there or damaged, and for new attention with weights of its own that are not
+            to be trained.
+    """
+    head, is_empty, attention = read_head(options.weights), torch.empty(0).is_meta, options.attention
+    path, sizes = head["path"], {**head["sizes"], **({} if attention is None else {"attention": attention})}
+    with torch.device("meta"):  # which draws no random numbers
+        network = TinyNetwork(**sizes)
+    if is_empty:
         return network
     try:
-        with safe_open(path, framework="pt") as file:
-            state = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118, it is no mapping
-        fitting = {name: part for name, part in network.state_dict().items() if name in state}
-        if attention is not None:  # parts that the new attention has not, or has in other shapes, stay as they are
-            state = {name: part for name, part in state.items() if name in fitting and part.shape == fitting[name].shape}
-        network.load_state_dict(state, strict=attention is None)
+        state = {name: part.float() for name, part in load_file(path).items()}
+        if not all(bool(part.isfinite().all()) for part in state.values()):
+            raise UserError(f"{path} is damaged: it holds weights that are not finite")
+        if attention is not None:
+            own = {name: part for name, part in network.state_dict().items() if ".attention." in name}
+            fresh = [name for name, part in own.items() if name not in state or state[name].shape != part.shape]
+            if fresh and options.trained is None:
+                raise UserError(f"this attention has weights that {SHIPPED} has not learned: give trained: all")
+            state = {name: part for name, part in state.items() if ".attention." not in name or name in own}
+            state |= {name: part for name, part in TinyNetwork(**sizes).state_dict().items() if name in fresh}
+        network.load_state_dict(state, assign=True)
     except (SafetensorError, RuntimeError) as error:
         raise UserError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
-    if not all(bool(part.isfinite().all()) for part in state.values()):
-        raise UserError(f"{path} is damaged: it holds weights that are not finite")
-    return network.eval()
+    return network.cpu()  # which fills constants
 
 
 def save_tiny(path: Path, network: nn.Module, sizes: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

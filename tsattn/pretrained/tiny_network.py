@@ -1,4 +1,4 @@
-"""The network of `tiny`: an encoder of patches, and for each step of the horizon a mixture of guesses with its quantiles.
+"""The network of `tiny`: an encoder of patches, and for each step of the horizon a mixture of guesses with quantiles.
 
 It begins as the mean of the guesses of `tsattn.pretrained.guesses`, weighted by the inverse squares of the errors that
 they made on the last steps of the series, and learns whom to trust, what to correct, and how sure to be.
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tsattn.attention import Attention, attention_per_layer, build_attention
-from tsattn.batch import ModuleWithConstants
+from tsattn.batch import EXACT, ModuleWithConstants
 from tsattn.descriptions import Description
 from tsattn.pretrained.guesses import GUESSES, ORIGINS, Guesses
 
@@ -29,7 +29,7 @@ _SURE = 1e-4  # the least error that a guess is believed to make, as a share of 
 _FACTS = 3 * _K + 9
 
 
-class Block(nn.Module):
+class _TinyBlock(nn.Module):
     """Pre-norm block: attention, across attention to other tokens if asked for, and a network on each token."""
 
     def __init__(self, attention: Attention, across: Attention | None, d_ff: int) -> None:
@@ -40,10 +40,10 @@ class Block(nn.Module):
         self.feedforward_norm = nn.RMSNorm(d)
         self.feedforward = nn.Sequential(nn.Linear(d, d_ff), nn.GELU(), nn.Linear(d_ff, d))
 
-    def forward(self, x: Tensor, mask: Tensor | None, context: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, past: Tensor | None = None, seen: Tensor | None = None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), attention_mask=mask)
         if self.across is not None and self.across_norm is not None:
-            x = x + self.across(self.across_norm(x), context=context, attention_mask=seen)
+            x = x + self.across(self.across_norm(x), context=past, attention_mask=seen)
         return x + self.feedforward(self.feedforward_norm(x))
 
 
@@ -61,19 +61,19 @@ class TinyNetwork(ModuleWithConstants):
         attention: Description | Sequence[Description] = "standard",
     ) -> None:
         super().__init__()
-        d, tokens = d_model, LONGEST // PATCH
+        d, tokens = d_model, 1 + LONGEST // PATCH
 
         def build(described: Description, **more: object) -> Attention:
             return build_attention(described, d_model=d, num_heads=num_heads, **more)
 
-        self.patches = _mlp(3 * PATCH, d)
-        self.facts = _mlp(_FACTS, d)
-        self.ahead = _mlp(STEPS * (_K + 4) + _K, d)
+        self.patches, self.facts, self.ahead = (_mlp(n, d) for n in (3 * PATCH, _FACTS, STEPS * (_K + 4) + _K))
         layers = attention_per_layer(attention, num_layers)
-        self.encoder = nn.ModuleList(Block(build(one, max_length=tokens, rope=True), None, 3 * d) for one in layers)
+        self.encoder = nn.ModuleList(
+            _TinyBlock(build(one, max_length=tokens, rope=True), None, 3 * d) for one in layers
+        )
         self.encoder_norm = nn.RMSNorm(d)
         self.decoder = nn.ModuleList(
-            Block(build("standard", rope=True), build("standard"), 3 * d) for _ in range(num_decoder_layers)
+            _TinyBlock(build("standard", rope=True), build("standard"), 3 * d) for _ in range(num_decoder_layers)
         )
         self.decoder_norm = nn.RMSNorm(d)
         self.num_outputs = _K + 2 + len(LEVELS) - 1
@@ -85,12 +85,17 @@ class TinyNetwork(ModuleWithConstants):
         self.register_constant("gaps", np.log(np.expm1(gaps)), torch.float32, cast=True)
 
     def forward(self, values: Tensor, known: Tensor, made: Guesses) -> Tensor:
-        """Forecast `(R, T, Q)` on the scale of the values, as they are scaled by `standardised`, from guesses for them."""
+        """Forecast `(R, T, Q)` on the scale of the values, as they are scaled by `standardised`, from guesses for them.
+
+        All but the layers computes in the precision of the values.
+        """
+        self.fill_constants(values.device)
         horizon = made.ahead.shape[1]
         errors, weights, sure = trust(made, values, known)
         ahead = made.ahead
         prior = (ahead * weights[:, None]).sum(-1)
-        facts = self.facts(_facts(made, errors, weights, sure, known, horizon))
+        dtype = self.head.weight.dtype
+        facts = self.facts(_facts(made, errors, weights, sure, known, horizon).to(dtype))
         tokens, mask = self._context(values, known, made.periods[:, :1])
         tokens = torch.cat([facts[:, None], tokens], 1)
         mask = F.pad(mask, (1, 0), value=True)
@@ -100,12 +105,13 @@ class TinyNetwork(ModuleWithConstants):
         steps = self._horizon(made, prior, sure, horizon) + facts[:, None]
         for block in self.decoder:
             steps = block(steps, None, tokens, mask)
-        out = self.head(self.decoder_norm(steps)).unflatten(-1, (STEPS, self.num_outputs)).flatten(1, 2)[:, :horizon]
+        out = self.head(self.decoder_norm(steps)).unflatten(-1, (STEPS, self.num_outputs)).flatten(1, 2)
+        out = out[:, :horizon].to(ahead.dtype)
         trusted = torch.softmax(weights.clamp(min=1e-9).log()[:, None] + out[..., :_K], -1)
         size = sure[:, None]
         middle = (ahead * trusted).sum(-1) + size * out[..., _K]
         width = size * out[..., _K + 1].clamp(-5, 5).exp()
-        gaps = F.softplus(out[..., _K + 2 :] + self.gaps) * width[..., None]
+        gaps = F.softplus(out[..., _K + 2 :] + self.gaps.to(out.dtype)) * width[..., None]
         half = len(LEVELS) // 2
         below = middle[..., None] - gaps[..., :half].flip(-1).cumsum(-1).flip(-1)
         above = middle[..., None] + gaps[..., half:].cumsum(-1)
@@ -119,11 +125,12 @@ class TinyNetwork(ModuleWithConstants):
         parts = [values.masked_fill(~known, 0), known.to(values.dtype), (values - earlier).masked_fill(~changed, 0)]
         lacking = -values.shape[1] % PATCH
         x = torch.stack([F.pad(torch.asinh(part), (lacking, 0)).unfold(1, PATCH, PATCH) for part in parts], -1)
-        return self.patches(x.flatten(2)), F.pad(known, (lacking, 0)).unfold(1, PATCH, PATCH).any(-1)
+        seen = F.pad(known, (lacking, 0)).unfold(1, PATCH, PATCH).any(-1)
+        return self.patches(x.flatten(2).to(self.head.weight.dtype)), seen
 
     def _horizon(self, made: Guesses, prior: Tensor, sure: Tensor, horizon: int) -> Tensor:
         """Inputs of the tokens of the horizon: the guesses, where they lie in time, and how far such guesses erred."""
-        ahead, R = made.ahead, len(prior)
+        ahead, R = made.ahead, prior.shape[0]
         step = torch.arange(horizon, device=ahead.device)
         size = sure[:, None, None]
         p = made.periods[:, :1].to(ahead.dtype)
@@ -137,7 +144,7 @@ class TinyNetwork(ModuleWithConstants):
         missed = ((made.tried - made.truth[..., None]).abs() * counts).sum(1)
         missed, number = (F.pad(part, lacking).unflatten(1, (-1, STEPS)).sum(2) for part in (missed, counts.sum(1)))
         missed = torch.where(number > 0, (missed / number.clamp(min=1) / size + 1e-3).log(), 0.0)
-        return self.ahead(torch.cat([whole, missed], -1))
+        return self.ahead(torch.cat([whole, missed], -1).to(self.head.weight.dtype))
 
 
 def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,9 +152,8 @@ def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor,
 
     The level is the mean of the last steps, the size that of changes from a season to the next, or between steps.
     """
-    R, L = values.shape
-    values = values.double().masked_fill(~known, 0)
-    at = torch.arange(L, device=values.device)
+    values = values.to(EXACT).masked_fill(~known, 0)
+    at = torch.arange(values.shape[1], device=values.device)
     last = torch.where(known, at, -1).amax(1, keepdim=True)
     recent = known & (at > last - season[:, None].clamp(min=4))
     level = (values * recent).sum(1) / recent.sum(1).clamp(min=1)
@@ -169,7 +175,7 @@ def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor,
 
 
 def trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean errors `(R, O, K)` of the guesses from earlier origins, their weights `(R, K)`, and that of their mean `(R,)`."""
+    """Return errors `(R, O, K)` of guesses from earlier origins, weights `(R, K)`, and errors of a mixture `(R,)`."""
     counts = made.counts[..., None].to(made.tried.dtype)
     number = counts.sum(2)
     each = ((made.tried - made.truth[..., None]).abs() * counts).sum(2) / number.clamp(min=1)
@@ -185,15 +191,14 @@ def trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor,
     mixed = ((made.tried * weights[:, None, None]).sum(-1) - made.truth).abs() * made.counts
     sure = torch.where(whole[:, 0] > 0, mixed.sum((1, 2)) / whole[:, 0].clamp(min=1), 1.0)
     # few tries say little: the changes of the row, about 1, count as two more
-    sure = (sure * whole[:, 0] + torch.where(whole[:, 0] < 12, 2.0, 0.0) * mean.amin(1)) / (
-        whole[:, 0] + torch.where(whole[:, 0] < 12, 2.0, 0.0)
-    )
+    more = torch.where(whole[:, 0] < 12, 2.0, 0.0)
+    sure = (sure * whole[:, 0] + more * mean.amin(1)) / (whole[:, 0] + more)
     return each, weights, torch.maximum(sure, least[:, 0])
 
 
 def _facts(made: Guesses, errors: Tensor, weights: Tensor, sure: Tensor, known: Tensor, horizon: int) -> Tensor:
     """What is known of a row as a whole, `(R, _FACTS)`."""
-    n = known.sum(1).to(errors.dtype)
+    n = known.sum(1).clamp(min=1).to(errors.dtype)
     tried = made.counts.any(2).to(errors.dtype)
     relative = torch.log((errors + 1e-6) / sure[:, None, None]).clamp(-6, 6) * tried[..., None]
     by_guess = relative.sum(1) / tried.sum(1, keepdim=True).clamp(min=1)
