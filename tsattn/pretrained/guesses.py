@@ -312,11 +312,15 @@ class _Row:
         weights = aim + found[..., 0]
         low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
         least, most = low - (high - low), high + (high - low)
-        known = at((end + self.ahead)[..., None] - back[:, None]).view(R, T, -1)
+        ahead = self.ahead[:, None] - back[:, None]  # (R, T, F)
+        known, places, factors = (
+            at(end[..., None] + ahead).view(R, T, -1),
+            (1 + ahead).clamp(min=0),
+            weights[:, :-1] * used,
+        )
         made = low.repeat(1, 1 + T)  # in front of the forecasts, for lags that reach none
         for step in range(T):
-            own = made.gather(1, (1 + step - back).clamp(min=0))
-            inputs = torch.where(back <= step, own, known[:, step]) * used
-            new = (inputs * weights[:, :-1]).sum(1, keepdim=True) + weights[:, -1:]
+            inputs = torch.where(ahead[:, step] >= 0, made.gather(1, places[:, step]), known[:, step])
+            new = (inputs * factors).sum(1, keepdim=True) + weights[:, -1:]
             made[:, step + 1 : step + 2] = torch.minimum(torch.maximum(new, least), most)
         return (made[:, 1:] + level).to(self.values.dtype)

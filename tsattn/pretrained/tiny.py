@@ -6,10 +6,11 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
 
 import torch
@@ -52,7 +53,8 @@ class TinyOptions:
 
     Attributes:
         weights: ``tiny``, those that come with this package, or the path of a file of `save_tiny`.
-        context_length: past steps to read if nothing is fitted; 2048 by default, of shorter series all.
+        context_length: past steps to read if nothing is fitted; 2048 by default, of shorter series all. A run reads at
+            most those that half of its series have before the validation rows.
         attention: replaces that of the encoder, which keeps its weights where the parts of the new one have their
             names and shapes, as those of `standard`, `swa`, `mlr` and `global_swa` do. Tokens are patches of 16 steps.
         trained: None keeps the weights; ``all`` trains them, and ``attention`` those of the encoder's attention alone.
@@ -215,6 +217,10 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def check_fit(self, data: ForecastDataModule, training: Training) -> None:
+        rows = int(median(split.train_end for split in data.splits))
+        if not self.needs_fit and self.options.context_length is None and rows < LONGEST:
+            self.options = replace(self.options, context_length=max(1, rows))
+            self.arguments["context_length"] = self._description["context_length"] = self.options.context_length
         (super().check_fit if self.is_trained else partial(Predictor.check_fit, self))(data, training)
 
     @override
