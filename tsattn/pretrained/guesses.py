@@ -84,7 +84,7 @@ def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
     rest = rest / rest.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
     size = 1 << (2 * L - 1).bit_length()
     power = torch.fft.rfft(rest.float(), size)
-    found = torch.fft.irfft(power.real.square() + power.imag.square(), size)[:, :most]
+    found: Tensor = torch.fft.irfft(power.real.square() + power.imag.square(), size)[:, :most]
     lag = torch.arange(found.shape[1], device=values.device)
     left = (n - lag).clamp(min=1)
     # of long lags there are few products: they count for less
@@ -144,8 +144,9 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
     every = ORIGINS + 1
     lowest = rows.amin(1)
     lowest = torch.where(origin <= lowest, origin, lowest - 2 * (rows.amax(1) - lowest)) - _SOME
-    repeated = [part.repeat_interleave(every, 0) for part in (rows, first, periods, lowest)]
-    made = _Row(*repeated, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
+    given = (part.repeat_interleave(every, 0) for part in (rows, first, periods, lowest))
+    whole, begin, seasons, least = given
+    made = _Row(whole, begin, seasons, least, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
     steps = torch.arange(horizon, device=values.device)
     at = ends[:, 1:, None] + steps
     inside = (steps < back[:, None])[:, None] & (ends[:, 1:, None] - first[:, None, None] >= 4)

@@ -136,13 +136,14 @@ class TinyBackbone(Backbone):
         units = batch.units  # what 0 in original units is on the scale of the batch
         zero = past.new_zeros(past.shape[0]) if units is None else (-units.mean / units.scale).flatten()
         if torch.compiler.is_compiling():  # a file takes any number of rows
-            found = self._quantiles(past, known, zero, horizon)
+            found = self._quantiles(horizon, past, known, zero)
         else:
-            parts = zip(*(one.split(ROWS_AT_ONCE) for one in (past, known, zero)), strict=True)
-            found = torch.cat([self._quantiles(*part, horizon) for part in parts])
+            rows = (one.split(ROWS_AT_ONCE) for one in (past, known, zero))  # type: ignore[no-untyped-call]
+            parts = zip(*rows, strict=True)
+            found = torch.cat([self._quantiles(horizon, *part) for part in parts])
         return rearrange(found, "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
 
-    def _quantiles(self, past: Tensor, known: Tensor, zero: Tensor, horizon: int) -> Tensor:
+    def _quantiles(self, horizon: int, past: Tensor, known: Tensor, zero: Tensor) -> Tensor:
         season = torch.full_like(past[:, 0], self.season, dtype=torch.long)
         values, level, size = standardised(past, known, season)
         made = guess(values, known, season, horizon, ((zero - level) / size).float())

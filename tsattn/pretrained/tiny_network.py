@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +45,8 @@ class _TinyBlock(nn.Module):
         x = x + self.attention(self.attention_norm(x), attention_mask=mask)
         if self.across is not None and self.across_norm is not None:
             x = x + self.across(self.across_norm(x), context=past, attention_mask=seen)
-        return x + self.feedforward(self.feedforward_norm(x))
+        out: Tensor = x + self.feedforward(self.feedforward_norm(x))
+        return out
 
 
 class TinyNetwork(ModuleWithConstants):
@@ -63,7 +65,7 @@ class TinyNetwork(ModuleWithConstants):
         super().__init__()
         d, tokens = d_model, 1 + LONGEST // PATCH
 
-        def build(described: Description, **more: object) -> Attention:
+        def build(described: Description, **more: Any) -> Attention:
             return build_attention(described, d_model=d, num_heads=num_heads, **more)
 
         self.patches, self.facts, self.ahead = (_mlp(n, d) for n in (3 * PATCH, _FACTS, STEPS * (_K + 4) + _K))
@@ -139,12 +141,14 @@ class TinyNetwork(ModuleWithConstants):
         more += [torch.where(p > 1, phase.sin(), 0.0)]
         lacking = (0, 0, 0, -horizon % STEPS)
         whole = torch.cat([torch.asinh((ahead - prior[..., None]) / size), torch.stack(more, -1)], -1)
-        whole = F.pad(whole, lacking).unflatten(1, (-1, STEPS)).flatten(2)
+        whole = F.pad(whole, lacking).unflatten(1, (-1, STEPS)).flatten(2)  # type: ignore[no-untyped-call]
         counts = made.counts[..., None].to(ahead.dtype)
         missed = ((made.tried - made.truth[..., None]).abs() * counts).sum(1)
-        missed, number = (F.pad(part, lacking).unflatten(1, (-1, STEPS)).sum(2) for part in (missed, counts.sum(1)))
+        both = (F.pad(part, lacking) for part in (missed, counts.sum(1)))
+        missed, number = (part.unflatten(1, (-1, STEPS)).sum(2) for part in both)  # type: ignore[no-untyped-call]
         missed = torch.where(number > 0, (missed / number.clamp(min=1) / size + 1e-3).log(), 0.0)
-        return self.ahead(torch.cat([whole, missed], -1).to(self.head.weight.dtype))
+        out: Tensor = self.ahead(torch.cat([whole, missed], -1).to(self.head.weight.dtype))
+        return out
 
 
 def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor, Tensor]:
