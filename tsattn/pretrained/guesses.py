@@ -17,8 +17,9 @@ from tsattn.batch import EXACT
 from tsattn.layers import running_maximum
 
 GUESSES = (
-    *("last", "season", "second_season", "cycles", "drift", "long_drift", "growth", "moved_season", "smoothed"),
-    *("slowly_smoothed", "ratios", "usual", "mean", "autoregression"),
+    *("last", "season", "second_season", "cycles", "second_cycles", "drift", "long_drift", "growth", "moved_season"),
+    *("smoothed", "slowly_smoothed", "theta", "ratios", "quick_ratios", "usual", "mean"),
+    *("autoregression", "long_autoregression", "seasonal_changes"),
 )
 """Names of the guesses, in the order of their axis."""
 ORIGINS = 3  # in the past of a row, at which guesses are tried
@@ -28,6 +29,7 @@ _FITTED = 800  # steps that it is fitted to, at most
 _RIDGE = 1e-2
 _CYCLES = 5  # of a season that make its profile
 _SMOOTHED = 64  # steps
+_SEASONS_AHEAD = 8  # of a horizon, over which changes are added up
 _SOME = 1e-6
 
 
@@ -43,22 +45,20 @@ class Guesses:
     strength: Tensor  # (R, 2) autocorrelations at these
 
 
-def filled(values: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Fill `(R, L)` between known values by lines, and after the last by it; also return the first known place `(R,)`.
+def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
+    """Fill `(R, L)` by the value a season before, else by the last known one; return the first known place `(R,)` too.
 
-    A row in which nothing is known is 0, from its last place on.
+    No value fills a place before it. A row in which nothing is known is 0, from its last place on.
     """
     L = values.shape[1]
     at = torch.arange(L, device=values.device).expand_as(values)
-    before = running_maximum(torch.where(known, at, -1))
-    after = L - running_maximum(torch.where(known, L - at, 0).flip(1)).flip(1)
-    first = torch.where(known.any(1), after[:, 0], L - 1)
-    before_at, after_at = torch.where(before < 0, after, before), torch.where(after == L, before, after)
-    before_at, after_at = before_at.clamp(0, L - 1), after_at.clamp(0, L - 1)
     values = torch.where(known, values, 0.0)
-    low, high = values.gather(1, before_at), values.gather(1, after_at)
-    share = (at - before_at) / (after_at - before_at).clamp(min=1)
-    return torch.lerp(low, high, share.to(values.dtype)), first
+    earlier = at - season[:, None]
+    had = (earlier >= 0) & (season[:, None] > 1) & known.gather(1, earlier.clamp(min=0))
+    values = torch.where(known | ~had, values, values.gather(1, earlier.clamp(min=0)))
+    last = running_maximum(torch.where(known | had, at, -1))
+    first = torch.where(known.any(1), known.to(torch.int8).argmax(1), L - 1)
+    return values.gather(1, last.clamp(min=0)), first
 
 
 def _solved(matrix: Tensor, right: Tensor) -> Tensor:
@@ -107,12 +107,14 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     is_peak &= lag <= n[:, None] // 2
     score = torch.where(is_peak, found, -1.0)
 
+    clear = (3 / n.clamp(min=1).sqrt()).clamp(min=0.2)  # what chance comes to is no season
+
     def clearest(score: Tensor) -> tuple[Tensor, Tensor]:
         # the shortest of those that are about as clear as the best one
         best = score.max(1, keepdim=True).values
         place = (score >= best - 0.05 * best.abs()).to(torch.int8).argmax(1)
         strength = score.gather(1, place[:, None])[:, 0]
-        return torch.where(strength > 0.2, place, 1), strength
+        return torch.where(strength > clear, place, 1), strength
 
     own, own_strength = clearest(score)
     is_named = (season > 1) & (2 * season <= n)
@@ -136,17 +138,14 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
     value lies below it.
     """
     R, L = values.shape
-    rows, first = filled(values, known)
+    rows, first = filled(values, known, season)
     periods, strength = find_periods(rows, first, season)
     n = L - first
     back = torch.minimum(torch.full_like(n, horizon), (n // (ORIGINS + 1)).clamp(min=1))
     ends = torch.stack([torch.full_like(n, L), *(L - back * number for number in range(1, ORIGINS + 1))], 1)
     every = ORIGINS + 1
-    lowest = rows.amin(1)
-    lowest = torch.where(origin <= lowest, origin, lowest - 2 * (rows.amax(1) - lowest)) - _SOME
-    given = (part.repeat_interleave(every, 0) for part in (rows, first, periods, lowest))
-    whole, begin, seasons, least = given
-    made = _Row(whole, begin, seasons, least, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
+    given = (part.repeat_interleave(every, 0) for part in (rows, first, periods, strength, origin))
+    made = _Row(*given, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
     steps = torch.arange(horizon, device=values.device)
     at = ends[:, 1:, None] + steps
     inside = (steps < back[:, None])[:, None] & (ends[:, 1:, None] - first[:, None, None] >= 4)
@@ -159,13 +158,26 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
 class _Row:
     """Rows `(R, L)` that are known from `first (R,)` until before `end (R,)`."""
 
-    def __init__(self, values: Tensor, first: Tensor, periods: Tensor, lowest: Tensor, end: Tensor, T: int) -> None:
-        self.values, self.first, self.end, self.lowest = values, first[:, None], end[:, None], lowest[:, None]
+    def __init__(
+        self, values: Tensor, first: Tensor, periods: Tensor, strength: Tensor, origin: Tensor, end: Tensor, T: int
+    ) -> None:
+        self.values, self.first, self.end = values, first[:, None], end[:, None]
         self.n = (self.end - self.first).clamp(min=1)
         self.ahead = torch.arange(T, device=values.device)
         self.total = F.pad(values.to(EXACT).cumsum(1), (1, 0))
         self.period = torch.where(periods[:, :1] < self.n, periods[:, :1], 1)
         self.second = torch.where(periods[:, 1:] < self.n, periods[:, 1:], self.period)
+        self.trusted = (2 * strength[:, :1]).clamp(0, 1)  # share of the season that is believed
+        low, high = self.range(values)
+        origin = origin[:, None]
+        self.lowest = torch.where(origin <= low, origin, low - 2 * (high - low)) - _SOME  # ratios are taken from it
+
+    def range(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Least and greatest value `(R, 1)` of what is known."""
+        at = torch.arange(values.shape[1], device=values.device)
+        inside = (at >= self.first) & (at < self.end)
+        low, high = (torch.where(inside, values, far) for far in (torch.inf, -torch.inf))
+        return low.amin(1, keepdim=True), high.amax(1, keepdim=True)
 
     def at(self, place: Tensor) -> Tensor:
         """Values `(R, N)` at places; of one before the first, or not yet known, that of the nearest."""
@@ -189,7 +201,6 @@ class _Row:
         cycle = self.mean(end - p, end)
         cycles = (self.n // p).clamp(1, _CYCLES)
         profile, ratios = self._season(h % p)
-        level = self.mean(end - p.clamp(min=2), end)
         earlier = self.mean(end - cycles * p, end - (cycles - 1) * p)
         growth = (cycle - earlier) / (cycles - 1).clamp(min=1)
         whole = (h // p + 1).to(last.dtype)
@@ -198,7 +209,7 @@ class _Row:
 
         near = torch.minimum(self.n - 1, p.clamp(min=6)).clamp(min=1)
         far = torch.minimum(self.n - 1, (6 * p).clamp(min=30)).clamp(min=1)
-        base = last + profile - self._season_at_last()  # the season goes on from the last value
+        base = last + profile - self._season(p - 1)[0]  # the season goes on from the last value
         drift = base + self._slope(near) * step
         long_drift = base + self._slope(far) * step
 
@@ -215,26 +226,29 @@ class _Row:
 
         quarter = (p // 4).clamp(1, 12)
         moved_season = season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p)
-        (quick, quick_slope), (slow, slow_slope) = self._smoothed(0.5, 0.2)
+        (fast, _), (quick, quick_slope), (slow, slow_slope) = self._smoothed(0.8, 0.5, 0.2)
         damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
         smoothed = quick + quick_slope * damped + profile
+        theta = quick + 0.5 * self._slope(far) * step + profile
         slowly = slow + 0.5 * self._slope(far) * (step + 4) + profile
         slowly = torch.where(self.n > 4, slowly, last)
-        by_ratio = (quick - lowest) * ratios * (
-            1 + ((slow_slope / (quick - lowest)) * damped).clamp(-0.5, 0.5)
-        ) + lowest
+        by_ratio, quickly_by_ratio = (
+            (level - lowest) * ratios * (1 + (slope / (level - lowest) * damped).clamp(-0.5, 0.5)) + lowest
+            for level, slope in ((quick, slow_slope), (fast, quick_slope))
+        )
         usual = self.mean(end - 10 * some, end) + profile
         mean = self.mean(end - some, end).expand_as(season)
-        made = [last.expand_as(season), season, second, moved, drift, long_drift, grown, moved_season, smoothed]
-        made += [slowly, by_ratio, usual, mean, self._autoregression(level)]
+        made = [last.expand_as(season), season, second, moved, self._second_cycles(), drift, long_drift, grown]
+        made += [moved_season, smoothed, slowly, theta, by_ratio, quickly_by_ratio, usual, mean]
+        made += self._autoregressions(self.mean(end - p.clamp(min=2), end), season)
         out = torch.stack(made, -1)
         return torch.where(out.isfinite(), out, last[..., None])
 
-    def _season(self, phase: Tensor, cycles: int = _CYCLES) -> tuple[Tensor, Tensor]:
+    def _season(self, phase: Tensor) -> tuple[Tensor, Tensor]:
         """How far the last cycles lie above their mean at a phase `(R, N)`, and their share of it, or 0 and 1."""
         p, end, lowest = self.period, self.end, self.lowest
         around, share, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(()), torch.zeros(())
-        for one in range(1, cycles + 1):
+        for one in range(1, _CYCLES + 1):
             place = end - one * p + phase
             # the mean of a window of a cycle around the step, so that a trend within the cycle is none of the season
             start = torch.minimum(place - p // 2, end - p)
@@ -244,17 +258,18 @@ class _Row:
             share = share + weight * (value - lowest) / (middle - lowest)
             number = number + weight
         seen = number.clamp(min=_SOME)
-        return around / seen, torch.where(p > 1, share / seen, 1.0)
+        ratio = torch.where(p > 1, share / seen, 1.0)
+        return self.trusted * around / seen, 1 + self.trusted * (ratio - 1)
 
-    def _season_at_last(self) -> Tensor:
-        """What the last steps of the last cycles lie above the mean of a cycle around them, `(R, 1)`."""
-        p, end = self.period, self.end
-        places = torch.arange(1, _CYCLES + 1, device=p.device)
-        at = end - 1 - (places - 1) * p
-        start = torch.minimum(at - p // 2, end - p)
-        counts = ((self.n // p >= places) & (p > 1)).to(self.values.dtype) * 0.8 ** (places - 1)
-        around = (counts * (self.at(at) - self.mean(start, start + p))).sum(1, keepdim=True)
-        return around / counts.sum(1, keepdim=True).clamp(min=_SOME)
+    def _second_cycles(self) -> Tensor:
+        """The mean of the last cycles of the second season, at the level of the last one: `(R, T)`."""
+        q, end, phase = self.second, self.end, self.ahead % self.second
+        around, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(())
+        for one in range(1, _CYCLES):
+            weight = ((self.n // q >= one) & (q > 1)).to(around.dtype)
+            around = around + weight * (self.at(end - one * q + phase) - self.mean(end - one * q, end - (one - 1) * q))
+            number = number + weight
+        return self.mean(end - q.clamp(min=4), end) + around / number.clamp(min=_SOME)
 
     def _slope(self, steps: Tensor) -> Tensor:
         """Mean change of a step over so many `(R, 1)`, of means over a season where there is one."""
@@ -269,7 +284,7 @@ class _Row:
         back = torch.arange(_SMOOTHED, device=self.values.device)
         place = self.end - 1 - back
         inside = place >= self.first
-        rest = self.at(place) - self._season((place - (self.end - self.period)) % self.period, _CYCLES - 1)[0]
+        rest = self.at(place) - self._season((place - (self.end - self.period)) % self.period)[0]
         for alpha in alphas:
             weight, slow = ((1 - one) ** back * inside for one in (alpha, alpha / 2))  # a line falls more slowly
             weight, slow = (one / one.sum(1, keepdim=True) for one in (weight, slow))
@@ -278,50 +293,74 @@ class _Row:
             slope = -(slow * (back - mean_at) * (rest - mean_rest)).sum(1, keepdim=True) / (spread + 1.0)
             yield (weight * rest).sum(1, keepdim=True), slope
 
-    def _autoregression(self, level: Tensor) -> Tensor:
-        """Forecast step by step from the last values and those a season ago, by least squares with a small ridge."""
-        p, end, R, T = self.period, self.end, self.values.shape[0], self.ahead.shape[0]
-        lags = torch.arange(1, _LAGS + 1, device=level.device)
-        seasonal = torch.cat([p, p + 1, 2 * p], 1)
-        several = (p > _LAGS) & (self.n > 2 * p + 12)
-        back = torch.cat([lags.expand(R, -1), seasonal], 1)  # (R, F)
-        used = torch.cat([lags < self.n // 3, several.expand(-1, 3)], 1)
-        steps = torch.arange(1, min(_FITTED, self.values.shape[1]) + 1, device=level.device)
-        place = end - steps  # (R, N)
-        reach = torch.where(several, 2 * p, torch.minimum(torch.full_like(p, _LAGS), self.n // 3))
-        fitted = (place - reach >= self.first).to(EXACT)
-        fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))
-        rows = (self.values - level).to(EXACT)
+    def _autoregressions(self, level: Tensor, season: Tensor) -> list[Tensor]:
+        """By the last values and those a season ago; by many of both seasons; and by changes over a season."""
+        p, q, n, h = self.period, self.second, self.n, self.ahead
+
+        def latest(number: int) -> Tensor:
+            return torch.arange(1, number + 1, device=p.device).expand(len(p), -1)
+
+        has = (p > _LAGS) & (n > 2 * p + 12)
+        lags = torch.cat([latest(_LAGS), p, p + 1, 2 * p], 1)
+        used = torch.cat([latest(_LAGS) < n // 3, has.expand(-1, 3)], 1)
+        few = self._autoregression(self.values, level, self.first, lags, used, has, _LAGS)
+        has = (p > 2 * _LAGS) & (n > 2 * p + 24)
+        longer = (q != p) & (q > 2 * _LAGS) & (n > 2 * q + 24)
+        lags = torch.cat([latest(2 * _LAGS), p, p - 1, p + 1, 2 * p, 7 * p, q, q + 1], 1).clamp(min=1)
+        used = torch.cat([latest(2 * _LAGS) < n // 6, has.expand(-1, 4), has & (n > 8 * p), longer.expand(-1, 2)], 1)
+        many = self._autoregression(self.values, level, self.first, lags, used, has, 2 * _LAGS)
+        before = torch.arange(self.values.shape[1], device=p.device) - p
+        changes = self.values - self.values.gather(1, before.clamp(min=0))
+        changes = torch.where(before >= self.first, changes, 0.0)
+        first = torch.minimum(self.first + p, self.end - 1)
+        lags = torch.cat([latest(4), p], 1)
+        used = torch.cat([latest(4) < n // 4, (p > 4) & (n > 3 * p + 8)], 1)
+        change = self._autoregression(changes, torch.zeros_like(level), first, lags, used, torch.zeros_like(has), 4)
+        # changes of the first season are added to it, those of the next one to what comes of that
+        total = torch.zeros_like(change)
+        for cycle in range(min(h.shape[0], _SEASONS_AHEAD)):
+            total = total + torch.where(cycle <= h // p, change.gather(1, (h - cycle * p).clamp(min=0)), 0.0)
+        return [few, many, season + torch.where(p > 1, total, change.cumsum(1))]
+
+    def _autoregression(
+        self, values: Tensor, level: Tensor, first: Tensor, lags: Tensor, used: Tensor, has_season: Tensor, place: int
+    ) -> Tensor:
+        """Forecast step by step by earlier values of `(R, L)`, from `first` on, by least squares with a small ridge.
+
+        A row reads those lags `(R, F)` that it has `used`, and a constant. Weights are drawn towards the last value,
+        where the row `has_season` also towards that a season ago, whose lag has this place.
+        """
+        end, (R, _), T = self.end, lags.shape, self.ahead.shape[0]
+        steps = torch.arange(1, min(_FITTED, values.shape[1]) + 1, device=level.device)
+        target_at = end - steps  # (R, N)
+        fitted = (target_at - (lags * used).amax(1, keepdim=True) >= first).to(EXACT)
+        fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))  # late steps count for more
+        rows = (values - level).to(EXACT)
 
         def at(places: Tensor) -> Tensor:
-            places = torch.minimum(torch.maximum(places.flatten(1), self.first), end - 1)
+            places = torch.minimum(torch.maximum(places.flatten(1), first), end - 1)
             return rows.gather(1, places.clamp(min=0))
 
-        target = at(place)
-        columns = at(place[:, :, None] - back[:, None]).view(R, steps.shape[0], -1)
+        columns = at(target_at[:, :, None] - lags[:, None]).view(R, steps.shape[0], -1)
         columns = torch.cat([columns * used[:, None], torch.ones_like(columns[..., :1])], -1)
         weighted = columns * fitted[..., None]
         gram = weighted.transpose(1, 2) @ columns
         scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
         eye = torch.eye(gram.shape[1], dtype=EXACT, device=gram.device)
-        # towards the last value, or the last season: a ridge around that
         aim = torch.zeros_like(gram[:, 0])
-        aim[:, 0] = torch.where(several[:, 0], 0.4, 0.9)
-        aim[:, _LAGS] = torch.where(several[:, 0], 0.6, 0.0)
-        residual = (target - (columns @ aim[..., None])[..., 0])[..., None]
+        aim[:, 0] = torch.where(has_season[:, 0], 0.4, 0.9)
+        aim[:, place] = torch.where(has_season[:, 0], 0.6, 0.0)
+        residual = (at(target_at) - (columns @ aim[..., None])[..., 0])[..., None]
         found = _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted.transpose(1, 2) @ residual)
         weights = aim + found[..., 0]
-        low, high = rows.amin(1, keepdim=True), rows.amax(1, keepdim=True)
+        low, high = self.range(rows)
         least, most = low - (high - low), high + (high - low)
-        ahead = self.ahead[:, None] - back[:, None]  # (R, T, F)
-        known, places, factors = (
-            at(end[..., None] + ahead).view(R, T, -1),
-            (1 + ahead).clamp(min=0),
-            weights[:, :-1] * used,
-        )
+        ahead = self.ahead[:, None] - lags[:, None]  # (R, T, F)
+        known = at(end[..., None] + ahead).view(R, T, -1)
+        places, factors = (1 + ahead).clamp(min=0), weights[:, :-1] * used
         made = low.repeat(1, 1 + T)  # in front of the forecasts, for lags that reach none
         for step in range(T):
             inputs = torch.where(ahead[:, step] >= 0, made.gather(1, places[:, step]), known[:, step])
             new = (inputs * factors).sum(1, keepdim=True) + weights[:, -1:]
             made[:, step + 1 : step + 2] = torch.minimum(torch.maximum(new, least), most)
-        return (made[:, 1:] + level).to(self.values.dtype)
+        return (made[:, 1:] + level).to(values.dtype)

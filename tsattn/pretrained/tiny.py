@@ -107,8 +107,8 @@ class TinyBackbone(Backbone):
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
-        """Those of the encoder: what is known of the row as a whole, and its patches."""
-        return ["facts", *(PATCH * place for place in range(2 - count, 1))]
+        """Those of the encoder: the patches, and what is known of the row as a whole."""
+        return [*(PATCH * place for place in range(2 - count, 1)), "facts"]
 
     @override
     def forward(self, batch: Batch) -> Tensor:

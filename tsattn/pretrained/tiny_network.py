@@ -99,8 +99,8 @@ class TinyNetwork(ModuleWithConstants):
         dtype = self.head.weight.dtype
         facts = self.facts(_facts(made, errors, weights, sure, known, horizon).to(dtype))
         tokens, mask = self._context(values, known, made.periods[:, :1])
-        tokens = torch.cat([facts[:, None], tokens], 1)
-        mask = F.pad(mask, (1, 0), value=True)
+        tokens = torch.cat([tokens, facts[:, None]], 1)  # at the end, where no padding lies between
+        mask = F.pad(mask, (0, 1), value=True)
         for block in self.encoder:
             tokens = block(tokens, mask)
         tokens = self.encoder_norm(tokens)
