@@ -76,7 +76,7 @@ def _tell(name: str) -> dict[str, Any]:
     return {**_told(name), "environment": dict(os.environ)}
 
 
-def _become(data: dict[str, Any]) -> None:
+def _become(data: Mapping[str, Any]) -> None:
     """Make a fork, before it unpickles anything, what it is told to be."""
     _set_environment(data["environment"])
     time.tzset()

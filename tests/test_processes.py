@@ -11,6 +11,7 @@ import time
 from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_a_fork_has_the_environment_of_its_start(tmp_path: Path, monkeypatch: py
     FORKS.set_forkserver_preload(["json"])
     forkserver.ensure_running()  # as a command does that is run in this process
 
-    states = {}
+    states: dict[str, Any] = {}
     for name in ("first", "second"):
         monkeypatch.delenv("TSATTN_EARLIER", raising=False)
         monkeypatch.setenv("TSATTN_DATA", name)
