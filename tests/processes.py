@@ -120,17 +120,6 @@ def wait_for(what: Callable[[], object], why: Callable[[], str] = lambda: "it ne
         time.sleep(0.02)
 
 
-def set_variables(environment: dict[str, str]) -> None:
-    """From now on this process has variables that the server was started without."""
-    os.environ.update(environment)
-
-
-def run_with(environment: dict[str, str], *asked: Any) -> None:
-    """What the process of a run does, with such variables."""
-    set_variables(environment)
-    workers._run_here(*asked)
-
-
 class Worker:
     """A process that runs a command; what it says goes into a file.
 

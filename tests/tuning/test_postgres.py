@@ -11,14 +11,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import psycopg
 import pytest
 from optuna.trial import TrialState
 
-from tests.processes import LIMIT, Worker, set_variables, wait_for
+from tests.processes import LIMIT, Worker, wait_for
 from tests.tuning.cases import RATES, states, toy
 from tsattn.tuning import study as storages
 from tsattn.tuning.study import FILE, reason, retries
@@ -198,8 +197,9 @@ def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere
     }
     made = toy(tmp_path, RATES, gate=True, backbone="dlinear")
     # the children of this one would show what they were started with
-    environment = {"TSATTN_STORAGE": server.open_url}
-    worker = Worker(made.words("--trials", "1"), tmp_path, partial(set_variables, environment))
+    with monkeypatch.context() as patched:
+        patched.setenv("TSATTN_STORAGE", server.open_url)
+        worker = Worker(made.words("--trials", "1"), tmp_path)
     made.waiting(1, [worker])
     seen = process_arguments()
     (tmp_path / "gate").unlink()
