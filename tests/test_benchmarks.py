@@ -136,8 +136,6 @@ def test_a_step_that_fails_leaves_the_others_to_run(tmp_path: Path, monkeypatch:
 def test_attention_is_measured_in_every_part(
     tmp_path: Path, run: Run, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # a process for one of them is enough: the environment of the other holds that of this one
-    monkeypatch.delitem(importlib.import_module("attention_speed.parts").AVX2_PARTS, "avx2")
     words = ["attention", "--dry-run", "--output", tmp_path]
     assert run(*words) == 0
     file, about = record_in(tmp_path)
