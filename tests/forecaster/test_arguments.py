@@ -78,7 +78,7 @@ def test_levels_are_rounded_to_what_they_mean() -> None:
     assert forecaster.arguments["quantiles"] == forecaster.experiment.output.quantiles == levels
     one_less = [1 - 0.9, 0.1 + 0.2, 1.1 - 0.6, 0.7]  # the median, too, is what it means
     assert Forecaster(**{**SMALL, "quantiles": one_less}).arguments["quantiles"] == (0.1, 0.3, 0.5, 0.7)
-    with pytest.raises(UserError, match="quantiles must lie between 0 and 1, ends excluded, not 1e-12, 0.5"):
+    with pytest.raises(UserError, match=r"quantiles must lie between 0 and 1, ends excluded, not 1e-12, 0\.5"):
         Forecaster(**{**SMALL, "quantiles": [1e-12, 0.5]})
     assert Output(torch.tensor([0.1, 0.5], dtype=torch.float64)).quantiles == (0.1, 0.5)
 
