@@ -128,7 +128,7 @@ def test_an_interruption_ends_the_process() -> None:
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         process.ask(asked_to_fit(process, fails="hangs"))
-    assert not process.is_alive
+    assert process._process.poll() is not None
     assert not process.folder.exists(), "its files go with it"
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
