@@ -45,7 +45,8 @@ _SHARED = {
     "datasets check": ("tables", "k"),
 }
 """The table that a page shares with others, and its letter there."""
-_OPEN = {**dict.fromkeys((*OF_EXPERIMENTS, "tune", "compare"), "-"), "cost": "--attention."}
+_OPEN: dict[str, str | tuple[str, ...]] = dict.fromkeys((*OF_EXPERIMENTS, "tune", "compare"), "-")
+_OPEN |= {"cost": ("--attention.", "--model.backbone.attention.")}
 """Commands that take flags that are not listed, and how these begin."""
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 _ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
