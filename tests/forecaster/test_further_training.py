@@ -171,7 +171,9 @@ def written(run: Path) -> pd.DataFrame:
     return pd.read_csv(run / "forecast.csv")
 
 
-@pytest.mark.parametrize(("backbone", "refit"), [(SMALL["backbone"], True), ("persistence", False)], ids=str)
+@pytest.mark.parametrize(
+    ("backbone", "refit"), [(SMALL["backbone"], True), ("persistence", False)], ids=("net", "naive")
+)
 def test_the_result_of_a_run_forecasts_what_its_folder_does(backbone: Any, refit: bool, tmp_path: Path) -> None:
     frame = frame_of()
     frame.to_csv(tmp_path / "mine.csv", index=False)
