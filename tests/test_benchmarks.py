@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import runpy
 import shutil
 import subprocess
@@ -112,6 +113,14 @@ def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, run: Run, capsys: Ca
     assert words[0] == "benchmarks/attention.py"
     assert run("attention", *words[1:]) == 0
     assert "mlr triton" in capsys.readouterr().out
+
+
+def test_a_dry_run_knows_its_tests() -> None:
+    for test in runpy.run_path(str(BENCHMARKS / "gpu.py"))["FEW_TESTS"]:
+        ((file, name, case),) = re.findall(r"^(.+)::(\w+)(?:\[([\w ]+).*\])?$", test)
+        content = (BENCHMARKS.parent / file).read_text()
+        assert f"\ndef {name}(" in content
+        assert f'"{case}"' in content or not case
 
 
 def test_a_step_that_fails_leaves_the_others_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
