@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -64,6 +65,10 @@ predict --run x new.csv :: the run folder x is not there
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR
 export --run x --fromat onnx :: unknown argument --fromat
+export :: export needs a trained model: --run DIR, the folder that `fit` has written
+fit a.csv --data.path b.csv :: fit reads one table, and is given a.csv, --data.path b.csv; give one
+compare --config co2_mlr --vary seed_everything :: --vary needs values: --vary seed_everything=A,B
+test --run :: --run needs a value
 
 TOY --data.path=none.csv :: none.csv is not there
 TOY --seed_everything=-1 :: --seed_everything must be from 0 to 4294967295, or true or false, not -1
@@ -286,3 +291,12 @@ def test_what_needs_little_imports_little(name: str, tmp_path: Path) -> None:
 
 def test_the_command_is_installed() -> None:
     assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
+
+
+def test_a_thread_runs_a_command_without_signals(capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(main(["--version"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+    assert capsys.readouterr().out.startswith("tsattn ")
