@@ -363,7 +363,7 @@ class Words:
         kind = "MappedDataModule" if is_panel_folder(Path(tables[0])) else "CSVDataModule"
         self.free.remove(tables[0])
         self.pairs += [("--data", kind), ("--data.path", tables[0])]
-        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # behind the class that has them
+        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # after the class that has them
 
     def _reopen(self) -> None:
         """Put the configuration of a finished run first, and take its checkpoint: to forecast, that of a refit."""

@@ -20,7 +20,7 @@ from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 
 FORMAT = 2  # of the folder, in its versions
 LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
-"""Of the Trainer, how long it trains, which a resumed run may be given anew; with the values that set no limit."""
+"""Of the Trainer, how long it trains, which a resumed run may be given again; with the values that set no limit."""
 EARLIER_SECONDS = "earlier_seconds"
 """The note of the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 

@@ -53,7 +53,7 @@ BUILDS: list[tuple[str, str | None, str | None, tuple[str, ...], InstructionSet]
         (f"nothing outside is touched, {one.name}", None, "", flags, one)
         for flags, one in zip(SANITIZED, WIDE_AND_NARROW, strict=True)
     ),
-    ("threads do not meet", None, "", ("-O1", "-g1", "-fsanitize=thread"), SETS[-1]),
+    ("threads do not meet", None, "", ("-O1", "-g1", "-fsanitize=thread"), SETS[0]),
     ("neon", ARM[0] or "", ARM[1], ("-O2", "-static"), INSTRUCTION_SETS["neon"]),
     ("clang", shutil.which("clang++") or "", "", ("-O3", "-ffp-contract=fast"), SETS[0]),
 ]
