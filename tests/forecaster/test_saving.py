@@ -11,7 +11,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -164,9 +163,7 @@ def test_an_edit_of_the_description_is_refused_or_changes_no_forecast(tmp_path: 
     expected = forecaster.predict(level=50)
     file = tmp_path / "model" / "forecaster.json"
     problems = []
-    thinned = cycle((True, False, False))  # of the six edits of a value in a list: another one of each
-    every = edited(json.loads(file.read_text()))
-    for path, new, content in (one for one in every if all(isinstance(key, str) for key in one[0]) or next(thinned)):
+    for path, new, content in edited(json.loads(file.read_text())):
         file.write_text(json.dumps(content))
         seal(tmp_path / "model")
         try:
