@@ -19,7 +19,7 @@ STAMP2 := $(VENV2)/.installed
 VENV_PEERS := .venv-peers
 STAMP_PEERS := $(VENV_PEERS)/.installed
 VENV_HASHES := .venv-hashes
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .PHONY: install fit lint test test-fast test-pandas2 audit dist docs hashes paper peers
 
@@ -89,7 +89,7 @@ $(STAMP2): $(STAMP) requirements/pandas2-hashed.txt
 
 test-pandas2: $(STAMP2)
 	$(VENV2)/bin/python -c "import pandas; assert pandas.__version__ < '3', pandas.__version__"
-	OMP_NUM_THREADS=1 $(VENV2)/bin/python -m pytest -n 2 tests/data
+	OMP_NUM_THREADS=1 $(VENV2)/bin/python -m pytest -n 2 --dist worksteal tests/data
 
 # statsforecast wants pandas below 3, so that the peers cannot live beside tsattn
 $(STAMP_PEERS): requirements/peers-constraints.txt

@@ -133,7 +133,7 @@ def fails(tests: list[str], mutant: Mutant | None = None) -> bool:
             os.dup2(1, 2)
             if mutant:
                 put(mutant)
-            code = pytest.main(["-xq", "--timeout=120", "-pno:cacheprovider", "-n0", *tests])
+            code = pytest.main(["-xq", "--timeout=120", "-pno:cacheprovider", "-pno:xdist", *tests])
         finally:
             os._exit(code)
     return os.waitpid(child, 0)[1] != 0

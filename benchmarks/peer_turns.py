@@ -7,6 +7,7 @@ model is made by the worker that makes it for `fit` (`tsattn.peers.peer_worker`)
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import os
@@ -128,10 +129,14 @@ def theirs(lines: TextIO, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("side", choices=("ours", "theirs"))
+    parser.add_argument("asked", type=json.loads, help="JSON, as benchmarks/peers.py gives it")
+    options = parser.parse_args()
     lines = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print goes to the standard error
     torch.set_num_threads(1)
-    say(lines, end=True, **{"ours": ours, "theirs": theirs}[sys.argv[1]](lines, json.loads(sys.argv[2])))
+    say(lines, end=True, **(ours if options.side == "ours" else theirs)(lines, options.asked))
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from tsattn.training.trainer_options import TrainerOptions
 _CPU = {"accelerator": "cpu", "precision": None, "plugins": None, "deterministic": None, "benchmark": None}
 
 
-def baseline_scores(data: ForecastDataModule, part: str = "test") -> dict[str, dict[str, float]]:
-    """All scores of ridge, seasonal naive and persistence over the windows of a part of data that are set up."""
+def baseline_scores(data: ForecastDataModule, part: str = "test", only: str = "") -> dict[str, dict[str, float]]:
+    """All scores of ridge, seasonal naive and persistence, or of `only` one, over the windows of a part of the data."""
     trainer = TrainerOptions(_CPU, chooses_steps=False, chooses_validation=False)
-    baselines = fitted_baselines(data, part, Training(trainer, {}))
+    found = fitted_baselines(data, part, Training(trainer, {}))
+    baselines = ((name, one) for name, one in found if name.startswith(only))
     return {name: measured(one, data, part, Execution(trainer)).scores() for name, one in baselines}

@@ -9,13 +9,14 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from multiprocessing import forkserver
+from multiprocessing import forkserver, spawn
 from pathlib import Path
 from typing import Any
 
 import docstring_parser  # noqa: F401  for the forks, as all that is not used here
+import numpy as np
 import optuna  # noqa: F401
 import sklearn.linear_model  # noqa: F401
 import torch
@@ -34,18 +35,63 @@ from tsattn.training.callbacks import FiniteLoss
 
 # its server imports everything once, and each process starts as a fork of it
 _FORKS = multiprocessing.get_context("forkserver")
+# this file is imported while tests are collected, when none has changed the environment; a test may be in any folder
+_PATH = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+_BEFORE_TESTS = {**os.environ, "PYTHONPATH": _PATH}
+_server: int | None = None
 
 
 def serve() -> None:
-    """Start the server, if there is none yet: what a command then starts in this process are forks of it, too."""
+    """Start the server, if there is none yet: what a command then starts in this process are forks of it, too.
+
+    A fork has the environment, folder and time zone of the process that starts it, and random numbers of its own, as a
+    new process has. Unlike one it has imported everything before. So what imports, PyTorch and the interpreter read
+    once (`OMP_NUM_THREADS`, `PYTHONHASHSEED`, `MPLBACKEND`), and the umask, are those of the server. Tests of these,
+    and of what a command imports, need a new process.
+    """
+    global _server
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid not in (None, _server):
+        server._stop()  # a command or a library has started it, without this file
     _FORKS.set_forkserver_preload([__name__])
-    forkserver.ensure_running()
+    now = dict(os.environ)
+    _set_environment(_BEFORE_TESTS)
+    try:
+        forkserver.ensure_running()
+    finally:
+        _set_environment(now)
+    _server = server._forkserver_pid
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+_told, _prepare = spawn.get_preparation_data, spawn.prepare
+
+
+def _tell(name: str) -> dict[str, Any]:
+    """Add the environment to what a fork is told; Python leaves it that in which the server was started."""
+    return {**_told(name), "environment": dict(os.environ)}
+
+
+def _become(data: Mapping[str, Any]) -> None:
+    """Make a fork, before it unpickles anything, what it is told to be."""
+    _set_environment(data["environment"])
+    time.tzset()
+    np.random.seed()  # noqa: NPY002  # as Python's are; those of PyTorch begin alike in every process
+    _prepare(data)
+
+
+spawn.get_preparation_data, spawn.prepare = _tell, _become  # also in the server, so in forks of forks
 
 
 def _run(words: Sequence[str], output: str, before: Callable[[], None]) -> None:
     with open(output, "w") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
+    sys.argv = ["tsattn", *words]
     torch.set_num_threads(1)
     # the forks of a fork come from the same server: Python 3.11 starts another one, which would import everything anew
     forkserver._forkserver.ensure_running = lambda: None  # type: ignore[method-assign]

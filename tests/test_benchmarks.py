@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import runpy
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +62,17 @@ def record_in(folder: Path) -> tuple[Path, Any]:
 
 
 @pytest.mark.slow
-def test_training_is_measured(tmp_path: Path, run: Run, capsys: Capture) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_training_is_measured(tmp_path: Path, run: Run, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = subprocess.run
+
+    def run_here(command: list[str], **how: Any) -> Any:
+        """As the command in a process of its own, without the imports of one."""
+        if command[:3] != [sys.executable, "-m", "tsattn"]:
+            return ended(command, **how)
+        return subprocess.CompletedProcess(command, main(command[3:]))
+
+    monkeypatch.setattr(subprocess, "run", run_here)
     ((_, *words),) = runpy.run_path(str(BENCHMARKS / "gpu.py"))["commands"]("training", tmp_path, True)
     assert run("gpu_training", *words) == 0
     out = tmp_path / "training"
@@ -95,24 +107,37 @@ def test_a_gpu_is_asked_for(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not triton_available(), reason="Triton is not installed")
-def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, run: Run) -> None:
+def test_all_that_needs_a_gpu_has_a_dry_run(tmp_path: Path, run: Run, capsys: Capture) -> None:
     # and the other steps above, or by make test
-    assert run("gpu", "--dry-run", "--steps", "attention", "--output", tmp_path) == 0
-    about = json.loads((tmp_path / "gpu.json").read_text())
-    assert about["dry_run"]
-    assert {name: step["exit_code"] for name, step in about["steps"].items()} == {"attention": 0}
-    assert "mlr triton" in (tmp_path / "attention.txt").read_text()
+    (words,) = runpy.run_path(str(BENCHMARKS / "gpu.py"))["commands"]("attention", tmp_path, True)
+    assert words[0] == "benchmarks/attention.py"
+    assert run("attention", *words[1:]) == 0
+    assert "mlr triton" in capsys.readouterr().out
+
+
+def test_a_dry_run_knows_its_tests() -> None:
+    for test in runpy.run_path(str(BENCHMARKS / "gpu.py"))["FEW_TESTS"]:
+        ((file, name, case),) = re.findall(r"^(.+)::(\w+)(?:\[([\w ]+).*\])?$", test)
+        content = (BENCHMARKS.parent / file).read_text()
+        assert f"\ndef {name}(" in content
+        assert f'"{case}"' in content or not case
 
 
 def test_a_step_that_fails_leaves_the_others_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main: Any = runpy.run_path(str(BENCHMARKS / "gpu.py"))["main"]
-    code = {"tests": "print('one'); exit(3)", "attention": "print('two')", "training": "pass"}
+    code = {
+        "tests": "print('one'); exit(3)",
+        "attention": "import os; print(os.environ['TRITON_INTERPRET'])",
+        "training": "pass",
+    }
     monkeypatch.setitem(main.__globals__, "commands", lambda step, *_: [["-c", code[step]]])
     monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry-run", "--output", str(tmp_path)])
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert main() == 1
-    steps = json.loads((tmp_path / "gpu.json").read_text())["steps"]
-    assert [step["exit_code"] for step in steps.values()] == [3, 0, 0]
-    assert (tmp_path / "attention.txt").read_text() == "two\n"
+    about = json.loads((tmp_path / "gpu.json").read_text())
+    assert about["dry_run"]
+    assert [step["exit_code"] for step in about["steps"].values()] == [3, 0, 0]
+    assert (tmp_path / "attention.txt").read_text() == "1\n"
 
 
 @pytest.mark.slow
@@ -129,6 +154,7 @@ def test_attention_is_measured_in_every_part(
     assert (table[["median_ms", "ratio"]] > 0).all(axis=None)
     assert (table.loc[table.part == "dropout", "peak_mib"] > 0).all()
     # a part that is measured anew leaves the others
+    monkeypatch.setattr("attention_speed.contenders.check", lambda *_: 0.0)  # once is enough
     assert run(*words, "--parts", "long") == 0
     again = pd.read_csv(file.with_suffix(".csv"))
     assert len(again) == len(table)

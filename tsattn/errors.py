@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
+import operator
 import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from numbers import Integral, Real
+from numbers import Real
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -61,15 +62,17 @@ def number_of(count: int, noun: str) -> str:
 
 
 def is_whole_number(value: Any) -> bool:
-    """Whether this is an int, of numpy too; a bool is none."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+    """Whether this is an int, or what stands for one, as those of numpy do; a bool is none."""
+    with contextlib.suppress(TypeError):
+        return operator.index(value) is not None and not isinstance(value, bool)
+    return False
 
 
 def whole_number(name: str, value: Any, least: int = 1, most: int = sys.maxsize) -> int:
     """The whole number that a value is, see `is_whole_number`; its name stands in the message."""
     if not is_whole_number(value):
         raise UserError(f"{name} must be a whole number, not {shown(repr(value))}")
-    number = int(value)
+    number = operator.index(value)
     if not least <= number <= most:
         bound = f"least {least}" if number < least else f"most {most}"
         raise UserError(f"{name} must be at {bound}, not {shown(number)}")
@@ -148,8 +151,10 @@ def find_user_error(error: BaseException | None) -> UserError | None:
 
 _URL = re.compile(r"\w[\w+.-]*://\S+")
 _SECRETS = (  # what is before them and stays, and they: after a user, in the place of a port, and in a query
-    re.compile(r"(?<=://)([^:?]*):([^@]*(?:@[^@?]*)*)(?=@)"),
-    re.compile(r"(?<=://)((?>(?:[^/?#@]*@)*(?:\[[^]]*\]|[^:/?#@]*))):(?!\d+(?:[/?#]|$))([^/?#]+)"),
+    re.compile(r"(?<=://)([^:@]*):([^@]*(?:@[^@?]*)*)(?=@)"),
+    re.compile(r"(?<=://)([^:@]*(?:@[^:@?]*)+):([^@?]*(?:@[^@?]*)*)(?=@)"),  # an @ is in the user
+    re.compile(r"(?<=://)([^:@?[]*(?:@[^:@?[]*)+):(?!\d*[/?#,])([^@]*(?:@[^@?]*)*)(?=@)"),  # and no port follows
+    re.compile(r"(?<=://)((?>\[[^]]*\]|[^:/?#@]*)):(?!\d+(?:[/?#]|$))([^/?#@]+)(?=[^@]*$)"),
     re.compile(r"(?<=[?&])()(?:(?:ssl)?(?:password|passwd|passphrase|pwd)|[^=&]*(?:secret|token))=([^&]*)&?", re.I),
 )
 

@@ -96,12 +96,12 @@ def rounded_level(level: float) -> float:
 
 def check_quantiles(levels: Any) -> tuple[float, ...]:
     """Return quantile levels, rounded, that rise and include the median; none for None."""
-    given = () if levels is None else levels
+    given = () if levels is None else levels.tolist() if hasattr(levels, "tolist") else levels
     some: list[Any] = [*given] if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [None]
     if not all(map(is_number, some)):
         raise UserError(f"quantiles must be a list of numbers, such as [0.1, 0.5, 0.9], not {shown(repr(levels))}")
     checked = tuple(map(rounded_level, some))
-    written = ", ".join(map(str, checked))
+    written = ", ".join(map(str, map(float, some)))
     if not all(0 < level < 1 for level in checked):
         raise UserError(f"quantiles must lie between 0 and 1, ends excluded, not {written}")
     if not all(low < high for low, high in pairwise(checked)):

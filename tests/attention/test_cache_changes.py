@@ -66,7 +66,7 @@ def test_any_changes_leave_what_the_full_pass_gives() -> None:
     done: Counter[str] = Counter()
 
     @given(changes())
-    @settings(derandomize=True, deadline=None, max_examples=70)
+    @settings(derandomize=True, deadline=None, max_examples=150)
     def run(drawn: tuple[str, int, list[tuple[str, int]]]) -> None:
         done.update(change(*drawn))
 

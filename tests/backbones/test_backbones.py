@@ -13,7 +13,8 @@ from torch import Tensor
 from tests.toy_windows import toy_task, toy_windows
 from tsattn.attention import KINDS, attention_class
 from tsattn.backbones import Backbone, ITransformer, PatchTST, Transformer, build_backbone, complete_backbone
-from tsattn.backbones.ridge_solution import apply_ridge, solve_ridge
+from tsattn.backbones.ridge_solution import apply_ridge, ridge_maps, solve_ridge
+from tsattn.backbones.task_network import check_same, difference, refuse_imports
 from tsattn.batch import Batch
 from tsattn.errors import UserError
 from tsattn.layers import TokenEmbedding
@@ -211,3 +212,32 @@ def test_without_a_mask_nothing_is_drawn() -> None:
     assert all(torch.equal(one, other) for one, other in zip(plain, none, strict=True))
     assert not torch.allclose(plain[0], half[0])
     assert torch.equal(plain[2], half[2]), "forecasts see all patches"
+
+
+def test_what_a_kind_does_not_forecast_is_refused(task: Task) -> None:
+    with pytest.raises(UserError, match=r"chronos_bolt has no distribution normal; those that do: transf"):
+        build_backbone("chronos_bolt", task, Output((0.5,), "normal"))
+    with pytest.raises(UserError, match=r"Flat forecasts points only: it takes no quantiles$"):
+        build_backbone("tests.backbones.test_backbones.Flat", task, Output((0.5,)))
+
+
+def test_weights_of_another_model_are_refused() -> None:
+    same, points = {"kind": "dlinear"}, Output()
+    check_same(same, points, same, None)
+    with pytest.raises(UserError, match=r"its quantiles are none, but \[0.5\] are asked for$"):
+        check_same(same, points, same, Output((0.5,)))
+    with pytest.raises(UserError, match=r"its distribution is none, but normal is asked for$"):
+        check_same(same, points, same, Output((), "normal"))
+    with pytest.raises(UserError, match=r"its backbone.kind is dlinear, but nlinear is asked for$"):
+        check_same(same, points, {"kind": "nlinear"}, None)
+    narrow, wide = ({**same, "attention": {"kind": "swa", "window_size": size}} for size in (3, 4))
+    with pytest.raises(UserError, match=r"its backbone.attention.window_size is 3, but 4 is asked for$"):
+        check_same(narrow, points, wide, None)
+    assert difference({}, {}) == "its backbone is {}, but {} is asked for"
+    refuse_imports({"kind": "tsattn.errors.UserError", "sizes": [3, None]}, "the checkpoint")  # it is imported
+
+
+def test_one_penalty_is_the_first_of_two() -> None:
+    x, y = (torch.randn(40, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n)) for n in (7, 3))
+    one, two = (ridge_maps(x.T @ x, x.T @ y, alphas) for alphas in ([2.0], [2.0, 5.0]))
+    torch.testing.assert_close(one[0], two[0])

@@ -54,6 +54,8 @@ def test_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
 def test_the_cache_is_measured_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--attention", "{kind: mlr, ranks: [32, 16, 16], align: start}", *SIZES]
     assert table([*words, "--causal"], capsys)["cached key bytes, float32"] == [4 * 8 * 1024 * (32 + 8 + 4)] * 2
+    words[0] = "--model.backbone.attention"  # as `fit` has it
+    assert table([*words, "--causal"], capsys)["cached key bytes, float32"] == [4 * 8 * 1024 * (32 + 8 + 4)] * 2
     for more, reason in (
         ([], "it needs causal=True."),
         (["--causal", "--attention.align=end"], "it needs align=start."),

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -41,6 +42,10 @@ CO2 --data.context_length=1600 :: need 1652 rows, but the training part
 CO2 --data.context_length=1601 :: lower them (--data.context_length, --data.prediction_length) to 1598 together
 CO2 --attention :: needs a value
 CO2 --attention mrl :: unknown attention 'mrl' (did you mean mlr?); valid
+CO2 --attention @x :: unknown attention '@x'; valid: standard, swa
+CO2 --model.backbone @x :: unknown predictor '@x'; valid: t
+compare --config co2_mlr --attention standard,@x :: --attention must be a value, or values with commas between them
+benchmark --suite co2_mlr --dry-run :: no suite co2_mlr: neither a file nor one of
 CO2 --attention.window 4 :: mlr has no argument 'window'; valid: ranks
 CO2 --model.backbone.kind lstm :: unknown predictor 'lstm'; valid: t
 CO2 --model.backbone.d_model big :: d_model must be a whole number, not 'big'
@@ -60,6 +65,10 @@ predict --run x new.csv :: the run folder x is not there
 predict --run . :: is not the folder of a trained model: it has no config.yaml
 test :: test needs a trained model: --run DIR
 export --run x --fromat onnx :: unknown argument --fromat
+export :: export needs a trained model: --run DIR, the folder that `fit` has written
+fit a.csv --data.path b.csv :: fit reads one table, and is given a.csv, --data.path b.csv; give one
+compare --config co2_mlr --vary seed_everything :: --vary needs values: --vary seed_everything=A,B
+test --run :: --run needs a value
 
 TOY --data.path=none.csv :: none.csv is not there
 TOY --seed_everything=-1 :: --seed_everything must be from 0 to 4294967295, or true or false, not -1
@@ -256,6 +265,11 @@ def test_debug_shows_where_it_went_wrong(capsys: pytest.CaptureFixture[str]) -> 
 # name -> what is typed, and what is not imported for it
 LIGHT = {
     "mistakes": ("foo; test --run none; export --run none; cost --tokens x; datasets info x; tune", "torch pandas"),
+    "mistakes of a study": (
+        "tune --search mlr; tune --config co2_mlr --search nosuch; tune --config co2_mlr --search mlr --run x; "
+        "tune --config co2_mlr --search mlr --study postgresql://u:p@h/d",
+        "torch pandas",
+    ),
     "helps": ("--help; --version; fit --help; test --help; export --help; tune --help; report --help", "torch numpy"),
     "data sets": ("datasets info weather; datasets list", "torch numpy"),
     "operators": ("kernels; cost --attention mlr --d_model 16 --num_heads 2 --tokens 32", "pandas matplotlib"),
@@ -272,8 +286,17 @@ def test_what_needs_little_imports_little(name: str, tmp_path: Path) -> None:
     words = [sys.executable, "-c", code, heavy, *typed.split("; ")]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {*done.stdout.splitlines()[-1].split()} == {"2" if name == "mistakes" else "0"}
+    assert {*done.stdout.splitlines()[-1].split()} == {"2" if "mistakes" in name else "0"}
 
 
 def test_the_command_is_installed() -> None:
     assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
+
+
+def test_a_thread_runs_a_command_without_signals(capsys: pytest.CaptureFixture[str]) -> None:
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(main(["--version"])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+    assert capsys.readouterr().out.startswith("tsattn ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,10 @@ def test_two_runs_of_one_second_have_a_folder_each(tmp_path: Path) -> None:
     made = [run.create() for run in named]
     assert [run.path.name for run in made] == [named[0].path.name + end for end in ("", "_2", "_3")]
     assert all(run.checkpoints.is_dir() for run in made)
+
+
+def test_a_folder_travels_to_another_process() -> None:
+    assert pickle.loads(pickle.dumps(RunFolder("x"))).path == Path("x")
 
 
 def test_a_folder_that_was_taken_meanwhile_is_left_to_who_has_it(

@@ -37,6 +37,8 @@ def test_usual_names_are_found_others_given_and_indexes_taken() -> None:
         panel = panel_from_frame(table, id_column="shop", time_column="day", target="sold")
         assert panel.channels == ("sold",)
         assert_same(panel, expected)
+    ids = pd.Series([*"aaaaa", *4 * ["b\ud800"]], dtype="string[python]")  # no text to pyarrow
+    assert panel_from_frame(frame.assign(unique_id=ids)).ids == ("a", "b\ud800")
 
 
 def test_index_of_time_stamps_is_understood() -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.data.cases import FREQUENCIES, ROLES, assert_same, covariate_frame, logged, long_frame, refusal, wide_frame
-from tsattn.data import Panel, TableReader, assembly, panel_from_frame
+from tsattn.data import FrameDataModule, Panel, TableReader, assembly, panel_from_frame
 from tsattn.data.mapped import convert
 from tsattn.data.matching import in_static_categories, match_task
 from tsattn.data.windows import future_for
@@ -229,6 +229,10 @@ def test_future_may_come_in_a_frame_of_its_own() -> None:
     # part in rows after the last target, part in the frame of future values
     early = frame["ds"] < frame.groupby("unique_id")["ds"].transform("max")
     assert_same(panel_from_frame(frame[early], future=frame.loc[~early].drop(columns="y"), **ROLES), whole)
+    data = FrameDataModule(frame[~is_future], **ROLES)
+    assert data.future is None
+    data.future = future
+    assert_same(data.source.load(), whole)
 
 
 def test_future_that_stops_early_is_refused_with_its_place() -> None:

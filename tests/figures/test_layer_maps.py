@@ -103,6 +103,15 @@ def test_ticks_stand_at_their_time_stamps() -> None:
     assert all(
         text == f"{hours[int(place)]:%H:%M\n%b} {hours[int(place)].day}" for place, text in ticks(figure, "x").items()
     )
+    assert figure.axes[0].get_xlabel() == "key patch", "of two years neither is that of all"
+    for start, freq, form in (("2023-12-27", "D", "%Y-%m-%d"), ("2023-08-01", "MS", "%b %Y")):
+        stamps = pd.date_range(start, periods=N, freq=freq)
+        figure = plot_layers([layer(labels=stamps)], heads=[1])
+        found = ticks(figure, "x")
+        assert found == {place: f"{stamps[round(place)]:{form}}" for place in found}
+        assert figure.axes[0].get_xlabel() == "key patch"
+    day = plot_layers([layer(labels=pd.date_range("2024-02-01", periods=1), levels=0)], heads=[1])
+    assert ticks(day, "x") == {0: "Feb"}, "no time of day"
     steps = plot_layers([layer(labels=range(100, 112))], heads=[1])
     assert all(float(text) == 100 + place for place, text in ticks(steps, "y").items())
 
@@ -125,6 +134,14 @@ def test_layers_of_other_tokens_have_their_own_ticks() -> None:
     assert first.get_ylabel()
     assert second.get_ylabel()
     assert second.get_xlabel() == "key patch"
+
+
+def test_the_bar_has_arrows_where_numbers_go_beyond_it() -> None:
+    one = layer()
+    even = AttentionLayer(**{**vars(one), "weights": np.full_like(one.weights, 1 / N)})
+    for drawn, levels, extend in ((one, None, "max"), (even, None, "neither"), (one, "all", "both")):
+        figure = plot_layers([drawn], levels=levels)
+        assert [ax.images[0].colorbar for ax in figure.axes if ax.images][-1].extend == extend
 
 
 def test_many_heads_go_on_in_the_next_row() -> None:

@@ -22,6 +22,7 @@ import tsattn
 from tests.forecaster.toys import SMALL, frame_of
 from tsattn.errors import UserError
 from tsattn.forecaster import DataOptions, Forecaster, TrainingOptions
+from tsattn.task import Output
 from tsattn.training import ForecastingModule
 
 
@@ -64,7 +65,11 @@ def test_wrong_numbers_of_a_call_are_refused_before_a_frame_is_read(fitted: Fore
             call(1.0)
         with pytest.raises(UserError, match=f"{name} must be at least 1, not 0"):
             call(0)
-    assert fitted.predict(horizon=np.int64(3)).groupby("unique_id").size().eq(3).all()
+    for three in (np.int64(3), np.array(3), torch.tensor(3)):
+        assert fitted.predict(horizon=three).groupby("unique_id").size().eq(3).all()
+    for other in (np.array([3]), torch.tensor(3.0), True):
+        with pytest.raises(UserError, match="horizon must be a whole number, not "):
+            fitted.predict(horizon=other)
 
 
 def test_levels_are_rounded_to_what_they_mean() -> None:
@@ -73,8 +78,9 @@ def test_levels_are_rounded_to_what_they_mean() -> None:
     assert forecaster.arguments["quantiles"] == forecaster.experiment.output.quantiles == levels
     one_less = [1 - 0.9, 0.1 + 0.2, 1.1 - 0.6, 0.7]  # the median, too, is what it means
     assert Forecaster(**{**SMALL, "quantiles": one_less}).arguments["quantiles"] == (0.1, 0.3, 0.5, 0.7)
-    with pytest.raises(UserError, match="quantiles must lie between 0 and 1"):
+    with pytest.raises(UserError, match=r"quantiles must lie between 0 and 1, ends excluded, not 1e-12, 0\.5"):
         Forecaster(**{**SMALL, "quantiles": [1e-12, 0.5]})
+    assert Output(torch.tensor([0.1, 0.5], dtype=torch.float64)).quantiles == (0.1, 0.5)
 
 
 def test_another_default_dtype_is_refused_before_anything_is_trained() -> None:

@@ -171,16 +171,19 @@ def written(run: Path) -> pd.DataFrame:
     return pd.read_csv(run / "forecast.csv")
 
 
-def test_the_result_of_a_refitted_run_forecasts_what_its_folder_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("backbone", "refit"), [(SMALL["backbone"], True), ("persistence", False)], ids=("net", "naive")
+)
+def test_the_result_of_a_run_forecasts_what_its_folder_does(backbone: Any, refit: bool, tmp_path: Path) -> None:
     frame = frame_of()
     frame.to_csv(tmp_path / "mine.csv", index=False)
     sizes = {"context_length": L, "prediction_length": T}
     content = {
         "data": {"class_path": "CSVDataModule", "init_args": {"path": str(tmp_path / "mine.csv"), **sizes}},
-        "model": {"backbone": SMALL["backbone"], "learning_rate": 0.004},
+        "model": {"backbone": backbone, "learning_rate": 0.004},
         "trainer": {"max_steps": 4, "accelerator": "cpu", "gradient_clip_val": 0.5},
     }
-    result = tsattn.run(content, tmp_path / "run", refit=True)
+    result = tsattn.run(content, tmp_path / "run", refit=refit)
     expected = written(tmp_path / "run")["predictions"]
     forecaster = Forecaster.of(result)
     np.testing.assert_allclose(forecaster.predict()["predictions"], expected, rtol=1e-5)
@@ -191,8 +194,13 @@ def test_the_result_of_a_refitted_run_forecasts_what_its_folder_does(tmp_path: P
         assert other.arguments["learning_rate"] == 0.004
         assert other.arguments["max_steps"] == 4
         assert other.experiment.trainer["gradient_clip_val"] == 0.5
-    scores = forecaster.evaluate(pd.concat([frame, frame_of(more=20)]))
-    assert scores["windows"].eq(4 * (20 - T + 1)).all()
+    if refit:
+        scores = forecaster.evaluate(pd.concat([frame, frame_of(more=20)]))
+        assert scores["windows"].eq(4 * (20 - T + 1)).all()
+    else:
+        row, tested = forecaster.evaluate(frame).iloc[0], result.scores.iloc[0]
+        assert row["windows"] == tested["windows"]
+        assert row["MAE"] == pytest.approx(tested["mae_original_by_channel"], rel=1e-5)
 
 
 @pytest.fixture(scope="module")

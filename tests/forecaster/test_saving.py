@@ -11,7 +11,6 @@ import stat
 import sys
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +163,7 @@ def test_an_edit_of_the_description_is_refused_or_changes_no_forecast(tmp_path: 
     expected = forecaster.predict(level=50)
     file = tmp_path / "model" / "forecaster.json"
     problems = []
-    # by pairs: six or seven edits of a value, of which every third is tried, another one of each
-    for path, new, content in islice(edited(json.loads(file.read_text())), 0, None, 3):
+    for path, new, content in edited(json.loads(file.read_text())):
         file.write_text(json.dumps(content))
         seal(tmp_path / "model")
         try:

@@ -123,6 +123,7 @@ def test_a_dataset_is_forecast_whatever_block_its_rows_lie_in(
 FORECAST = """
 import sys
 sys.modules["chronos"] = sys.modules["peft"] = None  # as where the extra is not installed
+sys.modules["resource"] = None  # as on Windows
 import numpy as np
 import pandas as pd
 from tsattn import Forecaster

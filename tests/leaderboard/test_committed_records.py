@@ -11,8 +11,8 @@ import pytest
 
 from tests.docs.blocks import ROOT
 from tests.leaderboard.invented import row
-from tsattn.cli.benchmark import find_suite
 from tsattn.data import CARDS
+from tsattn.experiments.configs import find_config
 from tsattn.leaderboard.analysis import Analysis
 from tsattn.leaderboard.plan import Planner
 from tsattn.leaderboard.published import read_published, shipped_numbers
@@ -40,7 +40,7 @@ def test_nothing_is_left_to_run(name: str, folder: str, runs: int, parts: list[d
     found = Records.read(RESULTS / folder).frame
     assert len(found) == runs
     done = set(found[found["status"] == "done"]["key"])
-    suite, planner = read_suite(find_suite(name)), Planner()
+    suite, planner = read_suite(find_config(name, "suite", "suites")), Planner()
     for part in parts:
         narrow: dict[str, Any] = {**part, "horizons": suite.horizons[:1], "seeds": 1} if part else {}
         entries = planner.plan(suite.narrowed(**narrow))

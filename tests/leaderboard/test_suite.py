@@ -116,6 +116,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"questions": [{"ask": "Why?"}]}, "a question needs arms"),
     ({"questions": [{**ASK, "against": "ridg"}]}, r"names 'ridg', which is not among the arms .*did you mean ridge"),
     ({"questions": [{**ASK, "metric": "rmse"}]}, "metric of a question must be mse or mae, not rmse"),
+    ({"questions": [{**ASK, "posed": "now"}]}, "posed of a question must be before or after, not now"),
+    ({"questions": ["why"]}, "a question must be a mapping with the keys"),
+    ({"seeds": "two"}, "seeds must be"),
+    (arms(p={**PREDICTOR, "horizons": [99]}), "p is restricted to horizon 99, which is not among horizons"),
     ({"margin": 5}, "margin must lie between 0 and 1, not 5"),
 ]
 

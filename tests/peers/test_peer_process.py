@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from tests.leaderboard.cases import bench
 from tests.peers.toys import T, toy_data, toy_frame, training
-from tests.processes import wait_for
+from tests.processes import Worker, wait_for
 from tests.toy_windows import toy_task
 from tsattn.errors import UserError
 from tsattn.peers import predictors as module
@@ -128,24 +129,23 @@ def test_an_interruption_ends_the_process() -> None:
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         process.ask(asked_to_fit(process, fails="hangs"))
-    assert not process.is_alive
+    assert process._process.poll() is not None
     assert not process.folder.exists(), "its files go with it"
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_the_process_ends_with_the_one_that_started_it(fake_python: Path) -> None:
-    code = f"""
-import os, signal, sys
-from pathlib import Path
-from tsattn.peers.predictors import PeerProcess
-process = PeerProcess(Path({str(fake_python)!r}))
-process.ask({ASKED!r})
-print(process._process.pid, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    pid = int(said.stdout)
+def ask_and_die(python: Path, note: Path) -> None:
+    process = PeerProcess(python)
+    process.ask(ASKED)
+    note.write_text(str(process._process.pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_process_ends_with_the_one_that_started_it(fake_python: Path, tmp_path: Path) -> None:
+    starter = Worker([], tmp_path, partial(ask_and_die, fake_python, tmp_path / "pid"))
+    assert starter.end() == -signal.SIGKILL, starter.said()
+    pid = int((tmp_path / "pid").read_text())
     wait_for(lambda: not is_running(pid))
 
 
@@ -208,12 +208,13 @@ PREDICTORS = {
 
 
 @pytest.mark.slow
-def test_they_stand_beside_the_ridge_on_the_same_windows(tmp_path: Path, fake_python: Path) -> None:
+def test_they_stand_beside_the_ridge_on_the_same_windows(
+    tmp_path: Path, fake_python: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = bench(tmp_path, horizons=[8], seeds=2, attentions={"standard": "standard"}, predictors=PREDICTORS)
     for python, status in ((str(tmp_path / "none" / "python"), "failed"), (str(fake_python), "done")):
-        words = [sys.executable, "-m", "tsattn", *made.words("--retry-failed")]
-        ended = subprocess.run(words, env={**os.environ, VARIABLE: python}, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stderr
+        monkeypatch.setenv(VARIABLE, python)
+        assert made.run("--retry-failed") == 0
         frame = made.records().frame.set_index("predictor")
         assert frame["status"].to_dict() == {
             "ridge": "done",

@@ -11,9 +11,11 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from tests.training.toys import trainer, windows_of
 from tsattn.data import CSVDataModule
+from tsattn.errors import UserError
 from tsattn.training import ForecastingModule, callbacks
 from tsattn.training.callbacks import (
     BestCheckpoint,
@@ -258,3 +260,15 @@ def test_neither_validation_nor_checkpoints_nor_warming_up_count(
     assert clock.now > 8 * 3600
     assert measured.windows_per_second == 16 / 0.5
     assert measured.peak_memory_bytes is None
+
+
+def test_what_a_module_cannot_be_trained_with_is_refused(toy_csv: Path, tmp_path: Path) -> None:
+    module = ForecastingModule("dlinear", activation_checkpointing=True)
+    with pytest.raises(UserError, match="backbone dlinear has no encoder"):
+        trainer(tmp_path, max_steps=1).fit(module, windows_of(toy_csv))
+    module = ForecastingModule("dlinear")
+    with pytest.raises(UserError, match="give the Trainer datamodule="):
+        trainer(tmp_path, max_steps=1).fit(module, DataLoader([0.0]))
+    trainer(tmp_path, max_steps=1).fit(module, windows_of(toy_csv))
+    with pytest.raises(UserError, match="the model is built for"):
+        trainer(tmp_path, max_steps=1).fit(module, CSVDataModule(str(toy_csv), context_length=24, prediction_length=12))

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ import psycopg
 import pytest
 from optuna.trial import TrialState
 
-from tests.processes import LIMIT, wait_for
+from tests.processes import LIMIT, Worker, wait_for
 from tests.tuning.cases import RATES, states, toy
 from tsattn.tuning import study as storages
 from tsattn.tuning.study import FILE, reason, retries
@@ -198,15 +197,13 @@ def test_a_password_comes_from_the_environment_or_a_passfile_and_is_seen_nowhere
     }
     made = toy(tmp_path, RATES, gate=True, backbone="dlinear")
     # the children of this one would show what they were started with
-    environment = {**os.environ, "TSATTN_STORAGE": server.url.replace("@", f":{SECRET}@")}
-    words = [sys.executable, "-m", "tsattn", *made.words("--trials", "1")]
-    with (tmp_path / "said").open("w") as said:
-        worker = subprocess.Popen(words, env=environment, stdout=said, stderr=said)
-        wait_for(lambda: list(tmp_path.glob("waits.*")) or worker.poll() is not None)
-        assert worker.poll() is None, (tmp_path / "said").read_text()
-        seen = process_arguments()
-        (tmp_path / "gate").unlink()
-        assert worker.wait(LIMIT) == 0, (tmp_path / "said").read_text()
+    with monkeypatch.context() as patched:
+        patched.setenv("TSATTN_STORAGE", server.open_url)
+        worker = Worker(made.words("--trials", "1"), tmp_path)
+    made.waiting(1, [worker])
+    seen = process_arguments()
+    (tmp_path / "gate").unlink()
+    assert worker.end() == 0, worker.said()
     assert len(seen) > 1
     assert not any(SECRET.encode() in line for line in seen)
     for number, (name, environment) in enumerate(given.items()):

@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from tests.tuning.cases import Toy, states, toy
+from tsattn.cli import main
 from tsattn.cli.words import session
 from tsattn.data import ByShare, CSVDataModule, ForecastDataModule
 from tsattn.data.splits import Recut
 from tsattn.errors import UserError
 from tsattn.experiments import Experiment, Result, measuring, run
+from tsattn.experiments.result import fitted_in
+from tsattn.experiments.run_folder import RunFolder
 from tsattn.training import ForecastingModule
 from tsattn.tuning import Fold, HeldData, open_storage, run_trial
 from tsattn.tuning import trial as trial_module
@@ -288,6 +291,16 @@ def test_equal_trials_are_equal_whatever_lies_between(
     for name in attributes:
         assert trials[0].user_attrs[name] == trials[3].user_attrs[name] == alone.user_attrs[name]
     assert trials[2].user_attrs["errors"] != trials[0].user_attrs["errors"]
+
+
+def test_fit_of_the_best_has_its_weights(results: list[Result], tmp_path: Path) -> None:
+    made = toy(tmp_path, {"parameters": {"seed_everything": [1, 2]}}, backbone=ENSEMBLE)
+    assert made.tune("--trials", "2") == 0
+    expected = results[made.summary()["best"]["trial"]].fitted.predictor.state_dict()
+    assert main(["fit", "--config", str(made.study / "best.yaml"), "--run", str(tmp_path / "run")]) == 0
+    weights = fitted_in(RunFolder(tmp_path / "run")).predictor.state_dict()
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights.items())
 
 
 def test_what_a_training_notes_in_its_data_is_gone(results: list[Result], tmp_path: Path) -> None:

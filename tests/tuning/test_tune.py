@@ -69,7 +69,7 @@ def test_a_study_goes_on_with_the_same_data_and_results(
     assert "another one: its data have changed since it was begun; name a new --study" in capsys.readouterr().err
     table.to_csv(tmp_path / "toy.csv", index=False)
     assert made.tune("--trials", "2") == 0
-    monkeypatch.setattr(tune, "RESULTS_VERSION", tune.RESULTS_VERSION + 1)
+    monkeypatch.setattr("tsattn.experiments.experiment.RESULTS_VERSION", 99)
     assert made.tune("--trials", "3") == 2
     assert "another one: another version of tsattn began it, whose results" in capsys.readouterr().err
     assert len(made.trials()) == 2

@@ -62,7 +62,6 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _guarded(words: list[str]) -> int:
-    """Run a command; what goes wrong is one sentence."""
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     try:

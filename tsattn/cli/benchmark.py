@@ -63,12 +63,10 @@ def compare(words: Words) -> None:
             if options.config is None:
                 raise UserError("name what to compare: --config NAME --attention standard,mlr, or two run folders")
             attention = None if options.attention is None else given_values("--attention", options.attention)
-            plan, command = (
-                Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides),
-                words.typed,
-            )
-            runner = plan.runner(options.folder, _how(options, plan.jobs, shlex.join(command)), say)
-            if not runner.run_all(options.ray, shlex.join(command), lists=options.dry_run):
+            plan = Plan.of(options.config, attention, _varied(options.vary), options.seeds, overrides)
+            command = shlex.join(words.typed)
+            runner = plan.runner(options.folder, _how(options, plan.jobs, command), say)
+            if not runner.run_all(options.ray, command, lists=options.dry_run):
                 return
             comparison, name = plan.comparison(runner, options.margin), plan.differs
             output = Path(options.output or runner.folder.path)

@@ -105,7 +105,6 @@ def predict(words: Words) -> None:
 def _forecast(
     experiment: Experiment, options: Namespace, future: str | None
 ) -> tuple[pd.DataFrame, ForecastDataModule, Predictor]:
-    """The forecast of one future, the data that it goes on from, and what forecast it."""
     fitted, data, execution = reopened(experiment, options.ckpt_path, "predict", input=options.input, future=future)
     panel = data.contents[0]
     predictor = with_levels(fitted, panel.ids, options.level).predictor

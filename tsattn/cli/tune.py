@@ -11,24 +11,22 @@ import sys
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
-from optuna import Study
-from optuna.trial import FrozenTrial, Trial
 
-from tsattn import tuning
-from tsattn.cli.fit import fit
 from tsattn.cli.words import Words, flat, say, session
 from tsattn.errors import UserError, one_of, without_password
-from tsattn.experiments import RESULTS_VERSION, Experiment
 from tsattn.experiments.configs import config_names, find_config
-from tsattn.experiments.experiment import fingerprint
-from tsattn.experiments.measuring import device_type
 from tsattn.experiments.run_folder import versions
 from tsattn.saved_folders import unwritten_named, write_text, write_whole
-from tsattn.tuning import HeldData, Search, best_trial, error_word
-from tsattn.tuning.study import FILE, figures, front, importances, reason, trial_table
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial, Trial
+
+    from tsattn.experiments import Experiment
+    from tsattn.tuning import HeldData, Search
 
 STORAGE = "TSATTN_STORAGE"  # the variable of the environment that may hold the URL of the storage
 _OF_FIT_ALONE = ("--run", "--ckpt_path", "--start", "--resume", "--refit")
@@ -41,13 +39,14 @@ _SEEN = (
 def tune(words: Words) -> None:
     """Run or resume a study; a `UserError` says what is wrong."""
     options, rest = words.options, [*words.free, *flat(words.pairs)]
+    if options.search is None:
+        names = one_of(config_names("search/*.yaml"))
+        raise UserError(f"tune needs a search space: --search NAME, a file or one of {names}")
     if not rest:
         raise UserError(f"tune needs a configuration: --config NAME, a file or one of {one_of(config_names())}")
     if any(name in _OF_FIT_ALONE for name, _ in words.pairs):
-        raise UserError(
-            f"tune takes none of {one_of(_OF_FIT_ALONE)}: its results lie in --study, trials start afresh, and "
-            "`fit --config best.yaml` trains the best of them"
-        )
+        none = f"tune takes none of {one_of(_OF_FIT_ALONE)}: its results lie in --study, trials start afresh"
+        raise UserError(f"{none}, and `fit --config best.yaml` trains the best of them")
     if "://" in (options.study or ""):
         raise UserError("--study is a folder; the URL of a database is for --storage")
     taken, file = Words("fit", rest), find_config(options.search, "search space", "search")
@@ -63,9 +62,13 @@ def tune(words: Words) -> None:
         hint = f"; give the password in {STORAGE}, PGPASSWORD or a passfile"
         print(_SEEN, file=sys.stderr)
     try:
-        with session():
+        from tsattn import tuning  # heavy
+
+        with session(), tuning.storage_errors():
             run_trials(taken.experiment(), file, folder, options, command)
         if options.test:
+            from tsattn.cli.fit import fit
+
             with contextlib.suppress(Timeout), FileLock(folder / ".test.lock", timeout=0):
                 if not run.exists():
                     fit(Words("fit", ["--config", str(folder / "best.yaml"), "--run", str(run)]))
@@ -75,10 +78,13 @@ def tune(words: Words) -> None:
         raise KeyboardInterrupt(str(stop) or f"go on with `{shlex.join(command)}`{hint}") from stop
 
 
-@tuning.storage_errors()
 def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namespace, command: list[str]) -> None:
     """Check everything, run the trials, and write down what they found; the command is that without passwords."""
-    base, search, held = tuning.comparable(experiment), tuning.read_search(file), HeldData()
+    from tsattn import tuning
+    from tsattn.experiments.experiment import RESULTS_VERSION, fingerprint
+    from tsattn.tuning.study import FILE, reason
+
+    base, search, held = tuning.comparable(experiment), tuning.read_search(file), tuning.HeldData()
     tuning.check_one_trial(base)
     tuning.check_search(search, base.to_dict(), held.check)
     with unwritten_named(folder):
@@ -107,12 +113,12 @@ def run_trials(experiment: Experiment, file: Path, folder: Path, options: Namesp
         write()
         raise
     write()
-    best = best_trial(study)
+    best = tuning.best_trial(study)
     if best is None:
         reasons = [*filter(None, map(reason, study.get_trials(deepcopy=False)))]
         why = f"; the last: {reasons[-1]}" if reasons else ""
         raise UserError(f"no trial of the study {study.study_name} was completed within its constraints{why}")
-    say(f"\nbest: trial {best.number}, validation {error_word(best)} {best.values[0]:.4f}")
+    say(f"\nbest: trial {best.number}, validation {tuning.error_word(best)} {best.values[0]:.4f}")
     for path, value in best.params.items():
         say(f"  {path}: {f'{value:.4g}' if isinstance(value, float) else value}")
     say(f"train and test it with `tsattn fit --config {folder / 'best.yaml'}`")
@@ -122,6 +128,10 @@ def _write(
     base: Experiment, held: HeldData, study: Study, search: Search, folder: Path, folds: int, as_it_is: Any, words: Any
 ) -> None:
     """Write the files of the study folder, each all or nothing: several processes may do so at once."""
+    from tsattn.experiments.measuring import device_type
+    from tsattn.tuning import best_trial, error_word
+    from tsattn.tuning.study import figures, front, importances, trial_table
+
     trials, best, best_ones = study.get_trials(deepcopy=False), best_trial(study), front(study)
     write_text(folder / "trials.csv", trial_table(study, search).to_csv(index=False))
     if best is None:

@@ -146,7 +146,6 @@ def datasets_diagnose(words: Words) -> None:
 
 
 def _report(found: pd.DataFrame, path: str) -> str:
-    """The findings in words, by kind."""
     from tsattn.diagnosis import KINDS
 
     lines = [f"{path}: {number_of(len(found), 'finding') if len(found) else 'nothing was found'}"]

@@ -45,7 +45,8 @@ _SHARED = {
     "datasets check": ("tables", "k"),
 }
 """The table that a page shares with others, and its letter there."""
-_OPEN = {**dict.fromkeys((*OF_EXPERIMENTS, "tune", "compare"), "-"), "cost": "--attention."}
+_OPEN: dict[str, str | tuple[str, ...]] = dict.fromkeys((*OF_EXPERIMENTS, "tune", "compare"), "-")
+_OPEN |= {"cost": ("--attention.", "--model.backbone.attention.")}
 """Commands that take flags that are not listed, and how these begin."""
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
 _ONCE = ("--run", "--resume", "--start", "--ckpt_path", "--input", "--output", "--figure", "--data.path")
@@ -220,13 +221,15 @@ def flat(pairs: Iterable[Pair]) -> list[str]:
     return [word for pair in pairs for word in pair if word is not None]
 
 
-def as_yaml(name: str, text: str | None) -> Any:
-    """The value that was typed for an option, read as YAML; a `UserError` without one, or if it is none."""
+def as_yaml(name: str, text: str | None, or_text: bool = False) -> Any:
+    """The value that was typed for an option, read as YAML; a `UserError` without one, or if it must be YAML."""
     if text is None:
         raise UserError(f"{name} needs a value: {name}=VALUE")
     try:
         return parsed(text)
     except yaml.YAMLError as error:
+        if or_text:
+            return text
         raise UserError(f"{name} must be a value, or values with commas between them, not {text!r}") from error
 
 
@@ -300,9 +303,6 @@ class Words:
         self.options, self.limits = Namespace(), dict[str, Any]()
         self.free, self.pairs, self.given = list[str](), list[Pair](), as_pairs(words, command)
         self._take()
-        if command == "tune" and self.options.search is None:  # before anything heavy
-            names = one_of(config_names("search/*.yaml"))
-            raise UserError(f"tune needs a search space: --search NAME, a file or one of {names}")
         if command not in OF_EXPERIMENTS:
             return
         if command == "fit":
@@ -363,7 +363,7 @@ class Words:
         kind = "MappedDataModule" if is_panel_folder(Path(tables[0])) else "CSVDataModule"
         self.free.remove(tables[0])
         self.pairs += [("--data", kind), ("--data.path", tables[0])]
-        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # behind the class that has them
+        self.pairs.sort(key=lambda pair: pair[0].startswith("--data."))  # after the class that has them
 
     def _reopen(self) -> None:
         """Put the configuration of a finished run first, and take its checkpoint: to forecast, that of a refit."""
@@ -395,7 +395,6 @@ class Words:
         options.ckpt_path = options.ckpt_path or str(run.forecasting_checkpoint() if is_beyond else run.best)
 
     def _resume(self) -> None:
-        """Resume a run as it was: limits of the Trainer are all that may be given."""
         limits = [f"--trainer.{name}" for name in LIMITS]
         if any(name not in (*limits, "--resume", "--refit", "--detail") for name, _ in self.given):
             what = "fit --resume DIR goes on with a run as it was, and takes no other option than"
@@ -467,5 +466,5 @@ def take_descriptions(pairs: list[Pair]) -> tuple[dict[str, Any], list[Pair]]:
         if argument in ("", "kind") and root in named:
             found = {one: of for one, of in found.items() if not f"{one}.".startswith(f"{root}.")}
         named |= {root} if argument in ("", "kind") else set()
-        found[path] = as_yaml(name, value)
+        found[path] = as_yaml(name, value, or_text=True)  # what takes it says what it must be
     return found, left

@@ -9,6 +9,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import islice
 from numbers import Real
@@ -210,11 +211,12 @@ def series_numbers(ids: pd.Series | None, rows: int, where: Where) -> tuple[NDAr
     """Number the series of each row, `(rows,)`, and list the ids, sorted, so that the order of rows decides nothing."""
     if ids is None:
         return np.zeros(rows, np.int64), ("series",)
-    if not isinstance(ids.dtype, pd.StringDtype) and ids.dtype.kind not in "iu":
-        starts, firsts = np.arange(rows), ids
-    else:
+    starts, firsts, cells = np.arange(rows), ids, None
+    if isinstance(ids.dtype, pd.StringDtype) or ids.dtype.kind in "iu":
+        with suppress(UnicodeEncodeError):  # a lone surrogate is no text to pyarrow
+            cells = pa.table({"id": pa.array(ids, from_pandas=True)})["id"]
+    if cells is not None:
         # few rows have another id than the row before, where rows are sorted by series; a missing one differs from all
-        cells = pa.table({"id": pa.array(ids, from_pandas=True)})["id"]
         differs = pc.fill_null(pc.not_equal(cells.slice(1), cells.slice(0, rows - 1)), True)
         is_first = pa.chunked_array([[True], *differs.chunks])
         starts = pc.indices_nonzero(is_first).to_numpy().astype(np.int64)

@@ -376,6 +376,15 @@ class FrameDataModule(ForecastDataModule):
         if isinstance(rule, ByCount):
             self.parts = ("train", *(["val"] if rule.val else []), *(["test"] if rule.test else []))
 
+    @property
+    def future(self) -> object:
+        """Ids, time stamps and future covariates after the end of each series; None if the data have them."""
+        return self.source.future
+
+    @future.setter
+    def future(self, given: object) -> None:
+        self.source.future = given
+
 
 class CSVDataModule(FrameDataModule):
     """CSV or Parquet file: long (a row for each series and time stamp) or wide (a column for each series).

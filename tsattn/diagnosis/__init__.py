@@ -5,7 +5,9 @@ Shape letters: R rows, S series, C targets, P past and F future covariates.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,20 @@ Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def diagnose(frame: Any, *, context_length: int = 24, prediction_length: int = 96, **options: Any) -> pd.DataFrame:
+def diagnose(
+    frame: Any,
+    *,
+    context_length: int = 24,
+    prediction_length: int = 96,
+    id_column: str | Sequence[str] | None = None,
+    time_column: str | None = None,
+    target: str | Sequence[str] | None = None,
+    past_covariates: Sequence[str] = (),
+    future_covariates: Sequence[str] = (),
+    static: Sequence[str] = (),
+    frequency: str | int | timedelta | pd.offsets.BaseOffset | None = None,
+    **text: Any,
+) -> pd.DataFrame:
     """Report problems of a table before you train on it: errors, and findings that would pass silently.
 
     It changes nothing, and refuses only cells that are no number or date, and columns that are not there. A finding is
@@ -66,9 +81,14 @@ def diagnose(frame: Any, *, context_length: int = 24, prediction_length: int = 9
         frame: a frame or the path of a file, as `tsattn.Forecaster` takes them.
         context_length: past steps that a model will see; by default the fewest that a `Forecaster` chooses among.
         prediction_length: steps that it will forecast.
-        options: how to read the table, as `tsattn.FrameDataModule` takes them: ``id_column``, ``time_column``,
-            ``target``, ``past_covariates``, ``future_covariates``, ``static``, ``frequency``; ``date_format``; of CSV
-            files ``separator``, ``decimal`` and so on.
+        id_column: of series ids, or columns that make them up; found if named ``unique_id`` or ``item_id``.
+        time_column: of time stamps; found if named ``ds``, ``timestamp`` or ``date``.
+        target: to forecast; found if named ``y`` or ``target`` in a long frame, all others in a wide one.
+        past_covariates: columns known for the past only.
+        future_covariates: columns known for the future too.
+        static: columns of categories, constant within a series.
+        frequency: pandas frequency as text, offset or length of time, or 1, 2, ... for steps; None infers it.
+        text: as `tsattn.FrameDataModule` takes it: ``date_format``, of CSV files ``separator``, ``decimal`` and so on.
 
     Returns:
         A row for each series, column and kind of finding: ``series`` (of a wide frame the target column; empty for a
@@ -77,7 +97,7 @@ def diagnose(frame: Any, *, context_length: int = 24, prediction_length: int = 9
     Raises:
         UserError: for a frame that cannot be read, naming the row.
     """
-    reader = TableReader(**options)
+    reader = replace(TableReader.of(locals()), **text)
     context_length = whole_number("context_length", context_length)
     prediction_length = whole_number("prediction_length", prediction_length)
     with quiet():
@@ -135,8 +155,8 @@ class _Diagnosis:
         cells, owners = np.concatenate([given.values, given.past, given.known], axis=1), given.series[order[later]]
         for series in np.unique(owners).tolist():
             places = later[owners == series]
-            is_same = np.array_equal(cells[order[places - 1]], cells[order[places]], equal_nan=True)
-            values = f"{'the same' if is_same else 'other'} values"
+            are_equal = np.array_equal(cells[order[places - 1]], cells[order[places]], equal_nan=True)
+            values = "the same values" if are_equal else "other values"
             what = f"{number_of(len(places), 'row')} repeat a time stamp with {values}"
             sentence = f"{what}; the reader refuses that: remove or sum them, or name id_column"
             first = str(given.time[order[places[0]]])
@@ -158,13 +178,11 @@ class _Diagnosis:
         return slice(int(self.begin[series]), int(self.begin[series + 1]))
 
     def label(self, series: int, channel: int | None = None) -> Any:
-        """Return the name of a series, or of its column in a wide table."""
         if not self.roles.is_wide:
             return self.names[series]
         return "" if channel is None else self.roles.target[channel]
 
     def look_at_time(self) -> None:
-        """Find missing time stamps, those off the grid, and series or parts of series of another frequency."""
         if self.frequency is None:
             return
         refused, usual = "the reader refuses that", f"frequency {self.frequency}"
@@ -212,7 +230,6 @@ class _Diagnosis:
         self.add(*of, "gap", total, f"after {time[int(gaps[0])]}", sentence)
 
     def look_at_values(self, needed: int, prediction_length: int) -> None:
-        """Find missing values, constants, outliers, series of fewer than `needed` steps, and scales that lie apart."""
         for series in range(len(self.names)):
             part = self.rows(series)
             if self.roles.future:  # the rows up to the last target
@@ -267,7 +284,6 @@ class _Diagnosis:
                 self.add(label, column, "outlier", len(places), str(first), sentence)
 
     def _look_at_covariates(self, series: int, given: slice, prediction_length: int) -> None:
-        """Find missing values of covariates, and of those that `predict` needs after the last target."""
         part, masked, label = self.rows(series), "they are masked", self.label(series)
         for column, values in zip(self.roles.past, self.past.T, strict=True):
             self._look_for_missing(label, column, values[given], given.start, masked)

@@ -26,7 +26,8 @@ def config_names(pattern: str = "*.yaml") -> list[str]:
 
 def find_config(name: str | Path, what: str = "configuration", folder: str = "") -> Path:
     """The file of this name, or an included one of a folder, which may be left out; a `UserError` lists those."""
-    places = [place / part for place in _folders() for part in dict.fromkeys((folder, ""))]
+    inside = "" if Path(name).parts[:1] == (folder,) else folder
+    places = [place / inside for place in _folders()]
     for path in (Path(name), *(place / file for place in places for file in (name, f"{name}.yaml"))):
         if path.is_file():
             return path

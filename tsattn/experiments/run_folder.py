@@ -13,14 +13,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from tsattn.errors import UserError, without_password
 from tsattn.saved_folders import CHECKSUMS, check_checksums, write_text
 
 FORMAT = 2  # of the folder, in its versions
 LIMITS = {"max_steps": -1, "max_epochs": -1, "max_time": None}
-"""Of the Trainer, how long it trains, which a resumed run may be given anew; with the values that set no limit."""
+"""Of the Trainer, how long it trains, which a resumed run may be given again; with the values that set no limit."""
 EARLIER_SECONDS = "earlier_seconds"
 """The note of the seconds of a fit before its last process, up to the checkpoint that this resumed."""
 
@@ -35,7 +35,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path, renamed: bool = False) -> None:
         self.path, self.renamed = Path(path), renamed
-        self._lock = FileLock(self.path / ".lock")
+        self._lock: BaseFileLock | None = None  # made where it is held: a folder can be pickled
         self._lock_file: os.stat_result | None = None
         self.config = self.path / "config.yaml"  # complete configuration, that `fit --config` takes
         self.metrics = self.path / "metrics.json"  # errors of model and baselines, and how they came about
@@ -125,6 +125,7 @@ class RunFolder:
 
     def hold(self) -> None:
         """Keep other processes from training here, until `release` or the end of this process, however it ends."""
+        self._lock = self._lock or FileLock(self.path / ".lock")
         try:
             self._lock.acquire(timeout=0)
         except Timeout as error:
@@ -137,13 +138,14 @@ class RunFolder:
     def is_held(self) -> bool:
         """Whether this is still the folder that `hold` has locked: not removed, nor another one in its place."""
         try:
-            return self._lock_file is not None and os.path.samestat(os.stat(self._lock.lock_file), self._lock_file)
+            return self._lock_file is not None and os.path.samestat(os.stat(self.path / ".lock"), self._lock_file)
         except OSError:
             return False
 
     def release(self) -> None:
         """Let others train here."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def check_new(self) -> None:
         """Refuse a folder that exists, unless it takes another name."""

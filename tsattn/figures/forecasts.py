@@ -122,9 +122,8 @@ def plot_forecast(
     if unknown or not chosen:
         what = f"no forecast of {shown(unknown[0])}" if unknown else "no id to draw"
         raise UserError(f"there is {what}; valid are {one_of(map(shown, known[:12]))}")
-    if without := [
-        shown(name) for name in chosen if name not in (history.channels if history.is_wide else history.ids)
-    ]:
+    there = history.channels if history.is_wide else history.ids
+    if without := [shown(name) for name in chosen if name not in there]:
         raise UserError(f"the history has no series {without[0]}; give the frame that was forecast from as history")
     targets = task.channels if "target_name" in forecast.columns else (None,)
     rows = [(name, target) for name in chosen for target in targets]
@@ -173,7 +172,6 @@ def _panels(count: int) -> tuple[Figure, NDArray[Any]]:
 def _draw_panel(
     ax: Axes, task: Task, panel: Panel, number: int, channel: int, pieces: Sequence[_Piece], name: str
 ) -> None:
-    """Draw forecasts after their history: the median, and a band for each central interval."""
     rows = slice(*panel.starts[number : number + 2])
     time, observed = panel.time[rows], panel.values[rows, channel]
     origins = [int(time.searchsorted(piece.time.min())) for piece in pieces]

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import LineCollection
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num, num2date
+from matplotlib.dates import AutoDateLocator, date2num, num2date
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -29,8 +29,6 @@ _COLUMNS, _HEADS = 4, 8  # maps in a row of the grid: of different layers, of th
 _BRIGHTEST = 0.99  # the share of numbers above 0 that the colours tell apart; a few peaks would hide the rest
 _BORDERS = (1.7, 0.95), (0.8, 0.55)  # width and opacity of the coarsest level's borders and of the finest level's
 _MOST_NAMES = 24  # of tokens that an axis can hold
-_FORMATS = ["%Y", "%b", "%b %d", *["%H:%M\n%b %d"] * 3]  # of ticks whose years, months, days and so on differ
-_DATES = {"formats": _FORMATS, "zero_formats": ["", "%Y", *_FORMATS[2:]], "offset_formats": ["", *["%Y"] * 5]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +64,7 @@ def plot_layers(
     """
     rows = _maps_in_rows(layers, chosen, heads, levels)
     signed = levels is not None  # then 0 is in mid-scale
-    columns = max(map(len, rows))
-    maps = [one for row in rows for one in row]
+    columns, maps = max(map(len, rows)), [one for row in rows for one in row]
     zones = {name: zone for one in maps for name, zone in one.layer.zones.items()}
     side = 4.6 if len(maps) == 1 else 3.0 if columns <= 2 else 2.6 if columns <= 4 else 2.0
     size = columns * side + 1.6, len(rows) * side + 0.9 + 0.2 * len(zones)
@@ -85,7 +82,9 @@ def plot_layers(
         for ax in line[len(row) :]:
             ax.set_visible(False)
     shape: dict[str, Any] = {"fraction": 0.05, "pad": 0.02, "aspect": 30, "shrink": min(1.0, 6 / size[1])}
-    bar = figure.colorbar(image, ax=axes, extend="both" if signed else "max", **shape)
+    has_lower, has_higher = bool(signed and every.min() < -top), bool(every.max() > top)
+    extend = ("neither", "max", "min", "both")[2 * has_lower + has_higher]
+    bar = figure.colorbar(image, ax=axes, extend=extend, **shape)
     bar.set_label("added to the score" if signed else "probability", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
@@ -110,10 +109,8 @@ def _maps_in_rows(
         layer = layers[number]
         parts = {"": layer.weights} if levels is None else layer.levels
         if not parts:
-            raise UserError(
-                f"{layer.name} has attention {layer.kind}, which has no levels; those of mlr, bilinear_mlr and mlbtc "
-                "do: leave levels out, or name layers that have some"
-            )
+            what = f"{layer.name} has attention {layer.kind}, which has no levels; those of mlr, bilinear_mlr and mlbtc"
+            raise UserError(f"{what} do: leave levels out, or name layers that have some")
         named = [*parts] if levels is None else [[*parts][at] for at in _numbers("levels", levels, len(parts), first=1)]
         for name in named:
             values, shown = parts[name], ", ".join(filter(None, (f"{layer.name}: {layer.kind}", name)))
@@ -163,7 +160,6 @@ def _borders(zones: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[str, NDAr
 
 
 def _label(ax: Axes, one: _Map, before: _Map | None, below: _Map | None, ticks: int) -> None:
-    """Put ticks and names on both axes, where the map before or below it does not say the same."""
     ax.tick_params(labelsize=8, length=2.5)
     layer, keys, queries = one.layer, _mark(ax.xaxis, one.layer.keys, ticks), _mark(ax.yaxis, one.layer.queries, ticks)
     if below is not None and below.layer.keys.equals(layer.keys):
@@ -196,9 +192,16 @@ def _time_ticks(stamps: pd.Index[Any], places: NDArray[Any], most: int) -> tuple
     locator: Any = MaxNLocator(most, integer=True) if are_steps else AutoDateLocator(minticks=2, maxticks=most)  # type: ignore[no-untyped-call]
     ticks = locator.tick_values(*(numbers[[0, -1]] if are_steps else num2date(numbers[[0, -1]])))  # type: ignore[no-untyped-call]
     wanted = [tick for tick in ticks if numbers[0] <= tick <= numbers[-1]] or numbers[:1]
-    positions = np.interp(wanted, numbers, places).tolist()
-    if are_steps:
-        return [(position, f"{number:g}") for position, number in zip(positions, wanted, strict=True)], ""
-    written: Any = ConciseDateFormatter(locator, **_DATES)  # type: ignore[no-untyped-call]
-    texts = [text.replace(" 0", " ") for text in written.format_ticks(wanted)]
-    return [*zip(positions, texts, strict=True)], f", {year}" if (year := written.get_offset()) else ""
+    texts, year = [f"{number:g}" for number in wanted], ""
+    if not are_steps:
+        dates, form = pd.DatetimeIndex(num2date(wanted)), "%Y"  # type: ignore[no-untyped-call]
+        in_one_year = dates[0].year == dates[-1].year
+        if (dates != dates.normalize()).any():
+            form = "%H:%M\n%b %d"
+        elif (dates.day != 1).any():
+            form = "%b %d" if in_one_year else "%Y-%m-%d"
+        elif (dates.month != 1).any():
+            form = "%b" if in_one_year else "%b %Y"
+        texts = [text.replace(" 0", " ") for text in dates.strftime(form)]
+        year = f", {dates[0].year}" if in_one_year and form != "%Y" else ""
+    return [*zip(np.interp(wanted, numbers, places).tolist(), texts, strict=True)], year

@@ -107,9 +107,12 @@ def plot_residuals(residuals: Residuals, errors: Mapping[str, ArrayLike], title:
     with matplotlib.rc_context(HOUSE):
         figure = Figure(figsize=(7.2, 8))
         axes = figure.subplot_mosaic([["time", "time"], ["histogram", "quantiles"], ["lags", "steps"]])
-        _draw_time(axes["time"], residuals, unit)
-        _draw_histogram(axes["histogram"], residuals.pooled, unit)
-        _draw_quantiles(axes["quantiles"], residuals.pooled, unit)
+        for color, (name, (time, values)) in zip(_COLORS, residuals.lines.items(), strict=False):
+            axes["time"].plot(time, values, color=color, lw=0.7, alpha=0.8, label=name)
+        axes["time"].axhline(0, color="0.6", lw=0.8)
+        steps = "a step" if residuals.ahead == 1 else f"{residuals.ahead} steps"
+        axes["time"].set(title=f"residuals {steps} ahead: observed less forecast", ylabel=unit)
+        _draw_distribution(axes["histogram"], axes["quantiles"], residuals.pooled, unit)
         _draw_lags(axes["lags"], residuals)
         _draw_errors(axes["steps"], {name: np.asarray(values, float) for name, values in errors.items()})
         for ax in axes.values():
@@ -128,36 +131,25 @@ def autocorrelation(values: Array, lags: int) -> Array:
     return np.array(products) / total if total else np.full(lags, np.nan)
 
 
-def _draw_time(ax: Axes, residuals: Residuals, unit: str) -> None:
-    for color, (name, (time, values)) in zip(_COLORS, residuals.lines.items(), strict=False):
-        ax.plot(time, values, color=color, lw=0.7, alpha=0.8, label=name)
-    ax.axhline(0, color="0.6", lw=0.8)
-    steps = "a step" if residuals.ahead == 1 else f"{residuals.ahead} steps"
-    ax.set(title=f"residuals {steps} ahead: observed less forecast", ylabel=unit)
-
-
-def _draw_histogram(ax: Axes, pooled: Array, unit: str) -> None:
+def _draw_distribution(histogram: Axes, quantiles: Axes, pooled: Array, unit: str) -> None:
     low, high = np.quantile(pooled, [_TAIL, 1 - _TAIL])
     margin = 0.05 * (high - low) or 0.5
     bins = int(np.clip(2 * len(pooled) ** (1 / 3), 8, 60))
-    ax.hist(pooled, bins=bins, range=(low - margin, high + margin), density=True, color="0.8")
+    histogram.hist(pooled, bins=bins, range=(low - margin, high + margin), density=True, color="0.8")
     mean, spread = float(pooled.mean()), float(pooled.std())
     if spread > 0:
         grid = np.linspace(low - margin, high + margin, 200)
-        ax.plot(grid, [NormalDist(mean, spread).pdf(x) for x in grid], color=INK, lw=1, label="normal")
-    ax.axvline(mean, color=ACCENT, lw=1.2, label=f"mean {mean:.3g}")
-    ax.set(title="histogram", xlabel=unit, yticks=[])
-    ax.legend()
-
-
-def _draw_quantiles(ax: Axes, pooled: Array, unit: str) -> None:
+        histogram.plot(grid, [NormalDist(mean, spread).pdf(x) for x in grid], color=INK, lw=1, label="normal")
+    histogram.axvline(mean, color=ACCENT, lw=1.2, label=f"mean {mean:.3g}")
+    histogram.set(title="histogram", xlabel=unit, yticks=[])
+    histogram.legend()
     ordered = np.sort(pooled)
     places = np.unique(np.linspace(0, len(ordered) - 1, min(_POINTS, len(ordered))).round().astype(int))
     normal = np.array([NormalDist().inv_cdf((place + 0.5) / len(ordered)) for place in places])
-    ax.plot(normal, ordered[places], ".", color=ACCENT, ms=3)
+    quantiles.plot(normal, ordered[places], ".", color=ACCENT, ms=3)
     ends = np.array([normal.min(), normal.max()])
-    ax.plot(ends, pooled.mean() + pooled.std() * ends, color=INK, lw=1)
-    ax.set(title="quantiles and a normal distribution", xlabel="standard deviations", ylabel=unit)
+    quantiles.plot(ends, mean + spread * ends, color=INK, lw=1)
+    quantiles.set(title="quantiles and a normal distribution", xlabel="standard deviations", ylabel=unit)
 
 
 def _draw_lags(ax: Axes, residuals: Residuals) -> None:
@@ -183,7 +175,6 @@ def _draw_lags(ax: Axes, residuals: Residuals) -> None:
 
 
 def _draw_errors(ax: Axes, lines: Mapping[str, Array]) -> None:
-    """Draw the errors of each step, `(T,)`, as lines: the first in the accent, thicker than the others."""
     for number, (name, values) in enumerate(lines.items()):
         color = OTHERS[(number - 1) % len(OTHERS)] if number else ACCENT
         style: Any = {"ls": "-" if number <= len(OTHERS) else "--", "lw": 1.2 if number else 2.4, "label": name}

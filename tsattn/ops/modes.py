@@ -39,7 +39,7 @@ def is_vmapped() -> bool:
     return any(part.key() == torch._C._functorch.TransformType.Vmap for part in transformations)
 
 
-# as `torch.compiler.assume_constant_result` does, which imports the compiler; a graph is traced anew in another vmap
+# as `torch.compiler.assume_constant_result` does, which imports the compiler; a graph is traced again in another vmap
 is_vmapped._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -31,10 +31,8 @@ _DECIDED = (
     *("h", "input_size", "n_series", "inference_input_size", "random_seed", "alias", "callbacks", "max_epochs"),
     *("futr_exog_list", "hist_exog_list", "stat_exog_list", "cat_exog_list", "exclude_insample_y"),
 )
-_QUIET = {
-    **{"logger": False, "enable_progress_bar": False, "enable_model_summary": False},
-    **{"num_sanity_val_steps": 0, "devices": 1},
-}
+_QUIET: dict[str, Any] = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+_QUIET |= {"num_sanity_val_steps": 0, "devices": 1}
 
 
 class RequestError(Exception):

@@ -72,11 +72,6 @@ class PeerProcess:
         with self._errors.open("wb") as errors:
             self._process: Any = Popen(command, stderr=errors, **how)
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether the worker still runs."""
-        return self._process.poll() is None
-
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Send a request and return the worker's facts; a UserError has its refusal, or its last words."""
         line, process = json.dumps({**request, "threads": torch.get_num_threads()}), self._process
@@ -114,7 +109,7 @@ def peer_process(what: str) -> PeerProcess:
     """Return the worker of this process, started if there is none; see `peers_python`."""
     key = os.getpid(), peers_python(what)
     with _STARTING:
-        if key not in _PROCESSES or not _PROCESSES[key].is_alive:
+        if key not in _PROCESSES or _PROCESSES[key]._process.poll() is not None:
             try:
                 _PROCESSES[key] = PeerProcess(key[1])
             except OSError as error:

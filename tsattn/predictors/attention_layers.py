@@ -77,7 +77,15 @@ def attention_layers(predictor: Predictor, batch: Batch, channel: str | None = N
     # a token that can see itself alone, as that of a decoder of one token, shows nothing
     found = [layer for layer in found if layer.weights.shape[1:] != (1, 1)] or found
     if not found:
-        raise UserError(_why_nothing(predictor, list(networks.values())))
+        if any(type(one.network).__module__.startswith(("transformers.", "chronos.")) for one in networks.values()):
+            raise UserError(
+                f"the attention of {predictor.name} is that of its own library, which shows no weights; valid are "
+                "chronos-tiny as it is, and Chronos models with attention of this package, as --attention standard, "
+                "which computes the same"
+            )
+        kinds = [kind for kind in (*BACKBONES, *PREDICTORS) if "attention" in predictor_arguments(kind)]
+        valid = f"{one_of(kinds)}, and ensembles of them"
+        raise UserError(f"{predictor.name} has no attention to look at; valid are {valid}")
     if channel is not None and all(layer.channel is None for layer in found) and task.num_channels > 1:
         raise UserError(f"attention of {predictor.name} sees all channels at once: leave the channel out")
     return found
@@ -92,9 +100,8 @@ def _layer(
     given = call.row(number).arguments
     weights = attention_map(call.attention, **given)[0]
     levels = {level: scores[0].numpy() for level, scores in attention_levels(call.attention, **given).items()}
-    zones: dict[str, Any] = {}
-    if "context" not in given:
-        zones = attention_zones(call.attention, **{key: value for key, value in given.items() if key != "bias"})
+    of_zones = {key: value for key, value in given.items() if key != "bias"}
+    zones: dict[str, Any] = {} if "context" in given else attention_zones(call.attention, **of_zones)
     labels = (_labels(network, count, batch, task.counts_steps) for count in weights.shape[1:])
     zones = {zone: pairs[0].numpy() for zone, pairs in zones.items()}
     alone, kind = task.channels[number] if apart else None, attention_kind(call.attention)
@@ -135,14 +142,3 @@ def _names(paths: Sequence[str]) -> list[str]:
         name = f"{stack}layer {number[0]}" if number else path
         names.append(f"{name} to encoder" if path.endswith("across") else name)
     return names if len({*names}) == len(names) else [*paths]
-
-
-def _why_nothing(predictor: Predictor, networks: Sequence[Attending]) -> str:
-    if any(type(network.network).__module__.startswith(("transformers.", "chronos.")) for network in networks):
-        return (
-            f"the attention of {predictor.name} is that of its own library, which shows no weights; valid are "
-            "chronos-tiny as it is, and Chronos models with attention of this package, as --attention standard, which "
-            "computes the same"
-        )
-    kinds = [kind for kind in (*BACKBONES, *PREDICTORS) if "attention" in predictor_arguments(kind)]
-    return f"{predictor.name} has no attention to look at; valid are {one_of(kinds)}, and ensembles of them"

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _PAST = ("past", "past_observed", "past_covariates", "past_covariates_observed")
 _WHOLE = ("time", "future_covariates", "future_covariates_observed")
 
-
 _WORDS = {
     **{"patchtst": "PatchTST", "itransformer": "iTransformer", "btt": "BTT", "mlr": "MLR", "mlbtc": "MLBTC"},
     **{"bilinear_mlr": "bilinear MLR", "swa": "sliding-window", "global_swa": "global sliding-window"},

@@ -55,7 +55,12 @@ class Ensemble(Predictor):
         if not described:
             kinds = one_of(kind for kind in predictor_kinds() if kind != "ensemble")
             raise UserError(f"an ensemble needs members, a list of descriptions: {kinds}")
-        self.described, self.weights = described, _normalised(given, len(described))
+        shares = [1.0] * len(described) if given is None else given
+        if len(shares) != len(described):
+            raise UserError(f"weights must be as many as the members, {len(described)}, not {len(shares)}")
+        if not all(0 <= share < math.inf for share in shares) or not sum(shares):
+            raise UserError(f"weights must be numbers of at least 0, not all 0, not {one_of(map(str, shares))}")
+        self.described, self.weights = described, [share / math.fsum(shares) for share in shares]
         self.seeds = whole_number("seeds", seeds)
         self.members = nn.ModuleList(  # by member and seed
             nn.ModuleList(build_predictor(member.predictor) for _ in range(self.seeds if member.is_trained else 1))
@@ -214,17 +219,6 @@ class Member:
         return cls(complete_predictor({"kind": kind, **own}), given, predictor.is_trained)
 
 
-def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
-    if weights is None:
-        return [1 / count] * count
-    if len(weights) != count:
-        raise UserError(f"weights must be as many as the members, {count}, not {len(weights)}")
-    if not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
-        raise UserError(f"weights must be numbers of at least 0, not all 0, not {one_of(map(str, weights))}")
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
-
-
 class Distilled(Predictor):
     """One network in the place of several predictors: it learns what these, the teacher, would forecast.
 
@@ -242,7 +236,13 @@ class Distilled(Predictor):
     is_trained = True
 
     def __init__(self, *, student: Any = DEFAULT_BACKBONE, teacher: Any = None, weight: float = 0.5) -> None:
-        super().__init__(**_checked(student, teacher), weight=weight)
+        if named_predictor(student, "student")[1] is not NetworkPredictor:
+            raise UserError(f"a student is a network, {one_of(BACKBONES)}, not {named_predictor(student)[0]}")
+        if teacher is None:
+            raise UserError("a distilled network needs a teacher, the description of a predictor, mostly an ensemble")
+        if issubclass(named_predictor(teacher, "teacher")[1], Distilled):
+            raise UserError("a distilled network is no teacher of another: name its own teacher instead")
+        super().__init__(student=complete_backbone(student), teacher=complete_predictor(teacher), weight=weight)
         if not 0 < weight <= 1:
             raise UserError(f"weight of the teacher must be above 0 and at most 1, not {weight}")
         self.student = NetworkPredictor(self.arguments["student"])
@@ -309,14 +309,3 @@ def mixed_target(batch: Batch, forecast: Tensor, weight: float) -> Tensor:
     """Return the weighted mean of the targets of a batch and a forecast of them, `(B, T, C)`."""
     target = batch.known_target
     return (1 - weight) * target + weight * forecast.to(target)
-
-
-def _checked(student: Any, teacher: Any) -> dict[str, Any]:
-    """Return the complete descriptions of both."""
-    if named_predictor(student, "student")[1] is not NetworkPredictor:
-        raise UserError(f"a student is a network, {one_of(BACKBONES)}, not {named_predictor(student)[0]}")
-    if teacher is None:
-        raise UserError("a distilled network needs a teacher, the description of a predictor, mostly an ensemble")
-    if issubclass(named_predictor(teacher, "teacher")[1], Distilled):
-        raise UserError("a distilled network is no teacher of another: name its own teacher instead")
-    return {"student": complete_backbone(student), "teacher": complete_predictor(teacher)}

@@ -77,7 +77,12 @@ class RawForecast(nn.Module):
             "static": (reads and bool(task.static), (len(task.static),), torch.int64),
         }
         self.inputs = {name: (shape, dtype) for name, (is_read, shape, dtype) in possible.items() if is_read}
-        if not self._works_without_time():
+        try:
+            with torch.no_grad():
+                self(**self.example())
+        except UserError as error:
+            if "time stamps" not in str(error):
+                raise
             self.inputs["time"] = ((steps,), torch.int64)
 
     def example(self, windows: int = 2) -> dict[str, Tensor]:
@@ -134,15 +139,6 @@ class RawForecast(nn.Module):
             for length in self.predictor.seasons
         }
         return WindowUnits(mean, scale, seasons=seasons)
-
-    @torch.no_grad()
-    def _works_without_time(self) -> bool:
-        try:
-            return self(**self.example()) is not None
-        except UserError as error:
-            if "time stamps" not in str(error):
-                raise
-            return False
 
 
 def _check_numbers(numbers: Tensor, least: int, end: int, name: str) -> None:

@@ -49,8 +49,8 @@ class FittedPredictor:
     @property
     def content(self) -> CheckpointContent:
         """Plain data from which the predictor is built."""
-        predictor = self.predictor
-        return CheckpointContent(predictor.task, self.scaler, predictor.output, predictor.description)
+        built = self.predictor
+        return CheckpointContent(built.task, self.scaler, built.output, built.description)
 
 
 def save_predictor(path: Path, fitted: FittedPredictor, **facts: Any) -> None:

@@ -118,7 +118,6 @@ class NetworkPredictor(Predictor):
         return self.network.forward(last_context(batch, self.context_length))
 
     def _module(self, data: ForecastDataModule, training: Training, *, empty: bool = False) -> ForecastingModule:
-        """Build the module to train, with new weights, or with shapes alone."""
         from tsattn.training import ForecastingModule
 
         assert data.scaler is not None

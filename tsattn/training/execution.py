@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-import resource
 import sys
 import threading
 import warnings
@@ -174,6 +173,8 @@ def peak_memory(device: str) -> Iterator[Callable[[], int]]:
         if status.exists():
             line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
             return int(line.split()[1]) * 1024
+        import resource  # which Windows lacks
+
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return used if sys.platform == "darwin" else used * 1024
 

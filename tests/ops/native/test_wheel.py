@@ -58,8 +58,10 @@ def compiled(wheel: Path) -> list[str]:
 
 
 def hasty_compiler(path: Path) -> str:
-    """A compiler that optimises nothing: what is compiled is tested elsewhere."""
-    changed = 'for word; do shift; [ "$word" = -O3 ] && word=-O0; set -- "$@" "$word"; done'
+    """A compiler that optimises nothing, and vectorises for this CPU alone: what is compiled is tested elsewhere."""
+    own = f'case "$*" in *"{" ".join(sets_of_this_cpu()[0].flags)}"*) own=1 ;; *) own= ;; esac'
+    words = 'case "$word" in -O3) word=-O0 ;; -m*) [ "$own" ] || continue ;; esac'
+    changed = f'{own}\nfor word; do shift; {words}; set -- "$@" "$word"; done'
     path.write_text(f'#!/bin/sh\n{changed}\nexec {compilers()[0].command[0]} "$@"\n')
     path.chmod(0o755)
     return str(path)

@@ -27,7 +27,7 @@ from tsattn.ops.softmax import finite_as, softmax_attention, wide
 
 @dataclass(frozen=True)
 class TokenOrigin:
-    """The data behind the tokens of a sequence, from which a pattern may find blocks.
+    """The data of the tokens of a sequence, from which a pattern may find blocks.
 
     Attributes:
         time: `(B, S)` int64, seconds since 1970-01-01 on the clock of the data; None where there are none.

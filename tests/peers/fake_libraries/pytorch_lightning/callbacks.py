@@ -1,0 +1,5 @@
+"""What a callback inherits."""
+
+
+class Callback:
+    pass
