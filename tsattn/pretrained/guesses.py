@@ -149,7 +149,7 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
     steps = torch.arange(horizon, device=values.device)
     at = ends[:, 1:, None] + steps
     inside = (steps < back[:, None])[:, None] & (ends[:, 1:, None] - first[:, None, None] >= 4)
-    place = at.clamp(max=L - 1).flatten(1)
+    place = at.clamp(0, L - 1).flatten(1)
     truth = rows.gather(1, place).view(R, ORIGINS, horizon)
     counts = inside & known.gather(1, place).view(R, ORIGINS, horizon)
     return Guesses(made[:, 0], made[:, 1:], truth, counts, periods, strength)
@@ -188,7 +188,7 @@ class _Row:
         start, stop = (torch.minimum(torch.maximum(one, self.first), self.end) for one in (start, stop))
         stop = torch.maximum(stop, self.first + 1)
         start = torch.minimum(start, stop - 1)
-        sums = self.total.gather(1, stop) - self.total.gather(1, start)
+        sums = self.total.gather(1, stop) - self.total.gather(1, start.clamp(min=0))
         return (sums / (stop - start)).to(self.values.dtype)
 
     def guesses(self) -> Tensor:
