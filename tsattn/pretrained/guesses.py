@@ -170,7 +170,11 @@ class _Row:
         self.trusted = (2 * strength[:, :1]).clamp(0, 1)  # share of the season that is believed
         low, high = self.range(values)
         origin = origin[:, None]
-        self.lowest = torch.where(origin <= low, origin, low - 2 * (high - low)) - _SOME  # ratios are taken from it
+        self.lowest = torch.where(origin <= low, origin, low - 2 * (high - low))  # ratios are taken from it
+
+    def above(self, values: Tensor) -> Tensor:
+        """How far values lie above what ratios are taken from. That may be far: they are never computed as sums."""
+        return (values - self.lowest).clamp(min=_SOME)
 
     def range(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Least and greatest value `(R, 1)` of what is known."""
@@ -200,7 +204,7 @@ class _Row:
         second = self.at(end - self.second + h % self.second)
         cycle = self.mean(end - p, end)
         cycles = (self.n // p).clamp(1, _CYCLES)
-        profile, ratios = self._season(h % p)
+        profile, shares = self._season(h % p)
         earlier = self.mean(end - cycles * p, end - (cycles - 1) * p)
         growth = (cycle - earlier) / (cycles - 1).clamp(min=1)
         whole = (h // p + 1).to(last.dtype)
@@ -213,16 +217,13 @@ class _Row:
         drift = base + self._slope(near) * step
         long_drift = base + self._slope(far) * step
 
-        lowest = self.lowest
-        ratio = (cycle - lowest) / (self.mean(end - 2 * p, end - p) - lowest)
-        wide = (cycle - lowest) / (self.mean(end - 3 * p, end - p) - lowest)
         k = torch.where(p > 1, p, 3)
-        ratio = torch.where(
-            p > 1, ratio, (self.mean(end - k, end) - lowest) / (self.mean(end - 2 * k, end - k) - lowest)
-        )
+        before, wide = self.mean(end - 2 * k, end - k), self.mean(end - 3 * p, end - p)
+        grows = 0.5 * ((self.mean(end - k, end) - before) / self.above(before) + (cycle - wide) / self.above(wide))
         pace = torch.where(p > 1, whole, step / 3)
-        factor = (0.5 * (ratio + wide)).clamp(0.6, 1.6)
-        grown = (torch.where(p > 1, season, last) - lowest) * factor.log().mul(pace).clamp(-1.5, 1.5).exp() + lowest
+        power = grows.clamp(-0.4, 0.6).log1p().mul(pace).clamp(-1.5, 1.5)
+        grown = torch.where(p > 1, season, last)
+        grown = grown + self.above(grown) * power.expm1()
 
         quarter = (p // 4).clamp(1, 12)
         moved_season = season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p)
@@ -233,8 +234,7 @@ class _Row:
         slowly = slow + 0.5 * self._slope(far) * (step + 4) + profile
         slowly = torch.where(self.n > 4, slowly, last)
         by_ratio, quickly_by_ratio = (
-            (level - lowest) * ratios * (1 + (slope / (level - lowest) * damped).clamp(-0.5, 0.5)) + lowest
-            for level, slope in ((quick, slow_slope), (fast, quick_slope))
+            self._by_ratio(level, slope * damped, shares) for level, slope in ((quick, slow_slope), (fast, quick_slope))
         )
         usual = self.mean(end - 10 * some, end) + profile
         mean = self.mean(end - some, end).expand_as(season)
@@ -244,9 +244,15 @@ class _Row:
         out = torch.stack(made, -1)
         return torch.where(out.isfinite(), out, last[..., None])
 
+    def _by_ratio(self, level: Tensor, rise: Tensor, shares: Tensor) -> Tensor:
+        """A level, which rises, and of it a season's shares."""
+        above = self.above(level)
+        rise = (rise / above).clamp(-0.5, 0.5)
+        return level + above * (shares + rise + shares * rise)
+
     def _season(self, phase: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the last cycles lie above their mean at a phase `(R, N)`, and their share of it, or 0 and 1."""
-        p, end, lowest = self.period, self.end, self.lowest
+        """How far the last cycles lie above their mean at a phase `(R, N)`, and by which share of it."""
+        p, end = self.period, self.end
         around, share, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(()), torch.zeros(())
         for one in range(1, _CYCLES + 1):
             place = end - one * p + phase
@@ -255,11 +261,10 @@ class _Row:
             middle, value = self.mean(start, start + p), self.at(place)
             weight = ((self.n // p >= one) & (p > 1)).to(around.dtype) * 0.8 ** (one - 1)
             around = around + weight * (value - middle)
-            share = share + weight * (value - lowest) / (middle - lowest)
+            share = share + weight * ((value - middle) / self.above(middle))
             number = number + weight
         seen = number.clamp(min=_SOME)
-        ratio = torch.where(p > 1, share / seen, 1.0)
-        return self.trusted * around / seen, 1 + self.trusted * (ratio - 1)
+        return self.trusted * around / seen, self.trusted * share / seen
 
     def _second_cycles(self) -> Tensor:
         """The mean of the last cycles of the second season, at the level of the last one: `(R, T)`."""
