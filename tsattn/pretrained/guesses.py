@@ -245,7 +245,8 @@ class _Row:
         return torch.where(out.isfinite(), out, last[..., None])
 
     def _by_ratio(self, level: Tensor, rise: Tensor, shares: Tensor) -> Tensor:
-        """A level, which rises, and of it a season's shares."""
+        """A level, which rises, and of it a season's shares; no level lies below what ratios are taken from."""
+        level = torch.maximum(level, self.lowest)
         above = self.above(level)
         rise = (rise / above).clamp(-0.5, 0.5)
         return level + above * (shares + rise + shares * rise)
