@@ -170,7 +170,10 @@ class _Row:
         self.trusted = (2 * strength[:, :1]).clamp(0, 1)  # share of the season that is believed
         low, high = self.range(values)
         origin = origin[:, None]
-        self.lowest = torch.where(origin <= low, origin, low - 2 * (high - low))  # ratios are taken from it
+        span = high - low
+        # the zero of counts is their least value, but for the rounding of both
+        is_below = origin <= low + 1e-5 * span + 1e-6 * origin.abs()
+        self.lowest = torch.where(is_below, torch.minimum(origin, low), low - 2 * span)  # ratios are taken from it
 
     def above(self, values: Tensor) -> Tensor:
         """How far values lie above what ratios are taken from. That may be far: they are never computed as sums."""
