@@ -99,12 +99,11 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     """
     L = values.shape[1]
     n = L - first
-    most = max(4, min(L // 2 + 2, LONGEST_PERIOD + 2))
-    found = autocorrelations(values, first, most)
+    found = autocorrelations(values, first, max(4, L // 2 + 2))
     lag = torch.arange(found.shape[1], device=values.device)
     is_peak = torch.zeros_like(found, dtype=torch.bool)
     is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
-    is_peak &= lag <= n[:, None] // 2
+    is_peak &= lag <= (n[:, None] // 2).clamp(max=LONGEST_PERIOD)
     score = torch.where(is_peak, found, -1.0)
 
     clear = (3 / n.clamp(min=1).sqrt()).clamp(min=0.2)  # what chance comes to is no season
