@@ -336,19 +336,19 @@ class _Row:
         aim[:, 0] = torch.where(has_season[:, 0], 0.4, 0.9) * used[:, 0]
         aim[:, latest] = torch.where(has_season[:, 0], 0.6, 0.0)
 
-        rows = F.pad((values - level).to(EXACT), (0, 1), value=1.0)  # the constant stands after the values
-        first = torch.minimum(first, end - 1).clamp(min=0)
-        least_at = F.pad(first.expand(-1, lags.shape[1]), (0, 1), value=L)
-        places = torch.maximum(target_at[:, :, None] - F.pad(lags, (0, 1))[:, None], least_at[:, None])
-        columns = rows.gather(1, places.flatten(1)).view(R, steps.shape[0], -1)
-        residual = rows.gather(1, torch.maximum(target_at, first))[..., None] - columns @ aim[..., None]
+        rows, first = (values - level).to(EXACT), torch.minimum(first, end - 1).clamp(min=0)
+        target, *columns = (
+            rows.gather(1, torch.maximum(target_at - lag[:, None], first)) for lag in F.pad(lags, (1, 0)).unbind(1)
+        )
+        columns = torch.stack([*columns, torch.ones_like(target)], -1)  # (R, N, F + 1)
+        residual = target[..., None] - columns @ aim[..., None]
         weighted = (columns * fitted[..., None]).transpose(1, 2)
         gram = weighted @ columns * used[:, None] * used[..., None]
         scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
         eye = torch.eye(gram.shape[1], dtype=EXACT, device=gram.device)
         weights = aim + _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted @ residual * used[..., None])[..., 0]
 
-        low, high = self.range(rows[:, :-1])
+        low, high = self.range(rows)
         least, most = low - (high - low), high + (high - low)
         ahead = self.ahead[:, None] - lags[:, None]  # (R, T, F)
         at = torch.minimum(torch.maximum((end[..., None] + ahead).flatten(1), first), end - 1).clamp(min=0)
