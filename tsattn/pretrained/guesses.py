@@ -313,20 +313,20 @@ class _Row:
         level: Tensor,
         first: Tensor,
         latest: int,
-        most: Tensor,
+        fewer_than: Tensor,
         more: list[tuple[Tensor, Tensor]],
         has_season: Tensor,
     ) -> Tensor:
         """Forecast `(R, L)`, known from `first` on, step by step, by least squares with a small ridge.
 
-        A row reads its `latest` values as far as they are fewer than `most (R, 1)`, those at `more` lags `(R, 1)` which
+        A row reads its `latest` values as far as they are `fewer_than (R, 1)`, those at `more` lags `(R, 1)` which
         it has, and a constant. Weights are drawn towards the last value, where it `has_season` also towards the first
         of these lags.
         """
         end, T, (R, L) = self.end, self.ahead.shape[0], values.shape
         recent = torch.arange(1, latest + 1, device=level.device).expand(R, -1)
         lags = torch.cat([recent, *(lag for lag, _ in more)], 1)  # (R, F)
-        used = torch.cat([recent < most, *(has for _, has in more)], 1)
+        used = torch.cat([recent < fewer_than, *(has for _, has in more)], 1)
         steps = torch.arange(1, min(_FITTED, L) + 1, device=level.device)
         target_at = end - steps  # (R, N)
         fitted = (target_at - (lags * used).amax(1, keepdim=True) >= first).to(EXACT)
@@ -337,10 +337,10 @@ class _Row:
         aim[:, latest] = torch.where(has_season[:, 0], 0.6, 0.0)
 
         rows, first = (values - level).to(EXACT), torch.minimum(first, end - 1).clamp(min=0)
-        target, *columns = (
+        target, *earlier = (
             rows.gather(1, torch.maximum(target_at - lag[:, None], first)) for lag in F.pad(lags, (1, 0)).unbind(1)
         )
-        columns = torch.stack([*columns, torch.ones_like(target)], -1)  # (R, N, F + 1)
+        columns = torch.stack([*earlier, torch.ones_like(target)], -1)  # (R, N, F + 1)
         residual = target[..., None] - columns @ aim[..., None]
         weighted = (columns * fitted[..., None]).transpose(1, 2)
         gram = weighted @ columns * used[:, None] * used[..., None]
@@ -348,15 +348,12 @@ class _Row:
         eye = torch.eye(gram.shape[1], dtype=EXACT, device=gram.device)
         weights = aim + _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted @ residual * used[..., None])[..., 0]
 
-        low, high = self.range(rows)
+        low, high = (bound[:, 0] for bound in self.range(rows))
         least, most = low - (high - low), high + (high - low)
         ahead = self.ahead[:, None] - lags[:, None]  # (R, T, F)
-        at = torch.minimum(torch.maximum((end[..., None] + ahead).flatten(1), first), end - 1).clamp(min=0)
-        known = rows.gather(1, at).view(R, T, -1)
-        places, factors = (1 + ahead).clamp(min=0), (weights * used)[:, :-1]
-        made = low.repeat(1, 1 + T)  # in front of the forecasts, for lags that reach none
+        places = torch.where(ahead < 0, torch.maximum(end[..., None] + ahead, first[..., None]), L + ahead)
+        made, factors = F.pad(rows, (0, T)), (weights * used)[:, :-1]
         for step in range(T):
-            inputs = torch.where(ahead[:, step] >= 0, made.gather(1, places[:, step]), known[:, step])
-            new = (inputs * factors).sum(1, keepdim=True) + weights[:, -1:]
-            made[:, step + 1 : step + 2] = torch.minimum(torch.maximum(new, least), most)
-        return (made[:, 1:] + level).to(values.dtype)
+            new = (made.gather(1, places[:, step]) * factors).sum(1) + weights[:, -1]
+            made[:, L + step] = new.clamp(least, most)
+        return (made[:, L:] + level).to(values.dtype)
