@@ -40,9 +40,14 @@ class Guesses:
     ahead: Tensor  # (R, T, K) forecasts
     tried: Tensor  # (R, O, T, K) forecasts from earlier origins, the latest first
     truth: Tensor  # (R, O, T) what came
-    counts: Tensor  # (R, O, T) whether the row knows what came, with enough of it before the origin
+    counts: Tensor  # (R, O, T) whether that is known, and enough before the origin
     periods: Tensor  # (R, 2) lengths of the seasons that they repeat; 1 for none
     strength: Tensor  # (R, 2) autocorrelations at these
+
+    @property
+    def errors(self) -> Tensor:
+        """Of the tries `(R, O, T, K)`, 0 where they do not count."""
+        return (self.tried - self.truth[..., None]) * self.counts[..., None]
 
 
 def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,14 +55,13 @@ def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tenso
 
     No value fills a place before it. A row in which nothing is known is 0, from its last place on.
     """
-    L = values.shape[1]
-    at = torch.arange(L, device=values.device).expand_as(values)
-    values = torch.where(known, values, 0.0)
+    at = torch.arange(values.shape[1], device=values.device).expand_as(values)
     earlier = at - season[:, None]
     had = (earlier >= 0) & (season[:, None] > 1) & known.gather(1, earlier.clamp(min=0))
+    values = torch.where(known, values, 0.0)
     values = torch.where(known | ~had, values, values.gather(1, earlier.clamp(min=0)))
     last = running_maximum(torch.where(known | had, at, -1))
-    first = torch.where(known.any(1), known.to(torch.int8).argmax(1), L - 1)
+    first = torch.where(known.any(1), known.to(torch.int8).argmax(1), values.shape[1] - 1)
     return values.gather(1, last.clamp(min=0)), first
 
 
@@ -104,18 +108,17 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     is_peak = torch.zeros_like(found, dtype=torch.bool)
     is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
     is_peak &= lag <= (n[:, None] // 2).clamp(max=LONGEST_PERIOD)
-    score = torch.where(is_peak, found, -1.0)
+    clear = (3 / n.sqrt()).clamp(min=0.2)  # what chance comes to is no season
 
-    clear = (3 / n.clamp(min=1).sqrt()).clamp(min=0.2)  # what chance comes to is no season
-
-    def clearest(score: Tensor) -> tuple[Tensor, Tensor]:
+    def clearest(others: Tensor) -> tuple[Tensor, Tensor]:
         # the shortest of those that are about as clear as the best one
+        score = torch.where(is_peak & others, found, -1.0)
         best = score.max(1, keepdim=True).values
         place = (score >= best - 0.05 * best.abs()).to(torch.int8).argmax(1)
         strength = score.gather(1, place[:, None])[:, 0]
         return torch.where(strength > clear, place, 1), strength
 
-    own, own_strength = clearest(score)
+    own, own_strength = clearest(is_peak)
     is_named = (season > 1) & (2 * season <= n)
     at_season = found.gather(1, season.clamp(max=found.shape[1] - 1)[:, None])[:, 0]
     main = torch.where(is_named, season, own)
@@ -125,7 +128,7 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     near = (lag + width) % main[:, None].clamp(min=2) <= 2 * width
     near &= (main[:, None] > 1) | (lag <= 1)
     near &= ~((lag % main[:, None] == 0) & (lag > main[:, None]) & (found > strength[:, None] + 0.05))
-    other, other_strength = clearest(torch.where(near, -1.0, score))
+    other, other_strength = clearest(~near)
     periods = torch.stack([main, torch.where(other > 1, other, main)], 1)
     return periods, torch.stack([strength, torch.where(other > 1, other_strength, strength)], 1)
 
@@ -136,21 +139,17 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
     Values should vary by about 1; `origin (R,)` is what 0 became on their scale, from which ratios are taken where no
     value lies below it.
     """
-    R, L = values.shape
+    (R, L), every = values.shape, ORIGINS + 1
     rows, first = filled(values, known, season)
     periods, strength = find_periods(rows, first, season)
-    n = L - first
-    back = torch.minimum(torch.full_like(n, horizon), (n // (ORIGINS + 1)).clamp(min=1))
-    ends = torch.stack([torch.full_like(n, L), *(L - back * number for number in range(1, ORIGINS + 1))], 1)
-    every = ORIGINS + 1
+    back = ((L - first) // every).clamp(1, horizon)
+    ends = L - back[:, None] * torch.arange(every, device=values.device)
     given = (part.repeat_interleave(every, 0) for part in (rows, first, periods, strength, origin))
     made = _Row(*given, ends.flatten(), horizon).guesses().view(R, every, horizon, -1)
-    steps = torch.arange(horizon, device=values.device)
-    at = ends[:, 1:, None] + steps
-    inside = (steps < back[:, None])[:, None] & (ends[:, 1:, None] - first[:, None, None] >= 4)
-    place = at.clamp(0, L - 1).flatten(1)
-    truth = rows.gather(1, place).view(R, ORIGINS, horizon)
-    counts = inside & known.gather(1, place).view(R, ORIGINS, horizon)
+    steps, ends = torch.arange(horizon, device=values.device), ends[:, 1:, None]
+    place = (ends + steps).clamp(0, L - 1).flatten(1)
+    truth, is_known = (part.gather(1, place).view(R, ORIGINS, horizon) for part in (rows, known))
+    counts = is_known & (steps < back[:, None, None]) & (ends - first[:, None, None] >= 4)
     return Guesses(made[:, 0], made[:, 1:], truth, counts, periods, strength)
 
 
@@ -168,8 +167,7 @@ class _Row:
         self.second = torch.where(periods[:, 1:] < self.n, periods[:, 1:], self.period)
         self.trusted = (2 * strength[:, :1]).clamp(0, 1)  # share of the season that is believed
         low, high = self.range(values)
-        origin = origin[:, None]
-        span = high - low
+        span, origin = high - low, origin[:, None]
         # the zero of counts is their least value, but for the rounding of both
         is_below = origin <= low + 1e-5 * span + 1e-6 * origin.abs()
         self.lowest = torch.where(is_below, torch.minimum(origin, low), low - 2 * span)  # ratios are taken from it
@@ -287,56 +285,48 @@ class _Row:
 
     def _autoregressions(self, level: Tensor, season: Tensor) -> list[Tensor]:
         """By the last values and those a season ago; by many of both seasons; and by changes over a season."""
-        p, q, n, h, first = self.period, self.second, self.n, self.ahead, self.first
+        p, q, n, h, dtype = self.period, self.second, self.n, self.ahead, season.dtype
+        rows = (self.values - level).to(EXACT)
         has = (p > _LAGS) & (n > 2 * p + 2 * _LAGS)
-        lags = [(p, has), (p + 1, has), (2 * p, has)]
-        few = self._autoregression(self.values, level, first, _LAGS, n // 3, lags, has)
+        few = self._autoregression(rows, self.first, _LAGS, 3, [(p, has), (p + 1, has), (2 * p, has)], True)
         has = (p > 2 * _LAGS) & (n > 2 * p + 4 * _LAGS)
         has_second = (q != p) & (q > 2 * _LAGS) & (n > 2 * q + 4 * _LAGS)
         lags = [(p, has), ((p - 1).clamp(min=1), has), (p + 1, has), (2 * p, has), (7 * p, has & (n > 8 * p))]
         lags += [(q, has_second), (q + 1, has_second)]
-        many = self._autoregression(self.values, level, first, 2 * _LAGS, n // 6, lags, has)
-        before = torch.arange(self.values.shape[1], device=p.device) - p
+        many = self._autoregression(rows, self.first, 2 * _LAGS, 6, lags, True)
+        before = torch.arange(rows.shape[1], device=p.device) - p
         changes = self.values - self.values.gather(1, before.clamp(min=0))
-        changes = torch.where(before >= first, changes, 0.0)
-        first, lags = torch.minimum(first + p, self.end - 1), [(p, (p > 4) & (n > 3 * p + 8))]
-        change = self._autoregression(changes, 0 * level, first, 4, n // 4, lags, torch.zeros_like(has))
+        changes = torch.where(before >= self.first, changes, 0.0).to(EXACT)
+        lags, first = [(p, (p > 4) & (n > 3 * p + 8))], torch.minimum(self.first + p, self.end - 1)
+        change = self._autoregression(changes, first, 4, 4, lags, False).to(dtype)
         # changes of the first season are added to it, those of the next one to what comes of that
         total = torch.zeros_like(change)
         for cycle in range(min(h.shape[0], _SEASONS_AHEAD)):
             total = total + torch.where(cycle <= h // p, change.gather(1, (h - cycle * p).clamp(min=0)), 0.0)
-        return [few, many, season + torch.where(p > 1, total, change.cumsum(1))]
+        total = season + torch.where(p > 1, total, change.cumsum(1))
+        return [(few + level).to(dtype), (many + level).to(dtype), total]
 
     def _autoregression(
-        self,
-        values: Tensor,
-        level: Tensor,
-        first: Tensor,
-        latest: int,
-        fewer_than: Tensor,
-        more: list[tuple[Tensor, Tensor]],
-        has_season: Tensor,
+        self, rows: Tensor, first: Tensor, latest: int, share: int, more: list[tuple[Tensor, Tensor]], to_season: bool
     ) -> Tensor:
         """Forecast `(R, L)`, known from `first` on, step by step, by least squares with a small ridge.
 
-        A row reads its `latest` values as far as they are `fewer_than (R, 1)`, those at `more` lags `(R, 1)` which
-        it has, and a constant. Weights are drawn towards the last value, where it `has_season` also towards the first
-        of these lags.
+        A row reads its `latest` values, fewer than this share of it, those at `more` lags `(R, 1)` which it has, and a
+        constant. Weights are drawn towards the last value, or `to_season` also towards the first of these lags.
         """
-        end, T, (R, L) = self.end, self.ahead.shape[0], values.shape
-        recent = torch.arange(1, latest + 1, device=level.device).expand(R, -1)
+        end, T, (R, L) = self.end, self.ahead.shape[0], rows.shape
+        recent = torch.arange(1, latest + 1, device=rows.device).expand(R, -1)
         lags = torch.cat([recent, *(lag for lag, _ in more)], 1)  # (R, F)
-        used = torch.cat([recent < fewer_than, *(has for _, has in more)], 1)
-        steps = torch.arange(1, min(_FITTED, L) + 1, device=level.device)
+        used = torch.cat([recent < self.n // share, *(has for _, has in more)], 1)
+        steps = torch.arange(1, min(_FITTED, L) + 1, device=rows.device)
         target_at = end - steps  # (R, N)
         fitted = (target_at - (lags * used).amax(1, keepdim=True) >= first).to(EXACT)
         fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))  # late steps count for more
         used = F.pad(used, (0, 1), value=True).to(EXACT)
-        aim = torch.zeros_like(used)
-        aim[:, 0] = torch.where(has_season[:, 0], 0.4, 0.9) * used[:, 0]
-        aim[:, latest] = torch.where(has_season[:, 0], 0.6, 0.0)
+        aim, to_both = torch.zeros_like(used), more[0][1][:, 0] & to_season
+        aim[:, 0], aim[:, latest] = torch.where(to_both, 0.4, 0.9) * used[:, 0], torch.where(to_both, 0.6, 0.0)
 
-        rows, first = (values - level).to(EXACT), torch.minimum(first, end - 1).clamp(min=0)
+        first = torch.minimum(first, end - 1).clamp(min=0)
         target, *earlier = (
             rows.gather(1, torch.maximum(target_at - lag[:, None], first)) for lag in F.pad(lags, (1, 0)).unbind(1)
         )
@@ -356,4 +346,4 @@ class _Row:
         for step in range(T):
             new = (made.gather(1, places[:, step]) * factors).sum(1) + weights[:, -1]
             made[:, L + step] = new.clamp(least, most)
-        return (made[:, L:] + level).to(values.dtype)
+        return made[:, L:]
