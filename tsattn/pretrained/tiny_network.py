@@ -28,6 +28,7 @@ STEPS = 8  # of a token of the horizon
 _K = len(GUESSES)
 _SURE = 1e-4  # the least error that a guess is believed to make, as a share of the spread of a row
 _FACTS = 3 * _K + 9
+_OUTPUTS = (_K, 1, 1, len(LEVELS) - 1)  # of a step: trust in each guess, a shift, a width, gaps between quantiles
 
 
 class _TinyBlock(nn.Module):
@@ -63,12 +64,15 @@ class TinyNetwork(ModuleWithConstants):
         attention: Description | Sequence[Description] = "standard",
     ) -> None:
         super().__init__()
-        d, tokens = d_model, 1 + LONGEST // PATCH
+        d, tokens = d_model, 1 + LONGEST // PATCH  # the facts too
 
         def build(described: Description, **more: Any) -> Attention:
             return build_attention(described, d_model=d, num_heads=num_heads, **more)
 
-        self.patches, self.facts, self.ahead = (_mlp(n, d) for n in (3 * PATCH, _FACTS, STEPS * (_K + 4) + _K))
+        self.patches, self.facts, self.ahead = (
+            nn.Sequential(nn.Linear(inputs, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
+            for inputs in (3 * PATCH, _FACTS, STEPS * (_K + 4) + _K)
+        )
         layers = attention_per_layer(attention, num_layers)
         self.encoder = nn.ModuleList(
             _TinyBlock(build(one, max_length=tokens, rope=True), None, 3 * d) for one in layers
@@ -78,8 +82,7 @@ class TinyNetwork(ModuleWithConstants):
             _TinyBlock(build("standard", rope=True), build("standard"), 3 * d) for _ in range(num_decoder_layers)
         )
         self.decoder_norm = nn.RMSNorm(d)
-        self.num_outputs = _K + 2 + len(LEVELS) - 1
-        self.head = nn.Linear(d, STEPS * self.num_outputs)
+        self.head = nn.Linear(d, STEPS * sum(_OUTPUTS))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         # a normal distribution whose mean error is 1, by the softplus that keeps quantiles in their order
@@ -92,32 +95,26 @@ class TinyNetwork(ModuleWithConstants):
         All but the layers computes in the precision of the values.
         """
         self.fill_constants(values.device)
-        horizon = made.ahead.shape[1]
+        ahead, dtype = made.ahead, self.head.weight.dtype
         errors, weights, sure = trust(made, values, known)
-        ahead = made.ahead
-        prior = (ahead * weights[:, None]).sum(-1)
-        dtype = self.head.weight.dtype
-        facts = self.facts(_facts(made, errors, weights, sure, known, horizon).to(dtype))
+        facts = self.facts(_facts(made, errors, sure, known).to(dtype))[:, None]
         tokens, mask = self._context(values, known, made.periods[:, :1])
-        tokens = torch.cat([tokens, facts[:, None]], 1)  # at the end, where no padding lies between
-        mask = F.pad(mask, (0, 1), value=True)
+        # at the end, where no padding lies between
+        tokens, mask = torch.cat([tokens, facts], 1), F.pad(mask, (0, 1), value=True)
         for block in self.encoder:
             tokens = block(tokens, mask)
         tokens = self.encoder_norm(tokens)
-        steps = self._horizon(made, prior, sure, horizon) + facts[:, None]
+        steps = self._horizon(made, (ahead * weights[:, None]).sum(-1, keepdim=True), sure) + facts
         for block in self.decoder:
             steps = block(steps, None, tokens, mask)
-        out = self.head(self.decoder_norm(steps)).unflatten(-1, (STEPS, self.num_outputs)).flatten(1, 2)
-        out = out[:, :horizon].to(ahead.dtype)
-        trusted = torch.softmax(weights.clamp(min=1e-9).log()[:, None] + out[..., :_K], -1)
-        size = sure[:, None]
-        middle = (ahead * trusted).sum(-1) + size * out[..., _K]
-        width = size * out[..., _K + 1].clamp(-5, 5).exp()
-        gaps = F.softplus(out[..., _K + 2 :] + self.gaps.to(out.dtype)) * width[..., None]
+        out = self.head(self.decoder_norm(steps)).unflatten(-1, (STEPS, -1)).flatten(1, 2)
+        shares, shift, width, gaps = out[:, : ahead.shape[1]].to(ahead.dtype).split(_OUTPUTS, -1)
+        trusted, size = torch.softmax(weights.clamp(min=1e-9).log()[:, None] + shares, -1), sure[:, None, None]
+        middle = (ahead * trusted).sum(-1, keepdim=True) + size * shift
+        gaps = F.softplus(gaps + self.gaps.to(gaps.dtype)) * (size * width.clamp(-5, 5).exp())
         half = len(LEVELS) // 2
-        below = middle[..., None] - gaps[..., :half].flip(-1).cumsum(-1).flip(-1)
-        above = middle[..., None] + gaps[..., half:].cumsum(-1)
-        return torch.cat([below, middle[..., None], above], -1)
+        below = middle - gaps[..., :half].flip(-1).cumsum(-1).flip(-1)
+        return torch.cat([below, middle, middle + gaps[..., half:].cumsum(-1)], -1)
 
     def _context(self, values: Tensor, known: Tensor, period: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens `(R, N, D)` of patches of values and of their changes over a season, and which have a value."""
@@ -130,24 +127,21 @@ class TinyNetwork(ModuleWithConstants):
         seen = F.pad(known, (lacking, 0)).unfold(1, PATCH, PATCH).any(-1)
         return self.patches(x.flatten(2).to(self.head.weight.dtype)), seen
 
-    def _horizon(self, made: Guesses, prior: Tensor, sure: Tensor, horizon: int) -> Tensor:
+    def _horizon(self, made: Guesses, prior: Tensor, sure: Tensor) -> Tensor:
         """Inputs of the tokens of the horizon: the guesses, where they lie in time, and how far such guesses erred."""
-        ahead, R = made.ahead, prior.shape[0]
-        step = torch.arange(horizon, device=ahead.device)
-        size = sure[:, None, None]
-        p = made.periods[:, :1].to(ahead.dtype)
-        phase = 2 * math.pi * step / p
-        more = [torch.asinh(prior), torch.log1p(step.to(ahead.dtype)).expand(R, -1), torch.log1p(step / p)]
-        more += [torch.where(p > 1, phase.sin(), 0.0)]
-        lacking = (0, 0, 0, -horizon % STEPS)
-        whole = torch.cat([torch.asinh((ahead - prior[..., None]) / size), torch.stack(more, -1)], -1)
-        whole = F.pad(whole, lacking).unflatten(1, (-1, STEPS)).flatten(2)  # type: ignore[no-untyped-call]
-        counts = made.counts[..., None].to(ahead.dtype)
-        missed = ((made.tried - made.truth[..., None]).abs() * counts).sum(1)
-        both = (F.pad(part, lacking) for part in (missed, counts.sum(1)))
-        missed, number = (part.unflatten(1, (-1, STEPS)).sum(2) for part in both)  # type: ignore[no-untyped-call]
+        ahead, counts = made.ahead, made.counts[..., None].to(made.ahead.dtype)
+        step, size, p = torch.arange(ahead.shape[1], device=ahead.device), sure[:, None, None], made.periods[:, :1]
+        phase = torch.where(p > 1, (2 * math.pi * step / p).sin(), 0.0)
+        time = [torch.log1p(step.to(ahead.dtype)).expand_as(phase), torch.log1p(step / p), phase]
+        inputs = torch.cat([torch.asinh((ahead - prior) / size), torch.asinh(prior), torch.stack(time, -1)], -1)
+        # of a token: its steps, the missing ones as zeros
+        inputs, missed, number = (
+            F.pad(part, (0, 0, 0, -len(step) % STEPS)).unflatten(1, (-1, STEPS))
+            for part in (inputs, made.errors.abs().sum(1), counts.sum(1))
+        )
+        missed, number = missed.sum(2), number.sum(2)
         missed = torch.where(number > 0, (missed / number.clamp(min=1) / size + 1e-3).log(), 0.0)
-        out: Tensor = self.ahead(torch.cat([whole, missed], -1).to(self.head.weight.dtype))
+        out: Tensor = self.ahead(torch.cat([inputs.flatten(2), missed], -1).to(self.head.weight.dtype))
         return out
 
 
@@ -180,41 +174,32 @@ def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor,
 
 def trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return errors `(R, O, K)` of guesses from earlier origins, weights `(R, K)`, and errors of a mixture `(R,)`."""
-    counts = made.counts[..., None].to(made.tried.dtype)
-    number = counts.sum(2)
-    each = ((made.tried - made.truth[..., None]).abs() * counts).sum(2) / number.clamp(min=1)
-    whole = counts.sum((1, 2))
+    number, errors = made.counts.sum(2).to(values.dtype), made.errors
+    whole = number.sum(1)
+    each = errors.abs().sum(2) / number[..., None].clamp(min=1)
     spread = (values * known).abs().sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
     least = _SURE * spread + 1e-6
     # later origins say more
-    recency = counts.new_tensor([1.0, 0.8, 0.6])[:ORIGINS, None] * (number > 0)
+    recency = (number.new_tensor([1.0, 0.8, 0.6])[:ORIGINS] * (number > 0))[..., None]
     mean = (each * recency).sum(1) / recency.sum(1).clamp(min=1e-6)
-    mean = torch.where(whole > 0, mean, spread.clamp(min=1.0)).clamp(min=least)
+    mean = torch.where(whole[:, None] > 0, mean, spread.clamp(min=1.0)).clamp(min=least)
     weights = mean**-2.5
     weights = weights / weights.sum(1, keepdim=True)
     mixed = ((made.tried * weights[:, None, None]).sum(-1) - made.truth).abs() * made.counts
-    sure = torch.where(whole[:, 0] > 0, mixed.sum((1, 2)) / whole[:, 0].clamp(min=1), 1.0)
     # few tries say little: the changes of the row, about 1, count as two more
-    more = torch.where(whole[:, 0] < 12, 2.0, 0.0)
-    sure = (sure * whole[:, 0] + more * mean.amin(1)) / (whole[:, 0] + more)
+    more = torch.where(whole < 12, 2.0, 0.0)
+    sure = (mixed.sum((1, 2)) / whole.clamp(min=1) * whole + more * mean.amin(1)) / (whole + more)
     return each, weights, torch.maximum(sure, least[:, 0])
 
 
-def _facts(made: Guesses, errors: Tensor, weights: Tensor, sure: Tensor, known: Tensor, horizon: int) -> Tensor:
+def _facts(made: Guesses, errors: Tensor, sure: Tensor, known: Tensor) -> Tensor:
     """What is known of a row as a whole, `(R, _FACTS)`."""
-    n = known.sum(1).clamp(min=1).to(errors.dtype)
+    n, p = known.sum(1).clamp(min=1).to(errors.dtype), made.periods.to(errors.dtype)
     tried = made.counts.any(2).to(errors.dtype)
     relative = torch.log((errors + 1e-6) / sure[:, None, None]).clamp(-6, 6) * tried[..., None]
     by_guess = relative.sum(1) / tried.sum(1, keepdim=True).clamp(min=1)
-    latest = relative[:, 0]
-    counts = made.counts[:, 0, :, None].to(errors.dtype)
-    signed = ((made.tried[:, 0] - made.truth[:, 0, :, None]) * counts).sum(1) / counts.sum(1).clamp(min=1)
+    signed = made.errors[:, 0].sum(1) / made.counts[:, 0].sum(1, keepdim=True).clamp(min=1)
     signed = torch.asinh(signed / sure[:, None])
-    p = made.periods.to(errors.dtype)
-    of_row = [n.log(), tried.sum(1) / ORIGINS, sure.log(), (p[:, 0]).log(), p[:, 1].log(), *made.strength.unbind(1)]
-    of_row += [(n / p[:, 0]).log(), torch.full_like(n, math.log(horizon))]
-    return torch.cat([by_guess, latest, signed, torch.stack(of_row, 1)], 1)
-
-
-def _mlp(inputs: int, d_model: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, 2 * d_model), nn.GELU(), nn.Linear(2 * d_model, d_model))
+    of_row = [n.log(), tried.sum(1) / ORIGINS, sure.log(), *p.log().unbind(1), *made.strength.unbind(1)]
+    of_row += [(n / p[:, 0]).log(), torch.full_like(n, math.log(made.ahead.shape[1]))]
+    return torch.cat([by_guess, relative[:, 0], signed, torch.stack(of_row, 1)], 1)
