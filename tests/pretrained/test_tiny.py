@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tsattn.errors import UserError
 from tsattn.predictors import build_predictor
 from tsattn.predictors.attention_layers import attention_layers
 from tsattn.predictors.exporting import exported
+from tsattn.pretrained import tiny
 from tsattn.pretrained.tiny import AT_ONCE, Tiny, TinyOptions, load_tiny, save_tiny
 from tsattn.pretrained.tiny_network import LEVELS, LONGEST, TinyNetwork
 from tsattn.task import Output, Task
@@ -27,6 +29,23 @@ from tsattn.task import Output, Task
 ASKED = (0.05, 0.1, 0.42, 0.5, 0.9)
 L, T = 120, 24
 SHORT: dict[str, Any] = {"prediction_length": 12, "accelerator": "cpu"}
+SIZES = {"d_model": 32, "num_layers": 3, "num_decoder_layers": 1, "num_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of a network that was not trained, whose weights were moved at random."""
+    generator, network = torch.Generator().manual_seed(0), TinyNetwork(**SIZES)
+    for part in network.parameters():
+        part.data += 0.05 * torch.randn(part.shape, generator=generator)
+    save_tiny(path := tmp_path_factory.mktemp("tiny") / "tiny.safetensors", network, SIZES, {"trained_on": []})
+    return path
+
+
+@pytest.fixture(autouse=True)
+def shipped(drawn: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tested here holds for any weights."""
+    monkeypatch.setattr(tiny, "_WEIGHTS", drawn)
 
 
 def built(levels: tuple[float, ...] = ASKED, horizon: int = T, channels: int = 1, **options: Any) -> Tiny:
@@ -96,6 +115,27 @@ def test_what_is_missing_or_not_finite_is_not_known() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_is_forecast_as_it_is_alone_and_however_many_steps_were_before_it(dtype: torch.dtype) -> None:
+    """Also one of a few values, or of none."""
+    predictor, past = built(), rows(tiny.ROWS_AT_ONCE + 9).to(dtype)
+    seen = torch.ones_like(past, dtype=torch.bool)
+    lengths = [1, 2, 3, 4, 5, 9, 40, L]
+    for number, length in enumerate(lengths):
+        seen[number, :-length] = False
+    seen[len(lengths)] = False
+    found = predictor(Batch(past, past_observed=seen))
+    assert found.isfinite().all()
+    near = {"rtol": 1e-4, "atol": 1e-4}
+    for number in (*range(len(lengths) + 1), -1):
+        alone = predictor(Batch(past[number][None], past_observed=seen[number][None]))
+        torch.testing.assert_close(alone[0], found[number], **near)
+    for number, length in enumerate(lengths):
+        short = built(context_length=length)(Batch(past[number][None, -length:]))
+        torch.testing.assert_close(short[0], found[number], **near)
+
+
+@torch.no_grad()
 def test_longer_horizons_go_on_from_the_medians_and_never_get_surer_where_they_do() -> None:
     predictor, past = built(), rows()
     found = predictor.forecast_to(Batch(past), 400)
@@ -108,6 +148,22 @@ def test_longer_horizons_go_on_from_the_medians_and_never_get_surer_where_they_d
     longer = torch.cat([past, found[:, :AT_ONCE, :, 3]], 1)[:, -L:]
     again = predictor.forecast_to(Batch(longer), 400 - AT_ONCE)
     torch.testing.assert_close(found[:, AT_ONCE:, :, 3], again[..., 3], rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_network_that_was_not_trained_repeats_a_season_for_thousands_of_steps_without_drift(tmp_path: Path) -> None:
+    save_tiny(path := tmp_path / "own.safetensors", TinyNetwork(**SIZES), SIZES, {"trained_on": []})
+    wave = 100 + 5 * torch.sin(2 * torch.pi * torch.arange(3000 + L, dtype=torch.float64) / 24)[None, :, None]
+    found = built((0.1, 0.5, 0.9), weights=str(path)).forecast_to(Batch(wave[:, :L]), 3000)[..., 1]
+    assert (found - wave[:, L:]).abs().max() < 0.5
+
+
+@torch.no_grad()
+def test_sixty_long_series_need_little_memory() -> None:
+    predictor, past = built(context_length=LONGEST), rows(60, LONGEST)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert predictor(Batch(past)).isfinite().all()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000, "KiB"
 
 
 @pytest.mark.filterwarnings("ignore:horizon 400 is longer")
@@ -138,9 +194,8 @@ def test_covariates_are_left_unread_and_levels_outside_refused(caplog: pytest.Lo
 
 
 def test_weights_that_are_not_there_or_damaged_are_refused(tmp_path: Path) -> None:
-    sizes = {"d_model": 16, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 2}
-    network, path = TinyNetwork(**sizes), tmp_path / "own.safetensors"
-    save_tiny(path, network, sizes, {"trained_on": ["weather"]})
+    network, path = TinyNetwork(**SIZES), tmp_path / "own.safetensors"
+    save_tiny(path, network, SIZES, {"trained_on": ["weather"]})
     own = build_predictor({"kind": "tiny", "weights": str(path)})
     assert (own.name, own.pretraining("weather"), own.pretraining("ETTh1")) == ("own", "seen", "unseen")
     assert load_tiny(TinyOptions(weights=str(path))).head.weight.equal(network.head.weight.half().float())
@@ -154,10 +209,10 @@ def test_weights_that_are_not_there_or_damaged_are_refused(tmp_path: Path) -> No
     for damaged, message in ((whole[:-40], "cannot be read"), (whole.replace(b"tiny 1", b"tiny 9"), "format is .*9")):
         path.write_bytes(damaged)
         refused(path, message)
-    save_tiny(path, network, {**sizes, "d_model": 32}, {"trained_on": []})
+    save_tiny(path, network, {**SIZES, "d_model": 64}, {"trained_on": []})
     refused(path, "is damaged: Error")
     network.head.bias.data[0] = torch.nan
-    save_tiny(path, network, sizes, {"trained_on": []})
+    save_tiny(path, network, SIZES, {"trained_on": []})
     refused(path, "is damaged: it holds weights that are not finite")
     for options, message in (
         ({"trained": "some"}, "null or one of all, attention"),
@@ -165,7 +220,7 @@ def test_weights_that_are_not_there_or_damaged_are_refused(tmp_path: Path) -> No
     ):
         with pytest.raises(UserError, match=message):
             TinyOptions(**options)
-    with pytest.raises(UserError, match="one that is fitted has that of the data"):
+    with pytest.raises(UserError, match="of a model that is trained: that has the one of the data"):
         TinyOptions(trained="all", context_length=9)
 
 
@@ -201,7 +256,7 @@ def test_a_fit_changes_what_is_trained_alone(trained: str, tmp_path: Path) -> No
 def test_another_attention_keeps_the_weights_that_fit() -> None:
     past, own = rows(length=L), load_tiny(TinyOptions()).state_dict()
     found = built()(Batch(past))
-    for attention in ("standard", {"kind": "swa", "window_size": 200}, {"kind": "global_swa", "global_rank": 24}):
+    for attention in ("standard", {"kind": "swa", "window_size": 200}, {"kind": "global_swa", "global_rank": 16}):
         torch.testing.assert_close(built(attention=attention)(Batch(past)), found, rtol=1e-5, atol=1e-5)
     for attention in ("mlr", {"kind": "swa", "window_size": 3}, ["standard", "mlr", "swa"]):
         swapped = built(attention=attention)
@@ -224,18 +279,18 @@ def test_its_attention_is_that_among_patches() -> None:
     assert [layer.name for layer in layers] == ["layer 0", "layer 1", "layer 2"]
     keys = layers[0].keys
     assert len(keys) == 1 + -(-L // 16)
-    assert (keys[0], keys[-1], keys[-2]) == ("facts", *(pd.Timestamp(3600 * (L - ago), unit="s") for ago in (1, 17)))
+    assert (keys[-1], keys[-2], keys[-3]) == ("facts", *(pd.Timestamp(3600 * (L - ago), unit="s") for ago in (1, 17)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_a_file_forecasts_what_it_forecasts(format: str) -> None:
-    frame = frame_of({"a": 300, "b": 300}).pivot_table(index="ds", columns="unique_id", values="y")
-    forecaster = Forecaster("tiny", context_length=64, **SHORT).fit(frame)
+@pytest.mark.parametrize(("format", "length"), [("torch", 64), ("onnx", 512)])
+def test_a_file_forecasts_what_it_forecasts(format: str, length: int) -> None:
+    frame = frame_of({"a": 700, "b": 700}).pivot_table(index="ds", columns="unique_id", values="y")
+    forecaster = Forecaster("tiny", context_length=length, **SHORT).fit(frame)
     content, facts = exported(forecaster.fitted, format)
-    assert facts["inputs"]["context"]["shape"] == ["batch", 64, 2]
+    assert facts["inputs"]["context"]["shape"] == ["batch", length, 2]
     expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
-    context = np.stack([frame.to_numpy()[start : start + 64] for start in (236, 100, 0)])
+    context = np.stack([frame.to_numpy()[start : start + length] for start in (700 - length, 100, 0)])
     if format == "torch":
         program = torch.export.load(io.BytesIO(content)).module()
         found = [program(context=torch.from_numpy(one)).numpy() for one in (context, context[:1])]

@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from statistics import median
@@ -41,7 +40,7 @@ logger = logging.getLogger("tsattn")
 TRAINED = ("all", "attention")
 AT_ONCE = 192  # steps that are forecast in one pass; longer horizons go on from the medians
 SHIPPED = "tiny"
-ROWS_AT_ONCE = 512  # series forecast at once, which bounds the memory
+ROWS_AT_ONCE = 64  # series forecast at once, which bounds the memory; more are slower
 _FORMAT = "tsattn tiny 1"
 _SUFFIX = ".safetensors"
 _WEIGHTS = Path(__file__).parent / "weights" / f"{SHIPPED}{_SUFFIX}"
@@ -69,14 +68,12 @@ class TinyOptions:
     trained: str | None = None
 
     def __post_init__(self) -> None:
+        if self.trained not in (None, *TRAINED):
+            raise UserError(f"trained must be null or one of {one_of(TRAINED)}, not {self.trained!r}")
         if self.context_length is not None:
             whole_number("context_length", self.context_length)
-        if self.trained is not None and self.trained not in TRAINED:
-            raise UserError(f"trained must be null or one of {one_of(TRAINED)}, not {self.trained!r}")
-        if self.trained is not None and self.context_length is not None:
-            raise UserError(
-                "context_length is of a model that is used as it is: one that is fitted has that of the data"
-            )
+            if self.trained is not None:
+                raise UserError("context_length is not of a model that is trained: that has the one of the data")
 
 
 class TinyBackbone(Backbone):
@@ -94,10 +91,9 @@ class TinyBackbone(Backbone):
         self.season, self.horizon = task.season_length, task.prediction_length
         self.levels, self.is_point = output.quantiles or (MEDIAN,), not output.quantiles
         self.network = load_tiny(self.options)
-        self.network.requires_grad_(self.options.trained == "all")
-        if self.options.trained == "attention":
-            for block in self.network.encoder:
-                block.attention.requires_grad_(True)
+        for name, part in self.network.named_parameters():
+            is_attention = name.startswith("encoder.") and ".attention." in name
+            part.requires_grad_(self.options.trained == "all" or (self.options.trained == "attention" and is_attention))
 
     @classmethod
     @override
@@ -111,11 +107,9 @@ class TinyBackbone(Backbone):
         return [*(PATCH * place for place in range(2 - count, 1)), "facts"]
 
     @override
-    def forward(self, batch: Batch) -> Tensor:
-        return self.forecast(batch, self.horizon)
-
-    def forecast(self, batch: Batch, horizon: int) -> Tensor:
-        """Forecast any horizon, `(B, horizon, C, Q)`, or `(B, horizon, C)` of a point forecast."""
+    def forward(self, batch: Batch, horizon: int | None = None) -> Tensor:
+        """Forecast the horizon of the task, or any other: `(B, T, C, Q)`, or `(B, T, C)` of a point forecast."""
+        horizon = self.horizon if horizon is None else horizon
         pieces, median, L = list[Tensor](), self.levels.index(MEDIAN), batch.past.shape[1]
         for start in range(0, horizon, AT_ONCE):
             piece = self._forecast_at_once(batch, min(AT_ONCE, horizon - start))
@@ -129,17 +123,16 @@ class TinyBackbone(Backbone):
         return found[..., 0] if self.is_point else found
 
     def _forecast_at_once(self, batch: Batch, horizon: int) -> Tensor:
-        past = rearrange(batch.past, "B L C -> (B C) L")[:, -LONGEST:]
-        known = past.isfinite()
+        known = batch.past.isfinite()
         if batch.past_observed is not None:
-            known &= rearrange(batch.past_observed, "B L C -> (B C) L")[:, -LONGEST:]
-        units = batch.units  # what 0 in original units is on the scale of the batch
-        zero = past.new_zeros(past.shape[0]) if units is None else (-units.mean / units.scale).flatten()
+            known &= batch.past_observed
+        past, known = (rearrange(part[:, -LONGEST:], "B L C -> (B C) L") for part in (batch.past, known))
+        units = batch.units  # which say what 0 is on the scale of the batch
+        zero = past.new_zeros(len(past)) if units is None else (-units.mean / units.scale).flatten()
         if torch.compiler.is_compiling():  # a file takes any number of rows
             found = self._quantiles(horizon, past, known, zero)
         else:
-            rows = (one.split(ROWS_AT_ONCE) for one in (past, known, zero))  # type: ignore[no-untyped-call]
-            parts = zip(*rows, strict=True)
+            parts = zip(*(one.split(ROWS_AT_ONCE) for one in (past, known, zero)), strict=True)  # type: ignore[no-untyped-call]
             found = torch.cat([self._quantiles(horizon, *part) for part in parts])
         return rearrange(found, "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
 
@@ -170,9 +163,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
     @property
     @override
     def context_length(self) -> int:
-        if self.needs_fit:
-            return self.task.context_length
-        return LONGEST if self.options.context_length is None else self.options.context_length
+        return self.task.context_length if self.needs_fit else self.options.context_length or LONGEST
 
     @override
     def with_context(self, context_length: int) -> Predictor:
@@ -197,17 +188,15 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def attending(self) -> dict[str, Attending]:
-        backbone = cast(TinyBackbone, self.backbone)
-        return {"": Attending(backbone.network.encoder, backbone.token, backbone.token_ends)}
+        encoder = cast(TinyBackbone, self.backbone).network.encoder
+        return {"": Attending(encoder, self.backbone.token, self.backbone.token_ends)}
 
     @override
     def check_output(self, output: Output) -> None:
         super().check_output(output)
-        for level in output.quantiles:
-            if not LEVELS[0] <= level <= LEVELS[-1]:
-                raise UserError(
-                    f"{self.name} forecasts quantiles from {LEVELS[0]} to {LEVELS[-1]}: {level} lies outside"
-                )
+        if outside := [level for level in output.quantiles if not LEVELS[0] <= level <= LEVELS[-1]]:
+            first, last = LEVELS[0], LEVELS[-1]
+            raise UserError(f"{self.name} forecasts quantiles from {first} to {last}: {outside[0]} lies outside")
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
@@ -222,14 +211,12 @@ class Tiny(AnyHorizon, NetworkPredictor):
         if not self.needs_fit and self.options.context_length is None and rows < LONGEST:
             self.options = replace(self.options, context_length=max(1, rows))
             self.arguments["context_length"] = self._description["context_length"] = self.options.context_length
-        (super().check_fit if self.is_trained else partial(Predictor.check_fit, self))(data, training)
+        (NetworkPredictor if self.is_trained else Predictor).check_fit(self, data, training)
 
     @override
     def fit(self, data: ForecastDataModule, training: Training) -> dict[str, Any]:
         if self.pretraining(self.task.data) == "seen":
-            training.say(
-                f"the pretraining of {self.name} saw the training part of the public data set {self.task.data}"
-            )
+            training.say(f"{self.name} was pretrained on the training part of the public data set {self.task.data}")
         if self.is_trained:
             return super().fit(data, training)
         super().build(self.task, self.output)  # what was checked was empty
@@ -242,7 +229,8 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        return cast(TinyBackbone, self.backbone).forecast(last_context(batch, self.context_length), horizon)
+        forecast: Tensor = self.backbone(last_context(batch, self.context_length), horizon)
+        return forecast
 
 
 def read_head(weights: str | PathLike[str]) -> dict[str, Any]:
@@ -271,22 +259,22 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
         UserError: for weights that are not there or damaged, and for new attention with weights of its own that are not
             to be trained.
     """
-    head, is_empty, attention = read_head(options.weights), torch.empty(0).is_meta, options.attention
-    path, sizes = head["path"], {**head["sizes"], **({} if attention is None else {"attention": attention})}
+    head, attention = read_head(options.weights), options.attention
+    path, sizes = head["path"], head["sizes"] if attention is None else {**head["sizes"], "attention": attention}
     with torch.device("meta"):  # which draws no random numbers
         network = TinyNetwork(**sizes)
-    if is_empty:
+    if torch.empty(0).is_meta:
         return network
     try:
         state = {name: part.float() for name, part in load_file(path).items()}
         if not all(bool(part.isfinite().all()) for part in state.values()):
             raise UserError(f"{path} is damaged: it holds weights that are not finite")
         if attention is not None:
-            own = {name: part for name, part in network.state_dict().items() if ".attention." in name}
-            fresh = [name for name, part in own.items() if name not in state or state[name].shape != part.shape]
+            shapes = {name: part.shape for name, part in network.state_dict().items() if ".attention." in name}
+            fresh = {name for name, shape in shapes.items() if name not in state or state[name].shape != shape}
             if fresh and options.trained is None:
                 raise UserError(f"this attention has weights that {SHIPPED} has not learned: give trained: all")
-            state = {name: part for name, part in state.items() if ".attention." not in name or name in own}
+            state = {name: part for name, part in state.items() if ".attention." not in name or name in shapes}
             state |= {name: part for name, part in TinyNetwork(**sizes).state_dict().items() if name in fresh}
         network.load_state_dict(state, assign=True)
     except (SafetensorError, RuntimeError) as error:
