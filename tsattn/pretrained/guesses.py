@@ -16,12 +16,11 @@ from torch import Tensor
 from tsattn.batch import EXACT
 from tsattn.layers import running_maximum
 
-GUESSES = (
+GUESSES = (  # names, in the order of their axis
     *("last", "season", "second_season", "cycles", "second_cycles", "drift", "long_drift", "growth", "moved_season"),
     *("smoothed", "slowly_smoothed", "theta", "ratios", "quick_ratios", "usual", "mean"),
     *("autoregression", "long_autoregression", "seasonal_changes"),
 )
-"""Names of the guesses, in the order of their axis."""
 ORIGINS = 3  # in the past of a row, at which guesses are tried
 LONGEST_PERIOD = 730
 _LAGS = 6  # the latest values that the autoregression reads, beside those a season ago
@@ -58,27 +57,27 @@ def filled(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor, Tenso
     at = torch.arange(values.shape[1], device=values.device).expand_as(values)
     earlier = at - season[:, None]
     had = (earlier >= 0) & (season[:, None] > 1) & known.gather(1, earlier.clamp(min=0))
-    values = torch.where(known, values, 0.0)
-    values = torch.where(known | ~had, values, values.gather(1, earlier.clamp(min=0)))
+    values = torch.where(known, values, values.gather(1, earlier.clamp(min=0)))
     last = running_maximum(torch.where(known | had, at, -1))
     first = torch.where(known.any(1), known.to(torch.int8).argmax(1), values.shape[1] - 1)
-    return values.gather(1, last.clamp(min=0)), first
+    return torch.where(last < 0, 0.0, values.gather(1, last.clamp(min=0))), first
 
 
-def _solved(matrix: Tensor, right: Tensor) -> Tensor:
-    """`torch.linalg.solve` of positive definite matrices `(R, F, F)`, which ONNX has not, by elimination."""
-    both = torch.cat([matrix, right], -1)
-    eye = torch.eye(matrix.shape[1], dtype=torch.bool, device=matrix.device)
-    for number in range(matrix.shape[1]):
+def _ridge(gram: Tensor, right: Tensor) -> Tensor:
+    """Weights `(R, F)` of least squares with a small ridge, by elimination, as ONNX has no `torch.linalg.solve`."""
+    size = gram.shape[1]
+    eye = torch.eye(size, dtype=torch.bool, device=gram.device)
+    scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
+    both = torch.cat([gram + (_RIDGE * scale + 1e-9) * eye, right], -1)
+    for number in range(size):
         row = both[:, number : number + 1] / both[:, number : number + 1, number : number + 1]
         both = torch.where(eye[number][:, None], row, both - both[:, :, number : number + 1] * row)
-    return both[:, :, matrix.shape[1] :]
+    return both[:, :, size]
 
 
 def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
     """Estimate those at lags 0 to `most - 1` of `(R, L)` values from `first` on, without their line: `(R, most)`."""
-    L = values.shape[1]
-    at = torch.arange(L, device=values.device)
+    L, at = values.shape[1], torch.arange(values.shape[1], device=values.device)
     inside = (at >= first[:, None]).to(values.dtype)
     n = inside.sum(1, keepdim=True)
     time = (at - (first[:, None] + L - 1) / 2) * inside
@@ -86,14 +85,12 @@ def autocorrelations(values: Tensor, first: Tensor, most: int) -> Tensor:
     slope = (centred * time).sum(1, keepdim=True) / time.square().sum(1, keepdim=True).clamp(min=1)
     rest = (centred - slope * time) * inside
     rest = rest / rest.square().mean(1, keepdim=True).sqrt().clamp(min=1e-12)
-    size = 1 << (2 * L - 1).bit_length()
+    size = max(4, 1 << (2 * L - 1).bit_length())
     power = torch.fft.rfft(rest.float(), size)
     found: Tensor = torch.fft.irfft(power.real.square() + power.imag.square(), size)[:, :most]
-    lag = torch.arange(found.shape[1], device=values.device)
-    left = (n - lag).clamp(min=1)
+    left = (n - torch.arange(most, device=values.device)).clamp(min=1)
     # of long lags there are few products: they count for less
-    shrunk = torch.minimum(torch.ones_like(left), left / n + 0.5)
-    return found / found[:, :1].clamp(min=1e-12) * n / left * shrunk
+    return found / found[:, :1].clamp(min=1e-12) * n / left * (left / n + 0.5).clamp(max=1)
 
 
 def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,12 +98,9 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
 
     A season `(R,)` of 1, or one longer than half the row, gives place to the clearest period.
     """
-    L = values.shape[1]
-    n = L - first
-    found = autocorrelations(values, first, max(4, L // 2 + 2))
-    lag = torch.arange(found.shape[1], device=values.device)
-    is_peak = torch.zeros_like(found, dtype=torch.bool)
-    is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
+    n, most = values.shape[1] - first, max(4, values.shape[1] // 2 + 2)
+    found, lag = autocorrelations(values, first, most), torch.arange(most, device=values.device)
+    is_peak = F.pad((found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:]), (2, 1))
     is_peak &= lag <= (n[:, None] // 2).clamp(max=LONGEST_PERIOD)
     clear = (3 / n.sqrt()).clamp(min=0.2)  # what chance comes to is no season
 
@@ -120,9 +114,8 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
 
     own, own_strength = clearest(is_peak)
     is_named = (season > 1) & (2 * season <= n)
-    at_season = found.gather(1, season.clamp(max=found.shape[1] - 1)[:, None])[:, 0]
     main = torch.where(is_named, season, own)
-    strength = torch.where(is_named, at_season, own_strength)
+    strength = torch.where(is_named, found.gather(1, season.clamp(max=most - 1)[:, None])[:, 0], own_strength)
     # near a multiple of the first it is no other season, unless there the row is clearly more alike, as after a week
     width = (main[:, None] // 8).clamp(min=1)
     near = (lag + width) % main[:, None].clamp(min=2) <= 2 * width
@@ -214,11 +207,13 @@ class _Row:
         grown = torch.where(p > 1, season, last)
         grown = grown + self.above(grown) * grows.clamp(-0.4, 0.6).log1p().mul(pace).clamp(-1.5, 1.5).expm1()
 
+        around, _, seen = self._cycles(self.second, h % self.second, _CYCLES - 1, 1.0, False)
+        second_cycles = self.mean(end - self.second.clamp(min=4), end) + around / seen
         quarter, some = (p // 4).clamp(1, 12), torch.where(p > 1, p, 8)
         (fast, _), (quick, quick_slope), (slow, slow_slope) = self._smoothed(0.8, 0.5, 0.2)
         damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
         made = [
-            *(last, season, second, cycle + profile + 0.5 * growth * whole, self._second_cycles()),
+            *(last, season, second, cycle + profile + 0.5 * growth * whole, second_cycles),
             *(base + near * step, base + far * step, grown),
             season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p),
             quick + quick_slope * damped + profile,
@@ -240,29 +235,23 @@ class _Row:
 
     def _season(self, phase: Tensor) -> tuple[Tensor, Tensor]:
         """How far the last cycles lie above their mean at a phase `(R, N)`, and by which share of it."""
-        p, end = self.period, self.end
+        around, share, seen = self._cycles(self.period, phase, _CYCLES, 0.8, True)
+        return self.trusted * around / seen, self.trusted * share / seen
+
+    def _cycles(self, length: Tensor, phase: Tensor, most: int, fade: float, centred: bool) -> tuple[Tensor, ...]:
+        """Sums of the values of cycles above their means, and of their shares of these, and how many have been seen."""
         around, share, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(()), torch.zeros(())
-        for one in range(1, _CYCLES + 1):
-            place = end - one * p + phase
-            # the mean of a window of a cycle around the step, so that a trend within the cycle is none of the season
-            start = torch.minimum(place - p // 2, end - p)
-            middle, value = self.mean(start, start + p), self.at(place)
-            weight = ((self.n // p >= one) & (p > 1)).to(around.dtype) * 0.8 ** (one - 1)
+        for one in range(1, most + 1):
+            start = self.end - one * length
+            place = start + phase
+            if centred:  # around the step, so that a trend within the cycle is none of the season
+                start = torch.minimum(place - length // 2, self.end - length)
+            middle, value = self.mean(start, start + length), self.at(place)
+            weight = ((self.n // length >= one) & (length > 1)).to(around.dtype) * fade ** (one - 1)
             around = around + weight * (value - middle)
             share = share + weight * ((value - middle) / self.above(middle))
             number = number + weight
-        seen = number.clamp(min=_SOME)
-        return self.trusted * around / seen, self.trusted * share / seen
-
-    def _second_cycles(self) -> Tensor:
-        """The mean of the last cycles of the second season, at the level of the last one: `(R, T)`."""
-        q, end, phase = self.second, self.end, self.ahead % self.second
-        around, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(())
-        for one in range(1, _CYCLES):
-            weight = ((self.n // q >= one) & (q > 1)).to(around.dtype)
-            around = around + weight * (self.at(end - one * q + phase) - self.mean(end - one * q, end - (one - 1) * q))
-            number = number + weight
-        return self.mean(end - q.clamp(min=4), end) + around / number.clamp(min=_SOME)
+        return around, share, number.clamp(min=_SOME)
 
     def _slope(self, steps: Tensor) -> Tensor:
         """Mean change of a step over so many `(R, 1)`, of means over a season where there is one."""
@@ -295,8 +284,7 @@ class _Row:
         lags += [(q, has_second), (q + 1, has_second)]
         many = self._autoregression(rows, self.first, 2 * _LAGS, 6, lags, True)
         before = torch.arange(rows.shape[1], device=p.device) - p
-        changes = self.values - self.values.gather(1, before.clamp(min=0))
-        changes = torch.where(before >= self.first, changes, 0.0).to(EXACT)
+        changes = torch.where(before >= self.first, self.values - self.at(before), 0.0).to(EXACT)
         lags, first = [(p, (p > 4) & (n > 3 * p + 8))], torch.minimum(self.first + p, self.end - 1)
         change = self._autoregression(changes, first, 4, 4, lags, False).to(dtype)
         # changes of the first season are added to it, those of the next one to what comes of that
@@ -334,9 +322,7 @@ class _Row:
         residual = target[..., None] - columns @ aim[..., None]
         weighted = (columns * fitted[..., None]).transpose(1, 2)
         gram = weighted @ columns * used[:, None] * used[..., None]
-        scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
-        eye = torch.eye(gram.shape[1], dtype=EXACT, device=gram.device)
-        weights = aim + _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted @ residual * used[..., None])[..., 0]
+        weights = aim + _ridge(gram, weighted @ residual * used[..., None])
 
         low, high = (bound[:, 0] for bound in self.range(rows))
         least, most = low - (high - low), high + (high - low)

@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_type_hints
@@ -54,8 +53,8 @@ class TinyOptions:
         weights: ``tiny``, those that come with this package, or the path of a file of `save_tiny`.
         context_length: past steps to read if nothing is fitted; 2048 by default, of shorter series all. A run reads at
             most those that half of its series have before the validation rows.
-        attention: replaces that of the encoder, which keeps its weights where the parts of the new one have their
-            names and shapes, as those of `standard`, `swa`, `mlr` and `global_swa` do. Tokens are patches of 16 steps.
+        attention: replaces the encoder's, whose tokens are patches of 16 steps. Weights stay where names and shapes
+            fit, which is everywhere for `standard`, `swa`, `mlr` and `global_swa`.
         trained: None keeps the weights; ``all`` trains them, and ``attention`` those of the encoder's attention alone.
 
     Raises:
@@ -80,7 +79,6 @@ class TinyBackbone(Backbone):
     """A `TinyNetwork` for the channels of a batch, each by itself. Its arguments are `TinyOptions`."""
 
     __signature__ = inspect.signature(TinyOptions)  # which descriptions read
-
     token: ClassVar[str] = "patch"
     emits_quantiles: ClassVar[bool] = True
     uses_covariates: ClassVar[bool] = True  # their predictor says that it does not
@@ -91,15 +89,14 @@ class TinyBackbone(Backbone):
         self.season, self.horizon = task.season_length, task.prediction_length
         self.levels, self.is_point = output.quantiles or (MEDIAN,), not output.quantiles
         self.network = load_tiny(self.options)
-        for name, part in self.network.named_parameters():
-            is_attention = name.startswith("encoder.") and ".attention." in name
-            part.requires_grad_(self.options.trained == "all" or (self.options.trained == "attention" and is_attention))
+        if self.options.trained == "attention":
+            for name, part in self.network.named_parameters():
+                part.requires_grad_(name.startswith("encoder.") and ".attention." in name)
 
     @classmethod
     @override
     def title(cls, description: Mapping[str, Any]) -> str:
-        own = Path(description["weights"]).name.removesuffix(_SUFFIX)
-        return super().title({**description, "kind": own})
+        return super().title({**description, "kind": Path(description["weights"]).name.removesuffix(_SUFFIX)})
 
     @override
     def token_ends(self, count: int) -> list[int | str] | None:
@@ -127,22 +124,21 @@ class TinyBackbone(Backbone):
         if batch.past_observed is not None:
             known &= batch.past_observed
         past, known = (rearrange(part[:, -LONGEST:], "B L C -> (B C) L") for part in (batch.past, known))
-        units = batch.units  # which say what 0 is on the scale of the batch
-        zero = past.new_zeros(len(past)) if units is None else (-units.mean / units.scale).flatten()
-        if torch.compiler.is_compiling():  # a file takes any number of rows
-            found = self._quantiles(horizon, past, known, zero)
-        else:
-            parts = zip(*(one.split(ROWS_AT_ONCE) for one in (past, known, zero)), strict=True)  # type: ignore[no-untyped-call]
-            found = torch.cat([self._quantiles(horizon, *part) for part in parts])
-        return rearrange(found, "(B C) T Q -> B T C Q", C=batch.past.shape[-1]).to(batch.past.dtype)
-
-    def _quantiles(self, horizon: int, past: Tensor, known: Tensor, zero: Tensor) -> Tensor:
         season = torch.full_like(past[:, 0], self.season, dtype=torch.long)
         values, level, size = standardised(past, known, season)
-        made = guess(values, known, season, horizon, ((zero - level) / size).float())
-        quantiles = self.network(values, known, made)
-        quantiles = quantiles.to(level.dtype) * size[:, None, None] + level[:, None, None]
-        return at_levels(quantiles, LEVELS, self.levels)
+        zero = 0.0 if batch.units is None else (-batch.units.mean / batch.units.scale).flatten()
+        rows = values, known, season, ((zero - level) / size).float()
+        if torch.compiler.is_compiling():  # a file takes any number of rows
+            found = self._quantiles(horizon, *rows)
+        else:
+            parts = zip(*(one.split(ROWS_AT_ONCE) for one in rows), strict=True)  # type: ignore[no-untyped-call]
+            found = torch.cat([self._quantiles(horizon, *part) for part in parts])
+        found = found.to(level.dtype) * size[:, None, None] + level[:, None, None]
+        found = at_levels(found, LEVELS, self.levels).to(batch.past.dtype)
+        return rearrange(found, "(B C) T Q -> B T C Q", C=batch.past.shape[-1])
+
+    def _quantiles(self, horizon: int, values: Tensor, known: Tensor, season: Tensor, origin: Tensor) -> Tensor:
+        return cast(Tensor, self.network(values, known, guess(values, known, season, horizon, origin)))
 
 
 class Tiny(AnyHorizon, NetworkPredictor):
@@ -173,12 +169,6 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @property
     @override
-    def num_parameters(self) -> int:
-        """Of the whole network, or those that are trained."""
-        return sum(part.numel() for part in self.parameters() if part.requires_grad or not self.is_trained)
-
-    @property
-    @override
     def summary(self) -> str:
         return f"{self.name}: {self.num_parameters:,} parameters, pretrained"
 
@@ -195,8 +185,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
     def check_output(self, output: Output) -> None:
         super().check_output(output)
         if outside := [level for level in output.quantiles if not LEVELS[0] <= level <= LEVELS[-1]]:
-            first, last = LEVELS[0], LEVELS[-1]
-            raise UserError(f"{self.name} forecasts quantiles from {first} to {last}: {outside[0]} lies outside")
+            raise UserError(f"{self.name} forecasts quantiles from 0.01 to 0.99: {outside[0]} lies outside")
 
     @override
     def build(self, task: Task, output: Output = Output(), *, empty: bool = False) -> None:
@@ -229,11 +218,10 @@ class Tiny(AnyHorizon, NetworkPredictor):
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
-        forecast: Tensor = self.backbone(last_context(batch, self.context_length), horizon)
-        return forecast
+        return cast(Tensor, self.backbone(last_context(batch, self.context_length), horizon))
 
 
-def read_head(weights: str | PathLike[str]) -> dict[str, Any]:
+def read_head(weights: str) -> dict[str, Any]:
     """Read sizes and facts from the head of a file, and its ``path``: of a shipped name, or the path of a file.
 
     Raises:
@@ -241,7 +229,7 @@ def read_head(weights: str | PathLike[str]) -> dict[str, Any]:
     """
     path = _WEIGHTS if weights == SHIPPED else folder_path(weights)
     if path.suffix != _SUFFIX or not path.is_file():
-        raise UserError(f"weights must be {SHIPPED}, or the path of a {_SUFFIX} file of its kind, not {str(weights)!r}")
+        raise UserError(f"weights must be {SHIPPED}, or the path of a {_SUFFIX} file of its kind, not {weights!r}")
     try:
         with safe_open(path, framework="pt") as file:
             head = file.metadata() or {}

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 from statistics import NormalDist
-from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tsattn.attention import Attention, attention_per_layer, build_attention
-from tsattn.batch import EXACT, ModuleWithConstants
+from tsattn.batch import EXACT
 from tsattn.descriptions import Description
 from tsattn.pretrained.guesses import GUESSES, ORIGINS, Guesses
 
@@ -28,6 +28,8 @@ STEPS = 8  # of a token of the horizon
 _K = len(GUESSES)
 _SURE = 1e-4  # the least error that a guess is believed to make, as a share of the spread of a row
 _FACTS = 3 * _K + 9
+# between quantiles of a normal distribution whose mean error is 1, before the softplus that keeps them in order
+_GAPS = [math.log(math.expm1(1.25 * (b - a))) for a, b in pairwise(map(NormalDist().inv_cdf, LEVELS))]
 _OUTPUTS = (_K, 1, 1, len(LEVELS) - 1)  # of a step: trust in each guess, a shift, a width, gaps between quantiles
 
 
@@ -50,10 +52,8 @@ class _TinyBlock(nn.Module):
         return out
 
 
-class TinyNetwork(ModuleWithConstants):
+class TinyNetwork(nn.Module):
     """Quantiles of rows `(R, L)` at `LEVELS`, for any horizon."""
-
-    gaps: Tensor
 
     def __init__(
         self,
@@ -65,10 +65,7 @@ class TinyNetwork(ModuleWithConstants):
     ) -> None:
         super().__init__()
         d, tokens = d_model, 1 + LONGEST // PATCH  # the facts too
-
-        def build(described: Description, **more: Any) -> Attention:
-            return build_attention(described, d_model=d, num_heads=num_heads, **more)
-
+        build = partial(build_attention, d_model=d, num_heads=num_heads)
         self.patches, self.facts, self.ahead = (
             nn.Sequential(nn.Linear(inputs, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
             for inputs in (3 * PATCH, _FACTS, STEPS * (_K + 4) + _K)
@@ -85,19 +82,12 @@ class TinyNetwork(ModuleWithConstants):
         self.head = nn.Linear(d, STEPS * sum(_OUTPUTS))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        # a normal distribution whose mean error is 1, by the softplus that keeps quantiles in their order
-        gaps = np.diff([1.25 * NormalDist().inv_cdf(level) for level in LEVELS])
-        self.register_constant("gaps", np.log(np.expm1(gaps)), torch.float32, cast=True)
 
     def forward(self, values: Tensor, known: Tensor, made: Guesses) -> Tensor:
-        """Forecast `(R, T, Q)` on the scale of the values, as they are scaled by `standardised`, from guesses for them.
-
-        All but the layers computes in the precision of the values.
-        """
-        self.fill_constants(values.device)
+        """Forecast `(R, T, Q)` from values that are `standardised`, in whose precision all but the layers computes."""
         ahead, dtype = made.ahead, self.head.weight.dtype
-        errors, weights, sure = trust(made, values, known)
-        facts = self.facts(_facts(made, errors, sure, known).to(dtype))[:, None]
+        weights, sure, facts = _trust(made, values, known)
+        facts = self.facts(facts.to(dtype))[:, None]
         tokens, mask = self._context(values, known, made.periods[:, :1])
         # at the end, where no padding lies between
         tokens, mask = torch.cat([tokens, facts], 1), F.pad(mask, (0, 1), value=True)
@@ -111,7 +101,7 @@ class TinyNetwork(ModuleWithConstants):
         shares, shift, width, gaps = out[:, : ahead.shape[1]].to(ahead.dtype).split(_OUTPUTS, -1)
         trusted, size = torch.softmax(weights.clamp(min=1e-9).log()[:, None] + shares, -1), sure[:, None, None]
         middle = (ahead * trusted).sum(-1, keepdim=True) + size * shift
-        gaps = F.softplus(gaps + self.gaps.to(gaps.dtype)) * (size * width.clamp(-5, 5).exp())
+        gaps = F.softplus(gaps + gaps.new_tensor(_GAPS)) * (size * width.clamp(-5, 5).exp())
         half = len(LEVELS) // 2
         below = middle - gaps[..., :half].flip(-1).cumsum(-1).flip(-1)
         return torch.cat([below, middle, middle + gaps[..., half:].cumsum(-1)], -1)
@@ -134,7 +124,6 @@ class TinyNetwork(ModuleWithConstants):
         phase = torch.where(p > 1, (2 * math.pi * step / p).sin(), 0.0)
         time = [torch.log1p(step.to(ahead.dtype)).expand_as(phase), torch.log1p(step / p), phase]
         inputs = torch.cat([torch.asinh((ahead - prior) / size), torch.asinh(prior), torch.stack(time, -1)], -1)
-        # of a token: its steps, the missing ones as zeros
         inputs, missed, number = (
             F.pad(part, (0, 0, 0, -len(step) % STEPS)).unflatten(1, (-1, STEPS))
             for part in (inputs, made.errors.abs().sum(1), counts.sum(1))
@@ -165,22 +154,20 @@ def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor,
         number = both.sum(1)
         return torch.where(number > 2, (change * both).sum(1) / number.clamp(min=1), spread)
 
-    size = torch.minimum(changes(season), changes(torch.ones_like(season)) * 4)
-    size = torch.maximum(size, 0.02 * spread)
-    size = torch.where(size > 1e-12 * level.abs(), size, torch.where(level != 0, level.abs() * 1e-3, 1.0))
-    size = size.clamp(min=1e-30)
+    size = torch.minimum(changes(season), changes(torch.ones_like(season)) * 4).maximum(0.02 * spread)
+    of_level = torch.where(level != 0, level.abs() * 1e-3, 1.0)
+    size = torch.where(size > 1e-12 * level.abs(), size, of_level).clamp(min=1e-30)
     return (centred / size[:, None]).float(), level, size
 
 
-def trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return errors `(R, O, K)` of guesses from earlier origins, weights `(R, K)`, and errors of a mixture `(R,)`."""
+def _trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return weights `(R, K)` of guesses, the error of their mixture `(R,)`, and facts about rows `(R, _FACTS)`."""
     number, errors = made.counts.sum(2).to(values.dtype), made.errors
-    whole = number.sum(1)
+    whole, tried = number.sum(1), (number > 0).to(values.dtype)
     each = errors.abs().sum(2) / number[..., None].clamp(min=1)
     spread = (values * known).abs().sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
     least = _SURE * spread + 1e-6
-    # later origins say more
-    recency = (number.new_tensor([1.0, 0.8, 0.6])[:ORIGINS] * (number > 0))[..., None]
+    recency = (number.new_tensor([1.0, 0.8, 0.6])[:ORIGINS] * tried)[..., None]  # later origins say more
     mean = (each * recency).sum(1) / recency.sum(1).clamp(min=1e-6)
     mean = torch.where(whole[:, None] > 0, mean, spread.clamp(min=1.0)).clamp(min=least)
     weights = mean**-2.5
@@ -189,17 +176,12 @@ def trust(made: Guesses, values: Tensor, known: Tensor) -> tuple[Tensor, Tensor,
     # few tries say little: the changes of the row, about 1, count as two more
     more = torch.where(whole < 12, 2.0, 0.0)
     sure = (mixed.sum((1, 2)) / whole.clamp(min=1) * whole + more * mean.amin(1)) / (whole + more)
-    return each, weights, torch.maximum(sure, least[:, 0])
+    sure = torch.maximum(sure, least[:, 0])
 
-
-def _facts(made: Guesses, errors: Tensor, sure: Tensor, known: Tensor) -> Tensor:
-    """What is known of a row as a whole, `(R, _FACTS)`."""
-    n, p = known.sum(1).clamp(min=1).to(errors.dtype), made.periods.to(errors.dtype)
-    tried = made.counts.any(2).to(errors.dtype)
-    relative = torch.log((errors + 1e-6) / sure[:, None, None]).clamp(-6, 6) * tried[..., None]
+    n, p = known.sum(1).clamp(min=1).to(values.dtype), made.periods.to(values.dtype)
+    relative = torch.log((each + 1e-6) / sure[:, None, None]).clamp(-6, 6) * tried[..., None]
     by_guess = relative.sum(1) / tried.sum(1, keepdim=True).clamp(min=1)
-    signed = made.errors[:, 0].sum(1) / made.counts[:, 0].sum(1, keepdim=True).clamp(min=1)
-    signed = torch.asinh(signed / sure[:, None])
+    signed = torch.asinh(errors[:, 0].sum(1) / number[:, :1].clamp(min=1) / sure[:, None])
     of_row = [n.log(), tried.sum(1) / ORIGINS, sure.log(), *p.log().unbind(1), *made.strength.unbind(1)]
     of_row += [(n / p[:, 0]).log(), torch.full_like(n, math.log(made.ahead.shape[1]))]
-    return torch.cat([by_guess, relative[:, 0], signed, torch.stack(of_row, 1)], 1)
+    return weights, sure, torch.cat([by_guess, relative[:, 0], signed, torch.stack(of_row, 1)], 1)
