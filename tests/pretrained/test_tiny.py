@@ -77,10 +77,9 @@ def test_a_forecast_grows_with_its_series_and_moves_with_it_where_its_zero_does(
     torch.testing.assert_close(predictor(Batch(1e6 * past)) / 1e6, found, **near)
     torch.testing.assert_close(predictor(Batch(1e-6 * past)) * 1e6, found, **near)
     torch.testing.assert_close(predictor(with_zero(7 * past + 100, 100.0)), 7 * found + 100, **near)
-    # of a series below zero no ratio to zero is taken
     below = predictor(Batch(past - 8))
     torch.testing.assert_close(predictor(Batch(past - 9)), below - 1, **near)
-    assert not torch.allclose(below + 8, found, **near)
+    assert not torch.allclose(below + 8, found, **near), "below zero, no ratio to it is taken"
 
 
 @torch.no_grad()
@@ -91,7 +90,6 @@ def test_precision_order_and_channels_change_nothing() -> None:
     single = predictor(Batch(past.float()))
     assert (found.dtype, single.dtype) == (torch.float64, torch.float32)
     torch.testing.assert_close(single.double(), found, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(predictor(Batch(past.flip(0))).flip(0), found, rtol=1e-5, atol=1e-5)
     wide = built(channels=4)(Batch(past.permute(2, 1, 0)))
     torch.testing.assert_close(wide[0].transpose(0, 1), found[:, :, 0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(built(())(Batch(past)), found[..., 3], rtol=1e-6, atol=1e-6)
