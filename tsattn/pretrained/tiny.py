@@ -126,7 +126,7 @@ class TinyBackbone(Backbone):
         past, known = (rearrange(part[:, -LONGEST:], "B L C -> (B C) L") for part in (batch.past, known))
         season = torch.full_like(past[:, 0], self.season, dtype=torch.long)
         values, level, size = standardised(past, known, season)
-        zero = 0.0 if batch.units is None else (-batch.units.mean / batch.units.scale).flatten()
+        zero: Tensor | float = 0.0 if batch.units is None else (-batch.units.mean / batch.units.scale).flatten()
         rows = values, known, season, ((zero - level) / size).float()
         if torch.compiler.is_compiling():  # a file takes any number of rows
             found = self._quantiles(horizon, *rows)

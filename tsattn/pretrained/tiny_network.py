@@ -125,7 +125,7 @@ class TinyNetwork(nn.Module):
         time = [torch.log1p(step.to(ahead.dtype)).expand_as(phase), torch.log1p(step / p), phase]
         inputs = torch.cat([torch.asinh((ahead - prior) / size), torch.asinh(prior), torch.stack(time, -1)], -1)
         inputs, missed, number = (
-            F.pad(part, (0, 0, 0, -len(step) % STEPS)).unflatten(1, (-1, STEPS))
+            F.pad(part, (0, 0, 0, -len(step) % STEPS)).unflatten(1, (-1, STEPS))  # type: ignore[no-untyped-call]
             for part in (inputs, made.errors.abs().sum(1), counts.sum(1))
         )
         missed, number = missed.sum(2), number.sum(2)
