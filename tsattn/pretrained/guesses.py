@@ -100,7 +100,8 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     """
     n, most = values.shape[1] - first, max(4, values.shape[1] // 2 + 2)
     found, lag = autocorrelations(values, first, most), torch.arange(most, device=values.device)
-    is_peak = F.pad((found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:]), (2, 1))
+    is_peak = torch.zeros_like(found, dtype=torch.bool)
+    is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
     is_peak &= lag <= (n[:, None] // 2).clamp(max=LONGEST_PERIOD)
     clear = (3 / n.sqrt()).clamp(min=0.2)  # what chance comes to is no season
 
@@ -310,7 +311,7 @@ class _Row:
         target_at = end - steps  # (R, N)
         fitted = (target_at - (lags * used).amax(1, keepdim=True) >= first).to(EXACT)
         fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))  # late steps count for more
-        used = F.pad(used, (0, 1), value=True).to(EXACT)
+        used = F.pad(used.to(EXACT), (0, 1), value=1.0)
         aim, to_both = torch.zeros_like(used), more[0][1][:, 0] & to_season
         aim[:, 0], aim[:, latest] = torch.where(to_both, 0.4, 0.9) * used[:, 0], torch.where(to_both, 0.6, 0.0)
 
