@@ -28,10 +28,7 @@ LAYERS = [
     *("figures", "experiments", "forecaster", "tuning", "leaderboard", "cli"),
 ]
 # what each may import beside the ground and the layers below it
-BESIDE: dict[str, set[str]] = {
-    "data": set(),
-    **{part: {"data"} for part in LAYERS[LAYERS.index("diagnosis") :]},
-}
+BESIDE: dict[str, set[str]] = {"data": set(), **{part: {"data"} for part in LAYERS[LAYERS.index("diagnosis") :]}}
 
 
 # the rooms of the adapter, in their order; "" is the files beside them
