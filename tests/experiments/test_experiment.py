@@ -6,7 +6,6 @@ import gc
 import json
 import pickle
 import sys
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -274,16 +273,6 @@ def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         monkeypatch.setitem(globals(), "Redefined", Redefined)
         assert completed(content)["data"]["init_args"]["prediction_length"] == steps
         assert instantiated(parsed(content)).data.prediction_length == steps
-
-
-def test_what_is_remembered_keeps_no_data_set_alive() -> None:
-    """Or a class whose cell was run again would stay among those that a name can mean."""
-    cls: Any = type("Gone", (CO2DataModule,), {"__module__": __name__})
-    completed(small())
-    reference = weakref.ref(cls)
-    del cls
-    gc.collect()
-    assert reference() is None
 
 
 def test_a_name_of_two_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
