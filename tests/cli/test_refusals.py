@@ -274,10 +274,6 @@ def test_what_needs_little_imports_little(name: str, tmp_path: Path) -> None:
     assert {*done.stdout.splitlines()[-1].split()} == {"2" if "mistakes" in name else "0"}
 
 
-def test_the_command_is_installed() -> None:
-    assert shutil.which("tsattn", path=str(Path(sys.executable).parent))
-
-
 def test_a_thread_runs_a_command_without_signals(capsys: pytest.CaptureFixture[str]) -> None:
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(main(["--version"])))

@@ -47,7 +47,7 @@ def test_the_same_command_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    toy(tmp_path)
+    toy(tmp_path, RATES, backbone="dlinear")
     words = ["tune", "--config=config.yaml", "--search", "search.yaml", "--trials"]
     assert main([*words, "2"]) == 0
     assert "trial   2" not in capsys.readouterr().out
