@@ -206,7 +206,7 @@ def test_a_checkpoint_of_another_model_is_refused(
     said = refusal([*of_the_run, "--attention", "swa"], capsys)
     assert "the checkpoint is of another model: its backbone.attention is {'kind': 'mlr'" in said
     said = refusal([*of_the_run, "--model.quantiles", "[0.5]"], capsys)
-    assert "its quantiles are [], but [0.5] are asked for" in said
+    assert "its quantiles are none, but [0.5] are asked for" in said
     stranger = tmp_path / "stranger.ckpt"
     torch.save({"state_dict": {}, "pytorch-lightning_version": "2.6.6"}, stranger)
     said = refusal(["test", "--run", str(run), "--ckpt_path", str(stranger)], capsys)

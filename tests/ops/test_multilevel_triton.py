@@ -110,7 +110,7 @@ def test_regular_blocks_are_found_from_their_numbers_and_kept(monkeypatch: pytes
     wide = torch.randn(3, 1, 1, 43, 18, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     shared = {"ranks": (8, 6, 4), "query_blocks": blocks, "key_blocks": blocks, "causal": True}
     results = []
-    for said in ({}, {"regular": regular}, {"regular": regular}):
+    for said in ({}, {"regular": regular}):
         leaves = [t.detach().requires_grad_() for t in wide]
         with torch.inference_mode():  # what is kept must be of use to gradients later
             multilevel_attention_triton(*wide, **shared, **said)
