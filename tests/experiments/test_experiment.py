@@ -6,7 +6,6 @@ import gc
 import json
 import pickle
 import sys
-import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from lightning.pytorch.callbacks import Callback
 
 from tests.experiments.golden import NETWORK, described, sales
 from tsattn import CO2DataModule, Experiment, run
@@ -276,16 +274,6 @@ def test_a_data_set_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytes
         assert instantiated(parsed(content)).data.prediction_length == steps
 
 
-def test_what_is_remembered_keeps_no_data_set_alive() -> None:
-    """Or a class whose cell was run again would stay among those that a name can mean."""
-    cls: Any = type("Gone", (CO2DataModule,), {"__module__": __name__})
-    completed(small())
-    reference = weakref.ref(cls)
-    del cls
-    gc.collect()
-    assert reference() is None
-
-
 def test_a_name_of_two_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("module_of_twin")
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -300,22 +288,6 @@ def test_a_name_of_two_data_sets_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         assert completed({**small(), "data": {"class_path": path}})["data"]["class_path"] == path
     monkeypatch.undo()
     gc.collect()
-
-
-def test_a_callback_that_is_defined_anew_has_its_new_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = small(callbacks=[{"class_path": f"{__name__}.Marked"}])
-    for default in ("first", "second"):
-
-        class Marked(Callback):
-            def __init__(self, mark: str = default) -> None:
-                self.mark = mark
-
-        Marked.__qualname__ = "Marked"
-        monkeypatch.setitem(globals(), "Marked", Marked)
-        (described_callback,) = completed(content)["trainer"]["callbacks"]
-        assert described_callback["init_args"] == {"mark": default}
-        (callback,) = instantiated(parsed(content)).trainer.callbacks
-        assert callback.mark == default
 
 
 def test_what_is_replaced_in_an_experiment_is_made() -> None:
