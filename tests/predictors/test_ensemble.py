@@ -126,7 +126,7 @@ def test_a_member_is_what_it_would_be_alone(toy_csv: Path) -> None:
 
 def test_all_members_are_checked_before_the_first_is_trained(toy_csv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ForecastingModule, "training_step", lambda *_: pytest.fail("it was trained"))
-    refused = {"kind": "chronos", "weights": "chronos-tiny", "trained": "all", "loss": "mae"}
+    refused = {"kind": "chronos", "weights": "a/model", "trained": "all", "loss": "mae"}
     with pytest.raises(UserError, match="chronos goes on from pretrained weights: leave loss out"):
         fitted(toy_csv, {"kind": "ensemble", "members": [NETWORK, refused]}, 0)
 

@@ -224,7 +224,7 @@ def test_its_attention_is_that_among_patches() -> None:
     assert [layer.name for layer in layers] == ["layer 0", "layer 1", "layer 2"]
     keys = layers[0].keys
     assert len(keys) == 1 + -(-L // 16)
-    assert (keys[0], keys[-1], keys[-2]) == ("facts", *(pd.Timestamp(3600 * (L - ago), unit="s") for ago in (1, 17)))
+    assert (keys[-1], keys[-2], keys[-3]) == ("facts", *(pd.Timestamp(3600 * (L - ago), unit="s") for ago in (1, 17)))
 
 
 @pytest.mark.slow
