@@ -228,13 +228,13 @@ def test_its_attention_is_that_among_patches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", ["torch", "onnx"])
-def test_a_file_forecasts_what_it_forecasts(format: str) -> None:
-    frame = frame_of({"a": 300, "b": 300}).pivot_table(index="ds", columns="unique_id", values="y")
+@pytest.mark.parametrize(("format", "channels"), [("torch", 1), ("torch", 2), ("onnx", 2)])
+def test_a_file_forecasts_what_it_forecasts(format: str, channels: int) -> None:
+    frame = frame_of(dict.fromkeys("ab"[:channels], 300)).pivot_table(index="ds", columns="unique_id", values="y")
     forecaster = Forecaster("tiny", context_length=64, **SHORT).fit(frame)
     content, facts = exported(forecaster.fitted, format)
-    assert facts["inputs"]["context"]["shape"] == ["batch", 64, 2]
-    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
+    assert facts["inputs"]["context"]["shape"] == ["batch", 64, channels]
+    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(channels, 12, 3).swapaxes(0, 1)
     context = np.stack([frame.to_numpy()[start : start + 64] for start in (236, 100, 0)])
     if format == "torch":
         program = torch.export.load(io.BytesIO(content)).module()
