@@ -15,7 +15,7 @@ CEILINGS = {
     ("evaluation",): 950,
     ("training",): 1700,
     ("predictors",): 2100,
-    ("chronos",): 3300,
+    ("chronos",): 2550,
     ("pretrained",): 800,
     ("experiments",): 1600,
     ("forecaster",): 2300,

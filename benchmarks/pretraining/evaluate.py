@@ -1,6 +1,6 @@
 """Scores of forecasts relative to seasonal naive, by groups of series: MASE, weighted quantile loss, coverage of 80 %.
 
-    python benchmarks/pretraining/evaluate.py --series real.parquet --part choose --predictor chronos-tiny
+    python benchmarks/pretraining/evaluate.py --series real.parquet --part choose --predictor tiny
 
 The series are those that `real_series.py` writes. A group is a source at a frequency; its last horizon is forecast from
 all rows before. The score over groups is the geometric mean of their ratios to seasonal naive. Other scripts call

@@ -10,7 +10,7 @@ from tsattn.attention import KINDS, Attention, AttentionOptions, attention_argum
 from tsattn.backbones import BACKBONES, PRETRAINED_NETWORKS, backbone_class
 from tsattn.chronos.chronos_predictor import ChronosOptions
 from tsattn.descriptions import imported, keyword_arguments
-from tsattn.predictors import PREDICTORS, PRETRAINED, predictor_arguments
+from tsattn.predictors import PREDICTORS, predictor_arguments
 from tsattn.pretrained.tiny import TinyOptions
 
 __all__ = ["attention_page", "predictor_page"]
@@ -54,8 +54,6 @@ def predictor_page() -> str:
         cls = imported(path)
         networks = [backbone_class(kind), _OPTIONS[kind]] if kind in PRETRAINED_NETWORKS else []
         parts.append(_kind(kind, cls, described(cls, predictor_arguments(kind), *networks), level=3))
-    parts.append("## Included pretrained models\n")
-    parts += [f"### {name}\n\nShort for `{description}`.\n" for name, description in PRETRAINED.items()]
     return "\n".join(parts)
 
 

@@ -74,7 +74,7 @@ Import these names from `tsattn`. Each is loaded when you first use it, so that 
 from tsattn import CO2DataModule, Forecaster
 
 frame = CO2DataModule().load_frame()
-forecaster = Forecaster("chronos-tiny", prediction_length=52)
+forecaster = Forecaster("tiny", prediction_length=52)
 print(forecaster.predict(frame).head())
 ```
 

@@ -42,11 +42,6 @@ CASES: dict[str, dict[str, Any]] = {
     "dlinear-individual": {"kind": "dlinear", "individual": True, "kernel_size": 5},
     "nlinear": {"kind": "nlinear"},
     "nlinear-individual": {"kind": "nlinear", "individual": True},
-    "chronos_bolt": {"kind": "chronos_bolt", "patch_len": 5, **SMALL},
-    "chronos_bolt-mlr": {
-        **{"kind": "chronos_bolt", "patch_len": 4, "stride": 2, "head_dim": 4, "attention": ["mlr", "btt"], **SMALL},
-        **{"feed_forward": "gated-gelu_tanh", "reg_token": False, "arcsinh": True},
-    },
 }
 
 # whose forecasts move and grow with the window: all that normalise windows

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from pretraining_data import seasonal_series
 
 from tests.chronos.tiny_models import forecast, series, tiny_pipeline, weights_of
 from tsattn import Forecaster
@@ -206,8 +205,12 @@ FOLDER = Path(__file__).parent / "small_t5"
 
 
 def drawn(seed: int, count: int = 24) -> list[torch.Tensor]:
-    """Series of the kind that it was trained on."""
-    return [*torch.from_numpy(seasonal_series(count, 96, seed=seed)).float()]
+    """Two seasons, a level that wanders and noise, as in the series that it was trained on."""
+    generator, time = torch.Generator().manual_seed(seed), torch.arange(96)
+    weights, phases, speeds = torch.rand(3, count, 2, 1, generator=generator)
+    waves = (weights * (6 * phases + time * (0.1 + speeds)).sin()).sum(1)
+    walk, noise = torch.randn(2, count, 96, generator=generator)
+    return [*(waves + 0.05 * walk.cumsum(-1) + 0.2 * noise)]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from tests.chronos.tiny_models import FAMILIES, series, weights_of
-from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_task, toy_windows
 from tsattn import Forecaster, load
 from tsattn.batch import Batch, WindowUnits
@@ -287,14 +286,12 @@ def test_training_sees_missing_covariates_too() -> None:
     assert not torch.equal(network.own_loss(batch), network.own_loss(replace(batch, past_covariates_observed=None)))
 
 
-@pytest.mark.parametrize("family", ["native", *FAMILIES])
+@families
 def test_a_context_without_a_value_is_forecast_where_its_series_lies(family: str) -> None:
     """And not where numbers without a unit lie, whatever computes it."""
-    weights = small_weights() if family == "native" else weights_of(family)
     found = []
     for mean, scale in ((0.0, 1.0), (1e4, 5.0)):
-        predictor = build_predictor({"kind": "chronos", "weights": weights})
-        predictor.build(toy_task(64, 4, 2), Output(THREE))
+        predictor = built(family, toy_task(64, 4, 2), THREE)
         observed = torch.ones(3, 64, 2, dtype=torch.bool)
         observed[1] = False
         units = WindowUnits(torch.full((3, 2), mean), torch.full((3, 2), scale))

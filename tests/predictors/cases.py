@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from tests.chronos.tiny_models import weights_of
 from tests.peers.toys import toy_data, toy_frame, training
-from tests.pretrained.small_models import small_weights
 from tests.toy_windows import toy_windows
 from tsattn.batch import Batch
 from tsattn.data import FrameDataModule
@@ -37,7 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "ensemble-networks": {"kind": "ensemble", "members": [NETWORK, {"kind": "transformer", **SMALL}]},
     "distilled": {"kind": "distilled", "student": NETWORK, "teacher": "ridge", "weight": 0.25},
-    "chronos": {"kind": "chronos", "weights": small_weights(), "context_length": 11},
+    "chronos": {"kind": "chronos", "weights": weights_of("bolt"), "context_length": 11},
     "tiny": {"kind": "tiny", "context_length": 30},
     "neuralforecast": {"kind": "neuralforecast", "model": "DLinear", "arguments": {"moving_avg_window": 3}},
     "neuralforecast-together": {

@@ -281,13 +281,13 @@ def test_its_attention_is_that_among_patches() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("format", "length"), [("torch", 64), ("onnx", 512)])
-def test_a_file_forecasts_what_it_forecasts(format: str, length: int) -> None:
-    frame = frame_of({"a": 700, "b": 700}).pivot_table(index="ds", columns="unique_id", values="y")
+@pytest.mark.parametrize(("format", "length", "channels"), [("torch", 64, 1), ("torch", 64, 2), ("onnx", 512, 2)])
+def test_a_file_forecasts_what_it_forecasts(format: str, length: int, channels: int) -> None:
+    frame = frame_of(dict.fromkeys("ab"[:channels], 700)).pivot_table(index="ds", columns="unique_id", values="y")
     forecaster = Forecaster("tiny", context_length=length, **SHORT).fit(frame)
     content, facts = exported(forecaster.fitted, format)
-    assert facts["inputs"]["context"]["shape"] == ["batch", length, 2]
-    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(2, 12, 3).swapaxes(0, 1)
+    assert facts["inputs"]["context"]["shape"] == ["batch", length, channels]
+    expected = forecaster.predict(frame)[["0.1", "0.5", "0.9"]].to_numpy().reshape(channels, 12, 3).swapaxes(0, 1)
     context = np.stack([frame.to_numpy()[start : start + length] for start in (700 - length, 100, 0)])
     if format == "torch":
         program = torch.export.load(io.BytesIO(content)).module()

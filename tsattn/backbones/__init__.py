@@ -28,7 +28,6 @@ BACKBONES = {
     "itransformer": "tsattn.backbones.itransformer.ITransformer",
     "dlinear": "tsattn.backbones.ltsf_linear.DLinear",
     "nlinear": "tsattn.backbones.ltsf_linear.NLinear",
-    "chronos_bolt": "tsattn.chronos.bolt.bolt_network.ChronosBolt",
 }
 """The import path of each kind, which is imported when it is first built; its class is a name of this package too."""
 
