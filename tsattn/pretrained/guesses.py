@@ -99,12 +99,11 @@ def find_periods(values: Tensor, first: Tensor, season: Tensor) -> tuple[Tensor,
     """
     L = values.shape[1]
     n = L - first
-    most = max(4, min(L // 2 + 2, LONGEST_PERIOD + 2))
-    found = autocorrelations(values, first, most)
+    found = autocorrelations(values, first, max(4, L // 2 + 2))
     lag = torch.arange(found.shape[1], device=values.device)
     is_peak = torch.zeros_like(found, dtype=torch.bool)
     is_peak[:, 2:-1] = (found[:, 2:-1] > found[:, 1:-2]) & (found[:, 2:-1] >= found[:, 3:])
-    is_peak &= lag <= n[:, None] // 2
+    is_peak &= lag <= (n[:, None] // 2).clamp(max=LONGEST_PERIOD)
     score = torch.where(is_peak, found, -1.0)
 
     clear = (3 / n.clamp(min=1).sqrt()).clamp(min=0.2)  # what chance comes to is no season
@@ -149,7 +148,7 @@ def guess(values: Tensor, known: Tensor, season: Tensor, horizon: int, origin: T
     steps = torch.arange(horizon, device=values.device)
     at = ends[:, 1:, None] + steps
     inside = (steps < back[:, None])[:, None] & (ends[:, 1:, None] - first[:, None, None] >= 4)
-    place = at.clamp(max=L - 1).flatten(1)
+    place = at.clamp(0, L - 1).flatten(1)
     truth = rows.gather(1, place).view(R, ORIGINS, horizon)
     counts = inside & known.gather(1, place).view(R, ORIGINS, horizon)
     return Guesses(made[:, 0], made[:, 1:], truth, counts, periods, strength)
@@ -170,7 +169,14 @@ class _Row:
         self.trusted = (2 * strength[:, :1]).clamp(0, 1)  # share of the season that is believed
         low, high = self.range(values)
         origin = origin[:, None]
-        self.lowest = torch.where(origin <= low, origin, low - 2 * (high - low)) - _SOME  # ratios are taken from it
+        span = high - low
+        # the zero of counts is their least value, but for the rounding of both
+        is_below = origin <= low + 1e-5 * span + 1e-6 * origin.abs()
+        self.lowest = torch.where(is_below, torch.minimum(origin, low), low - 2 * span)  # ratios are taken from it
+
+    def above(self, values: Tensor) -> Tensor:
+        """How far values lie above what ratios are taken from. That may be far: they are never computed as sums."""
+        return (values - self.lowest).clamp(min=_SOME)
 
     def range(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Least and greatest value `(R, 1)` of what is known."""
@@ -188,65 +194,55 @@ class _Row:
         start, stop = (torch.minimum(torch.maximum(one, self.first), self.end) for one in (start, stop))
         stop = torch.maximum(stop, self.first + 1)
         start = torch.minimum(start, stop - 1)
-        sums = self.total.gather(1, stop) - self.total.gather(1, start)
+        sums = self.total.gather(1, stop) - self.total.gather(1, start.clamp(min=0))
         return (sums / (stop - start)).to(self.values.dtype)
 
     def guesses(self) -> Tensor:
         """All `(R, T, K)`."""
         p, end, h = self.period, self.end, self.ahead
-        step = h + 1.0
-        last = self.at(end - 1)
-        season = self.at(end - p + h % p)
-        second = self.at(end - self.second + h % self.second)
-        cycle = self.mean(end - p, end)
+        step, whole = h + 1.0, (h // p + 1).to(self.values.dtype)
+        last, cycle = self.at(end - 1), self.mean(end - p, end)
+        season, second = (self.at(end - length + h % length) for length in (p, self.second))
+        profile, shares = self._season(h % p)
         cycles = (self.n // p).clamp(1, _CYCLES)
-        profile, ratios = self._season(h % p)
-        earlier = self.mean(end - cycles * p, end - (cycles - 1) * p)
-        growth = (cycle - earlier) / (cycles - 1).clamp(min=1)
-        whole = (h // p + 1).to(last.dtype)
-        some = torch.where(p > 1, p, 8)
-        moved = cycle + profile + 0.5 * growth * whole
-
-        near = torch.minimum(self.n - 1, p.clamp(min=6)).clamp(min=1)
-        far = torch.minimum(self.n - 1, (6 * p).clamp(min=30)).clamp(min=1)
+        growth = (cycle - self.mean(end - cycles * p, end - (cycles - 1) * p)) / (cycles - 1).clamp(min=1)
         base = last + profile - self._season(p - 1)[0]  # the season goes on from the last value
-        drift = base + self._slope(near) * step
-        long_drift = base + self._slope(far) * step
+        near, far = self._slope(p.clamp(min=6)), self._slope((6 * p).clamp(min=30))
 
-        lowest = self.lowest
-        ratio = (cycle - lowest) / (self.mean(end - 2 * p, end - p) - lowest)
-        wide = (cycle - lowest) / (self.mean(end - 3 * p, end - p) - lowest)
         k = torch.where(p > 1, p, 3)
-        ratio = torch.where(
-            p > 1, ratio, (self.mean(end - k, end) - lowest) / (self.mean(end - 2 * k, end - k) - lowest)
-        )
+        before, wide = self.mean(end - 2 * k, end - k), self.mean(end - 3 * p, end - p)
+        grows = 0.5 * ((self.mean(end - k, end) - before) / self.above(before) + (cycle - wide) / self.above(wide))
         pace = torch.where(p > 1, whole, step / 3)
-        factor = (0.5 * (ratio + wide)).clamp(0.6, 1.6)
-        grown = (torch.where(p > 1, season, last) - lowest) * factor.log().mul(pace).clamp(-1.5, 1.5).exp() + lowest
+        grown = torch.where(p > 1, season, last)
+        grown = grown + self.above(grown) * grows.clamp(-0.4, 0.6).log1p().mul(pace).clamp(-1.5, 1.5).expm1()
 
-        quarter = (p // 4).clamp(1, 12)
-        moved_season = season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p)
+        quarter, some = (p // 4).clamp(1, 12), torch.where(p > 1, p, 8)
         (fast, _), (quick, quick_slope), (slow, slow_slope) = self._smoothed(0.8, 0.5, 0.2)
         damped = 0.85 * (1 - 0.85**step) / (1 - 0.85)
-        smoothed = quick + quick_slope * damped + profile
-        theta = quick + 0.5 * self._slope(far) * step + profile
-        slowly = slow + 0.5 * self._slope(far) * (step + 4) + profile
-        slowly = torch.where(self.n > 4, slowly, last)
-        by_ratio, quickly_by_ratio = (
-            (level - lowest) * ratios * (1 + (slope / (level - lowest) * damped).clamp(-0.5, 0.5)) + lowest
-            for level, slope in ((quick, slow_slope), (fast, quick_slope))
-        )
-        usual = self.mean(end - 10 * some, end) + profile
-        mean = self.mean(end - some, end).expand_as(season)
-        made = [last.expand_as(season), season, second, moved, self._second_cycles(), drift, long_drift, grown]
-        made += [moved_season, smoothed, slowly, theta, by_ratio, quickly_by_ratio, usual, mean]
-        made += self._autoregressions(self.mean(end - p.clamp(min=2), end), season)
-        out = torch.stack(made, -1)
+        made = [
+            *(last, season, second, cycle + profile + 0.5 * growth * whole, self._second_cycles()),
+            *(base + near * step, base + far * step, grown),
+            season + self.mean(end - quarter, end) - self.mean(end - p - quarter, end - p),
+            quick + quick_slope * damped + profile,
+            torch.where(self.n > 4, slow + 0.5 * far * (step + 4) + profile, last),
+            quick + 0.5 * far * step + profile,
+            *(self._by_ratio(quick, slow_slope * damped, shares), self._by_ratio(fast, quick_slope * damped, shares)),
+            *(self.mean(end - 10 * some, end) + profile, self.mean(end - some, end)),
+            *self._autoregressions(self.mean(end - p.clamp(min=2), end), season),
+        ]
+        out = torch.stack(torch.broadcast_tensors(*made), -1)
         return torch.where(out.isfinite(), out, last[..., None])
 
+    def _by_ratio(self, level: Tensor, rise: Tensor, shares: Tensor) -> Tensor:
+        """A level, which rises, and of it a season's shares; no level lies below what ratios are taken from."""
+        level = torch.maximum(level, self.lowest)
+        above = self.above(level)
+        rise = (rise / above).clamp(-0.5, 0.5)
+        return level + above * (shares + rise + shares * rise)
+
     def _season(self, phase: Tensor) -> tuple[Tensor, Tensor]:
-        """How far the last cycles lie above their mean at a phase `(R, N)`, and their share of it, or 0 and 1."""
-        p, end, lowest = self.period, self.end, self.lowest
+        """How far the last cycles lie above their mean at a phase `(R, N)`, and by which share of it."""
+        p, end = self.period, self.end
         around, share, number = torch.zeros_like(phase, dtype=self.values.dtype), torch.zeros(()), torch.zeros(())
         for one in range(1, _CYCLES + 1):
             place = end - one * p + phase
@@ -255,11 +251,10 @@ class _Row:
             middle, value = self.mean(start, start + p), self.at(place)
             weight = ((self.n // p >= one) & (p > 1)).to(around.dtype) * 0.8 ** (one - 1)
             around = around + weight * (value - middle)
-            share = share + weight * (value - lowest) / (middle - lowest)
+            share = share + weight * ((value - middle) / self.above(middle))
             number = number + weight
         seen = number.clamp(min=_SOME)
-        ratio = torch.where(p > 1, share / seen, 1.0)
-        return self.trusted * around / seen, 1 + self.trusted * (ratio - 1)
+        return self.trusted * around / seen, self.trusted * share / seen
 
     def _second_cycles(self) -> Tensor:
         """The mean of the last cycles of the second season, at the level of the last one: `(R, T)`."""
@@ -273,21 +268,18 @@ class _Row:
 
     def _slope(self, steps: Tensor) -> Tensor:
         """Mean change of a step over so many `(R, 1)`, of means over a season where there is one."""
-        p, end = self.period, self.end
-        width = torch.minimum(p, self.n // 2).clamp(min=1)
-        now = self.mean(end - width, end)
+        end, width = self.end, torch.minimum(self.period, self.n // 2).clamp(min=1)
         span = torch.minimum(torch.maximum(steps, width), (self.n - width).clamp(min=1))
-        return (now - self.mean(end - width - span, end - span)) / span
+        return (self.mean(end - width, end) - self.mean(end - width - span, end - span)) / span
 
     def _smoothed(self, *alphas: float) -> Iterator[tuple[Tensor, Tensor]]:
         """Levels and slopes `(R, 1)` of the row without its season, by weights that fall by `1 - alpha` a step."""
         back = torch.arange(_SMOOTHED, device=self.values.device)
         place = self.end - 1 - back
-        inside = place >= self.first
         rest = self.at(place) - self._season((place - (self.end - self.period)) % self.period)[0]
         for alpha in alphas:
-            weight, slow = ((1 - one) ** back * inside for one in (alpha, alpha / 2))  # a line falls more slowly
-            weight, slow = (one / one.sum(1, keepdim=True) for one in (weight, slow))
+            weight, slow = ((1 - one) ** back * (place >= self.first) for one in (alpha, alpha / 2))
+            weight, slow = (one / one.sum(1, keepdim=True) for one in (weight, slow))  # a line falls more slowly
             mean_at, mean_rest = ((slow * one).sum(1, keepdim=True) for one in (back, rest))
             spread = (slow * (back - mean_at).square()).sum(1, keepdim=True)
             slope = -(slow * (back - mean_at) * (rest - mean_rest)).sum(1, keepdim=True) / (spread + 1.0)
@@ -295,27 +287,20 @@ class _Row:
 
     def _autoregressions(self, level: Tensor, season: Tensor) -> list[Tensor]:
         """By the last values and those a season ago; by many of both seasons; and by changes over a season."""
-        p, q, n, h = self.period, self.second, self.n, self.ahead
-
-        def latest(number: int) -> Tensor:
-            return torch.arange(1, number + 1, device=p.device).expand(len(p), -1)
-
-        has = (p > _LAGS) & (n > 2 * p + 12)
-        lags = torch.cat([latest(_LAGS), p, p + 1, 2 * p], 1)
-        used = torch.cat([latest(_LAGS) < n // 3, has.expand(-1, 3)], 1)
-        few = self._autoregression(self.values, level, self.first, lags, used, has, _LAGS)
-        has = (p > 2 * _LAGS) & (n > 2 * p + 24)
-        longer = (q != p) & (q > 2 * _LAGS) & (n > 2 * q + 24)
-        lags = torch.cat([latest(2 * _LAGS), p, p - 1, p + 1, 2 * p, 7 * p, q, q + 1], 1).clamp(min=1)
-        used = torch.cat([latest(2 * _LAGS) < n // 6, has.expand(-1, 4), has & (n > 8 * p), longer.expand(-1, 2)], 1)
-        many = self._autoregression(self.values, level, self.first, lags, used, has, 2 * _LAGS)
+        p, q, n, h, first = self.period, self.second, self.n, self.ahead, self.first
+        has = (p > _LAGS) & (n > 2 * p + 2 * _LAGS)
+        lags = [(p, has), (p + 1, has), (2 * p, has)]
+        few = self._autoregression(self.values, level, first, _LAGS, n // 3, lags, has)
+        has = (p > 2 * _LAGS) & (n > 2 * p + 4 * _LAGS)
+        has_second = (q != p) & (q > 2 * _LAGS) & (n > 2 * q + 4 * _LAGS)
+        lags = [(p, has), ((p - 1).clamp(min=1), has), (p + 1, has), (2 * p, has), (7 * p, has & (n > 8 * p))]
+        lags += [(q, has_second), (q + 1, has_second)]
+        many = self._autoregression(self.values, level, first, 2 * _LAGS, n // 6, lags, has)
         before = torch.arange(self.values.shape[1], device=p.device) - p
         changes = self.values - self.values.gather(1, before.clamp(min=0))
-        changes = torch.where(before >= self.first, changes, 0.0)
-        first = torch.minimum(self.first + p, self.end - 1)
-        lags = torch.cat([latest(4), p], 1)
-        used = torch.cat([latest(4) < n // 4, (p > 4) & (n > 3 * p + 8)], 1)
-        change = self._autoregression(changes, torch.zeros_like(level), first, lags, used, torch.zeros_like(has), 4)
+        changes = torch.where(before >= first, changes, 0.0)
+        first, lags = torch.minimum(first + p, self.end - 1), [(p, (p > 4) & (n > 3 * p + 8))]
+        change = self._autoregression(changes, 0 * level, first, 4, n // 4, lags, torch.zeros_like(has))
         # changes of the first season are added to it, those of the next one to what comes of that
         total = torch.zeros_like(change)
         for cycle in range(min(h.shape[0], _SEASONS_AHEAD)):
@@ -323,41 +308,52 @@ class _Row:
         return [few, many, season + torch.where(p > 1, total, change.cumsum(1))]
 
     def _autoregression(
-        self, values: Tensor, level: Tensor, first: Tensor, lags: Tensor, used: Tensor, has_season: Tensor, place: int
+        self,
+        values: Tensor,
+        level: Tensor,
+        first: Tensor,
+        latest: int,
+        most: Tensor,
+        more: list[tuple[Tensor, Tensor]],
+        has_season: Tensor,
     ) -> Tensor:
-        """Forecast step by step by earlier values of `(R, L)`, from `first` on, by least squares with a small ridge.
+        """Forecast `(R, L)`, known from `first` on, step by step, by least squares with a small ridge.
 
-        A row reads those lags `(R, F)` that it has `used`, and a constant. Weights are drawn towards the last value,
-        where the row `has_season` also towards that a season ago, whose lag has this place.
+        A row reads its `latest` values as far as they are fewer than `most (R, 1)`, those at `more` lags `(R, 1)` which
+        it has, and a constant. Weights are drawn towards the last value, where it `has_season` also towards the first
+        of these lags.
         """
-        end, (R, _), T = self.end, lags.shape, self.ahead.shape[0]
-        steps = torch.arange(1, min(_FITTED, values.shape[1]) + 1, device=level.device)
+        end, T, (R, L) = self.end, self.ahead.shape[0], values.shape
+        recent = torch.arange(1, latest + 1, device=level.device).expand(R, -1)
+        lags = torch.cat([recent, *(lag for lag, _ in more)], 1)  # (R, F)
+        used = torch.cat([recent < most, *(has for _, has in more)], 1)
+        steps = torch.arange(1, min(_FITTED, L) + 1, device=level.device)
         target_at = end - steps  # (R, N)
         fitted = (target_at - (lags * used).amax(1, keepdim=True) >= first).to(EXACT)
         fitted = fitted * 0.5 ** (steps / (self.n / 2).clamp(min=100))  # late steps count for more
-        rows = (values - level).to(EXACT)
+        used = F.pad(used, (0, 1), value=True).to(EXACT)
+        aim = torch.zeros_like(used)
+        aim[:, 0] = torch.where(has_season[:, 0], 0.4, 0.9) * used[:, 0]
+        aim[:, latest] = torch.where(has_season[:, 0], 0.6, 0.0)
 
-        def at(places: Tensor) -> Tensor:
-            places = torch.minimum(torch.maximum(places.flatten(1), first), end - 1)
-            return rows.gather(1, places.clamp(min=0))
-
-        columns = at(target_at[:, :, None] - lags[:, None]).view(R, steps.shape[0], -1)
-        columns = torch.cat([columns * used[:, None], torch.ones_like(columns[..., :1])], -1)
-        weighted = columns * fitted[..., None]
-        gram = weighted.transpose(1, 2) @ columns
+        rows = F.pad((values - level).to(EXACT), (0, 1), value=1.0)  # the constant stands after the values
+        first = torch.minimum(first, end - 1).clamp(min=0)
+        least_at = F.pad(first.expand(-1, lags.shape[1]), (0, 1), value=L)
+        places = torch.maximum(target_at[:, :, None] - F.pad(lags, (0, 1))[:, None], least_at[:, None])
+        columns = rows.gather(1, places.flatten(1)).view(R, steps.shape[0], -1)
+        residual = rows.gather(1, torch.maximum(target_at, first))[..., None] - columns @ aim[..., None]
+        weighted = (columns * fitted[..., None]).transpose(1, 2)
+        gram = weighted @ columns * used[:, None] * used[..., None]
         scale = gram.diagonal(dim1=1, dim2=2).mean(1)[:, None, None] + 1e-12
         eye = torch.eye(gram.shape[1], dtype=EXACT, device=gram.device)
-        aim = torch.zeros_like(gram[:, 0])
-        aim[:, 0] = torch.where(has_season[:, 0], 0.4, 0.9)
-        aim[:, place] = torch.where(has_season[:, 0], 0.6, 0.0)
-        residual = (at(target_at) - (columns @ aim[..., None])[..., 0])[..., None]
-        found = _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted.transpose(1, 2) @ residual)
-        weights = aim + found[..., 0]
-        low, high = self.range(rows)
+        weights = aim + _solved(gram + (_RIDGE * scale + 1e-9) * eye, weighted @ residual * used[..., None])[..., 0]
+
+        low, high = self.range(rows[:, :-1])
         least, most = low - (high - low), high + (high - low)
         ahead = self.ahead[:, None] - lags[:, None]  # (R, T, F)
-        known = at(end[..., None] + ahead).view(R, T, -1)
-        places, factors = (1 + ahead).clamp(min=0), weights[:, :-1] * used
+        at = torch.minimum(torch.maximum((end[..., None] + ahead).flatten(1), first), end - 1).clamp(min=0)
+        known = rows.gather(1, at).view(R, T, -1)
+        places, factors = (1 + ahead).clamp(min=0), (weights * used)[:, :-1]
         made = low.repeat(1, 1 + T)  # in front of the forecasts, for lags that reach none
         for step in range(T):
             inputs = torch.where(ahead[:, step] >= 0, made.gather(1, places[:, step]), known[:, step])

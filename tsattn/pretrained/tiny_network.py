@@ -173,7 +173,7 @@ def standardised(values: Tensor, known: Tensor, season: Tensor) -> tuple[Tensor,
 
     size = torch.minimum(changes(season), changes(torch.ones_like(season)) * 4)
     size = torch.maximum(size, 0.02 * spread)
-    size = torch.where(size > 1e-9 * level.abs(), size, torch.where(level != 0, level.abs() * 1e-3, 1.0))
+    size = torch.where(size > 1e-12 * level.abs(), size, torch.where(level != 0, level.abs() * 1e-3, 1.0))
     size = size.clamp(min=1e-30)
     return (centred / size[:, None]).float(), level, size
 
