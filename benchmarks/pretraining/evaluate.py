@@ -2,9 +2,9 @@
 
     python benchmarks/pretraining/evaluate.py --series real.parquet --part choose --predictor tiny
 
-The series are those that `real_series.py` writes. A group is a source at a frequency; its last horizon is forecast from
-all rows before. The score over groups is the geometric mean of their ratios to seasonal naive. Other scripts call
-`compare` with a function of their own.
+The series are those that `real_series.py` writes. A group is a source at a frequency; its last horizons are forecast,
+each from all rows before. The score over groups is the geometric mean of their ratios to seasonal naive. Other scripts
+call `compare` with a function of their own.
 """
 
 from __future__ import annotations
@@ -160,19 +160,24 @@ def _frame_of(contexts: Sequence[Array], season: int) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def groups_of(series: pd.DataFrame) -> list[Group]:
-    """Group rows of `real_series.py` by source and frequency; series too short for two seasons and horizons go."""
+def groups_of(series: pd.DataFrame, origins: int = 1) -> list[Group]:
+    """Group rows of `real_series.py` by source and frequency, with the last windows of each series, a horizon apart.
+
+    A window whose context is shorter than two seasons and a horizon goes, as does one of a series that does not vary.
+    """
     groups = []
     for (source, frequency, season), rows in series.groupby(["source", "frequency", "season"], sort=True):
         horizon = _HORIZONS[season]
-        values = [one.to_numpy(float) for _, one in rows.groupby("unique_id", sort=True)["y"]]
-        values = [one for one in values if len(one) >= max(2 * season, horizon) + horizon + 1]
-        values = [
-            one for one in values if np.isfinite(one[-horizon:]).any() and _naive_error(one[:-horizon], season) > 0
-        ]
-        if values:
-            contexts, targets = [one[:-horizon] for one in values], np.stack([one[-horizon:] for one in values])
-            groups.append(Group(f"{source} {frequency}", season, horizon, contexts, targets))
+        contexts, targets = [], []
+        for _, one in rows.groupby("unique_id", sort=True)["y"]:
+            values = one.to_numpy(float)
+            for end in range(len(values) - horizon, max(2 * season, horizon), -horizon)[:origins]:
+                context, target = values[:end], values[end : end + horizon]
+                if np.isfinite(target).any() and _naive_error(context, season) > 0:
+                    contexts.append(context)
+                    targets.append(target)
+        if contexts:
+            groups.append(Group(f"{source} {frequency}", season, horizon, contexts, np.stack(targets)))
     return groups
 
 

@@ -1,93 +1,100 @@
 """Pretrain `tiny` on series that are drawn as it goes, and on some real ones.
 
-    python benchmarks/pretraining/train.py --output build/tiny --steps 20000 --seed 1
+    python -m benchmarks.pretraining.train --output build/tiny --real real.parquet --steps 40000
 
-Begun again, it goes on after the last checkpoint, with the batches that would have come: each is decided by the seed and
-its number. Weights are averaged over the last steps; `choose.csv` has the scores of these on real series that are not
-trained on, see `real_series.py`.
+Each batch is decided by the seed and its number. Begun again, the script goes on after its last checkpoint; with more
+steps it goes on from where the rate began to fall. Weights are averaged over the last steps. `choose.csv` has the
+scores of these on real series that are not trained on (`real_series.py`), `tiny.safetensors` the last of them. Several
+descriptions of attention make a network each, which see the same batches.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import json
-import math
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+import yaml
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.pretraining import corpus
+from benchmarks.pretraining.evaluate import Array, Forecast, Group, compare, groups_of, summary
+from tsattn.layers import at_levels
 from tsattn.pretrained.guesses import Guesses, guess
-from tsattn.pretrained.tiny_network import LEVELS, TinyNetwork, standardised
+from tsattn.pretrained.tiny import save_tiny
+from tsattn.pretrained.tiny_network import LEVELS, LONGEST, TinyNetwork, standardised
 
 HORIZONS = (4, 6, 8, 8, 12, 12, 18, 24, 24, 30, 36, 48, 48, 64, 96)
-LENGTHS = (16, 2048)
+LENGTHS = {64: 0.2, 128: 0.22, 256: 0.2, 512: 0.16, 1024: 0.12, 2048: 0.1}
+"""Padded lengths of rows, and their shares; a row has at least half of its length, of the first one at least 16."""
 TOGETHER = 16  # rows of one length
-REAL = 0.2  # share of the rows that are real, where there are some
-SHORT = 64  # the shortest bucket, to which shorter rows are padded
+REAL = 0.35  # share of the rows that are real
+WARM_UP, FALL = 300, 0.3  # steps until the full rate, and the share of all in which it falls to nothing
+TRAINED_ON = ("weather", "exchange_rate", "national_illness", "co2")  # training parts of public cards
+
+Real = list[tuple[Array, int]]
+"""Series with their seasons."""
 
 
-class Rows(IterableDataset[dict[str, Tensor]]):
+class Rows(IterableDataset[dict[str, Any]]):
     """Batches of contexts and targets, each decided by the seed and its number."""
 
-    def __init__(self, seed: int, start: int, steps: int, size: int, real: list[tuple[np.ndarray, int]]) -> None:
-        self.seed, self.start, self.steps, self.size, self.real = seed, start, steps, size, real
+    def __init__(self, seed: int, start: int, size: int, real: Real) -> None:
+        self.seed, self.start, self.size, self.real = seed, start, size, real
 
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        for step in range(self.start, self.steps):
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        step = self.start
+        while True:
             yield batch(np.random.default_rng((self.seed, step)), self.size, self.real)
+            step += 1
 
 
-def batch(rng: np.random.Generator, size: int, real: list[tuple[np.ndarray, int]]) -> dict[str, Tensor]:
-    """Contexts `(R, L)` with targets `(R, T)`, NaN where missing; longer rows in smaller batches."""
-    T = int(rng.choice(HORIZONS))
-    least, most = LENGTHS
-    bucket = 2 ** int(rng.choice([6, 7, 8, 9, 10, 11], p=[0.2, 0.22, 0.2, 0.16, 0.12, 0.1]))
-    lowest = least if bucket == SHORT else bucket // 2
-    size = max(TOGETHER, int(size * min(1.0, 512 / bucket)))
-    values, targets, seasons = [], [], []
-    while len(values) < size:
-        n = int(np.exp(rng.uniform(np.log(max(lowest, min(2 * T, bucket // 2))), np.log(min(bucket, most)))))
+def batch(rng: np.random.Generator, size: int, real: Real) -> dict[str, Any]:
+    """Draw contexts `(R, L)` with targets `(R, T)`, NaN where missing, and guess; fewer rows where they are long."""
+    T, length = int(rng.choice(HORIZONS)), int(rng.choice([*LENGTHS], p=[*LENGTHS.values()]))
+    size = max(TOGETHER, int(size * min(1.0, 512 / length)))
+    least = max(16 if length == min(LENGTHS) else length // 2, min(2 * T, length // 2))
+    contexts, targets, seasons = list[Array](), list[Array](), list[int]()
+    while len(contexts) < size:
+        n = int(np.exp(rng.uniform(np.log(least), np.log(length))))
         if real and rng.random() < REAL:
-            drawn, season = zip(*(cut(rng, real, n + T) for _ in range(TOGETHER)), strict=True)
+            rows, periods = zip(*(cut(rng, real, n + T) for _ in range(TOGETHER)), strict=True)
         else:
-            drawn, season = corpus.draw(rng, TOGETHER, n + T)
-        for row, period in zip(drawn, season, strict=True):
-            known = np.isfinite(row[:-T])
-            if known.sum() < 4 or not np.isfinite(row[-T:]).any() or np.nanmax(np.abs(row)) > 1e15:
-                continue
-            context = np.full(bucket, np.nan)
-            context[-(len(row) - T) :] = row[:-T]
-            values.append(context)
-            targets.append(row[-T:])
-            seasons.append(int(period))
-    arrays = np.stack(values[:size]), np.stack(targets[:size])
-    past, target = (torch.from_numpy(np.ascontiguousarray(one)) for one in arrays)
-    known, season = ~past.isnan(), torch.tensor(seasons[:size])
-    values, level, size_of = standardised(past.nan_to_num(0.0), known, season)
-    made = guess(values, known, season, T, (-level / size_of).float())
-    truth = ((target - level[:, None]) / size_of[:, None]).float()
-    return {"values": values, "known": known, "truth": truth, "season": season, **{f"made.{n}": v for n, v in vars(made).items()}}
+            rows, periods = corpus.draw(rng, TOGETHER, n + T)
+        for row, period in zip(rows, periods, strict=True):
+            is_known = np.isfinite(row)
+            if is_known[:-T].sum() >= 4 and is_known[-T:].any() and np.nanmax(np.abs(row)) <= 1e15:
+                contexts.append(np.concatenate([np.full(length + T - len(row), np.nan), row[:-T]]))
+                targets.append(row[-T:])
+                seasons.append(int(period))
+    past, target = (torch.from_numpy(np.stack(part[:size])) for part in (contexts, targets))
+    known, season = past.isfinite(), torch.tensor(seasons[:size])
+    values, level, scale = standardised(past.nan_to_num(0.0), known, season)
+    made = guess(values, known, season, T, (-level / scale).float())
+    truth = ((target - level[:, None]) / scale[:, None]).float()
+    return {"values": values, "known": known, "truth": truth, "season": season, "made": vars(made)}
 
 
-def cut(rng: np.random.Generator, real: list[tuple[np.ndarray, int]], length: int) -> tuple[np.ndarray, int]:
-    """A stretch of a real series, sometimes added to or multiplied by another, reversed in sign, or without its season."""
+def cut(rng: np.random.Generator, real: Real, length: int) -> tuple[NDArray[np.float64], int]:
+    """Take a stretch of a real series, sometimes upside down, to a power, or with noise; its season may be unknown."""
     row, season = real[int(rng.integers(len(real)))]
     length = min(length, len(row))
     first = int(rng.integers(len(row) - length + 1))
-    part = row[first : first + length].astype(np.float64).copy()
-    if rng.random() < 0.1:
-        part = part.max() + part.min() - part if np.isfinite(part).all() else part
+    part = row[first : first + length].copy()
+    if rng.random() < 0.1 and np.isfinite(part).all():
+        part = part.max() + part.min() - part
     if rng.random() < 0.15 and np.nanmin(part) > 0:
         part = part ** rng.uniform(0.5, 1.6)
     if rng.random() < 0.2:
@@ -95,155 +102,158 @@ def cut(rng: np.random.Generator, real: list[tuple[np.ndarray, int]], length: in
     return part, season if rng.random() < 0.9 else 1
 
 
-def loss_of(network: TinyNetwork, given: dict[str, Tensor]) -> Tensor:
-    """Mean quantile loss, over the errors that the naive forecasts make before and after the end of the context."""
+def loss_of(network: TinyNetwork, given: dict[str, Any]) -> Tensor:
+    """Mean quantile loss, in shares of the errors that seasonal naive makes and of the changes of the row."""
     values, truth, season = given["values"], given["truth"], given["season"]
-    made = Guesses(**{name.removeprefix("made."): part for name, part in given.items() if name.startswith("made.")})
-    quantiles = network(values, given["known"], made)
-    T, counts = truth.shape[1], ~truth.isnan()
-    truth = truth.nan_to_num(0.0)
-    error = truth[..., None] - quantiles
-    levels = torch.tensor(LEVELS)
+    error = truth.nan_to_num(0.0)[..., None] - network(values, given["known"], Guesses(**given["made"]))
+    counts, levels = truth.isfinite(), torch.tensor(LEVELS)
+    number = counts.sum(1).clamp(min=1)
     pinball = 2 * torch.maximum(levels * error, (levels - 1) * error).mean(-1)
-    place = torch.arange(T) % season[:, None] - season[:, None]
-    naive = values.gather(1, (values.shape[1] + place).clamp(min=0))
-    usual = ((truth - naive).abs() * counts).sum(1) / counts.sum(1).clamp(min=1)
-    row = (pinball * counts).sum(1) / counts.sum(1).clamp(min=1) / (0.6 + 0.4 * usual)
+    place = values.shape[1] + torch.arange(truth.shape[1]) % season[:, None] - season[:, None]
+    naive = values.gather(1, place.clamp(min=0))
+    usual = ((truth.nan_to_num(0.0) - naive).abs() * counts).sum(1) / number
+    row = (pinball * counts).sum(1) / number / (0.6 + 0.4 * usual)
     return torch.where(row < 4, row, 4 + (row - 3).clamp(min=1).log()).mean()
 
 
-@torch.no_grad()
-def forecast(network: TinyNetwork, rows: list[np.ndarray], season: int, horizon: int) -> np.ndarray:
-    """Quantiles `(n, horizon, Q)` of series in their own units."""
-    out = []
-    for row in rows:
-        row = row[-2048:]
-        past = torch.from_numpy(np.concatenate([np.full(max(0, 16 - len(row)), np.nan), row]))[None]
-        known = ~past.isnan()
-        one = torch.tensor([season])
-        values, level, size = standardised(past.nan_to_num(0.0), known, one)
-        quantiles = network(values, known, guess(values, known, one, horizon, (-level / size).float()))
-        out.append((quantiles.double() * size[:, None, None] + level[:, None, None])[0].numpy())
-    return np.stack(out)
+def forecasting(network: TinyNetwork) -> Forecast:
+    """Make the function of a network for `compare`."""
+
+    @torch.no_grad()
+    def forecast(contexts: list[Array], season: int, horizon: int, levels: tuple[float, ...]) -> Array:
+        found = np.empty((len(contexts), horizon, len(levels)))
+        order = sorted(range(len(contexts)), key=lambda place: len(contexts[place]))
+        for first in range(0, len(order), 32):
+            some = order[first : first + 32]
+            rows = [contexts[place][-LONGEST:] for place in some]
+            longest = max(16, *map(len, rows))
+            past = torch.tensor(np.stack([np.r_[np.full(longest - len(row), np.nan), row] for row in rows]))
+            known, seasons = past.isfinite(), torch.full((len(rows),), season)
+            values, level, scale = standardised(past.nan_to_num(0.0), known, seasons)
+            made = guess(values, known, seasons, horizon, (-level / scale).float())
+            quantiles = at_levels(network(values, known, made), LEVELS, levels)
+            found[some] = (quantiles.double() * scale[:, None, None] + level[:, None, None]).numpy()
+        return found
+
+    return forecast
 
 
-def scores(network: TinyNetwork, groups: dict[str, tuple[list[np.ndarray], int, int]]) -> pd.DataFrame:
-    """Relative MASE, WQL and coverage of 80 % of each group of `(series, season, horizon)` on their last windows."""
-    rows = []
-    for name, (series, season, horizon) in groups.items():
-        parts = [(one[:-horizon], one[-horizon:]) for one in series]
-        found = forecast(network, [past for past, _ in parts], season, horizon)
-        mase, naive, lost, base, inside = [], [], 0.0, 0.0, []
-        for (past, truth), quantiles in zip(parts, found, strict=True):
-            clean = past[np.isfinite(past)]
-            scale = np.abs(clean[season:] - clean[:-season]).mean()
-            if not scale > 0:
-                continue
-            repeated = np.resize(pd.Series(past).ffill().to_numpy()[-season:], horizon)
-            error = truth - quantiles[:, len(LEVELS) // 2]
-            mase.append(np.nanmean(np.abs(error)) / scale)
-            naive.append(np.nanmean(np.abs(truth - repeated)) / scale)
-            some = [LEVELS.index(level / 10) for level in range(1, 10)]
-            wrong = truth[:, None] - quantiles[:, some]
-            at = np.array(LEVELS)[some]
-            lost += np.nansum(2 * np.maximum(at * wrong, (at - 1) * wrong).mean(1)) / scale
-            base += np.nansum(np.abs(truth - repeated)) / scale
-            low, high = quantiles[:, LEVELS.index(0.1)], quantiles[:, LEVELS.index(0.9)]
-            inside.append(np.nanmean((truth >= low) & (truth <= high)))
-        rows.append((name, len(mase), np.mean(mase) / np.mean(naive), lost / base, np.mean(inside)))
-    table = pd.DataFrame(rows, columns=["group", "series", "mase", "wql", "coverage"])
-    mean = np.exp(np.log(table[["mase", "wql"]].astype(float)).mean())
-    table.loc[len(table)] = ["all", table["series"].sum(), mean["mase"], mean["wql"], table["coverage"].mean()]
-    return table
+class Trainee:
+    """A network that is trained, with its average, in a folder that holds its checkpoints."""
+
+    def __init__(self, options: argparse.Namespace, attention: str, folder: Path) -> None:
+        self.folder, self.steps = folder, options.steps
+        self.sizes = {"d_model": options.width, "num_layers": options.layers, "attention": yaml.safe_load(attention)}
+        torch.manual_seed(options.seed)
+        self.network = TinyNetwork(**self.sizes)
+        self.averaged = copy.deepcopy(self.network).eval()
+        hidden = [
+            part
+            for name, part in self.network.named_parameters()
+            if part.ndim == 2 and not name.startswith(("head", "patches.0", "facts.0", "ahead.0"))
+        ]
+        others = [part for part in self.network.parameters() if all(part is not one for one in hidden)]
+        self.optimizers = [
+            torch.optim.Muon(hidden, lr=options.rate, weight_decay=0.02),
+            torch.optim.AdamW(others, lr=0.15 * options.rate, weight_decay=0.02, betas=(0.9, 0.98)),
+        ]
+        self.step, self.seconds, self.losses = 0, 0.0, list[float]()
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "last.pt").exists():
+            saved = torch.load(folder / "last.pt", weights_only=True)
+            if saved["steps"] != options.steps:
+                saved = torch.load(folder / "stable.pt", weights_only=True)
+            self.network.load_state_dict(saved["network"])
+            self.averaged.load_state_dict(saved["averaged"])
+            for optimizer, state in zip(self.optimizers, saved["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            self.step, self.seconds = saved["step"], saved["seconds"]
+        self.rates = [options.rate, 0.15 * options.rate]
+
+    def train(self, given: dict[str, Any]) -> None:
+        """Take one step."""
+        began = time.process_time()
+        share = min(1.0, (self.step + 1) / WARM_UP, (self.steps - self.step) / (FALL * self.steps))
+        loss = loss_of(self.network, given)
+        self.network.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
+            optimizer.param_groups[0]["lr"] = share * rate
+            if norm.isfinite():
+                optimizer.step()
+        with torch.no_grad():
+            keep = min(0.998, (self.step + 1) / (self.step + 20))
+            for mean, now in zip(self.averaged.parameters(), self.network.parameters(), strict=True):
+                mean.lerp_(now, 1 - keep)
+        self.step += 1
+        self.losses.append(loss.item())
+        self.seconds += time.process_time() - began
+
+    def save(self, choose: list[Group]) -> None:
+        """Write a checkpoint, the averaged weights and a line of scores."""
+        state = {"network": self.network.state_dict(), "averaged": self.averaged.state_dict()}
+        state |= {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
+        state |= {"step": self.step, "steps": self.steps, "seconds": self.seconds}
+        is_stable = self.step <= (1 - FALL) * self.steps
+        for name in ("last", "stable") if is_stable else ("last",):
+            torch.save(state, self.folder / "partial.pt")
+            os.replace(self.folder / "partial.pt", self.folder / f"{name}.pt")
+        found: dict[str, Any] = {"step": self.step, "loss": np.mean(self.losses), "seconds": round(self.seconds)}
+        if choose:
+            rows = compare(choose, forecasting(self.averaged))
+            rows.round(4).to_csv(self.folder / "groups.csv", index=False)
+            found |= summary(rows)
+        log = self.folder / "choose.csv"
+        pd.DataFrame([found]).round(5).to_csv(log, mode="a", header=not log.exists(), index=False)
+        print(self.folder.name, {name: round(float(value), 4) for name, value in found.items()}, flush=True)
+        self.losses.clear()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("build/tiny"))
     parser.add_argument("--real", type=Path, help="what real_series.py wrote")
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--size", type=int, default=128, help="rows of a batch")
-    parser.add_argument("--rate", type=float, default=1.5e-3)
+    parser.add_argument("--steps", type=int, default=40_000)
+    parser.add_argument("--size", type=int, default=128, help="rows of a batch of up to 512 steps")
+    parser.add_argument("--rate", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--attention", default="standard")
+    parser.add_argument("--attention", nargs="+", default=["standard"], help="of the encoder, a network each")
     parser.add_argument("--width", type=int, default=96)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--every", type=int, default=500, help="steps from one checkpoint to the next")
     options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(options.seed)
     torch.set_num_threads(1)
-    network = TinyNetwork(options.width, options.layers, attention=json.loads(options.attention) if options.attention[:1] in "{[" else options.attention)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=options.rate, weight_decay=0.02, betas=(0.9, 0.98))
-    averaged, start, spent = copy.deepcopy(network), 0, 0.0
-    path = options.output / "last.pt"
-    if path.exists():
-        saved = torch.load(path, weights_only=True)
-        network.load_state_dict(saved["network"])
-        averaged.load_state_dict(saved["averaged"])
-        optimizer.load_state_dict(saved["optimizer"])
-        start, spent = saved["step"], saved["seconds"]
+    folders = [options.output / f"{number}" if number else options.output for number in range(len(options.attention))]
+    trainees = [Trainee(options, *one) for one in zip(options.attention, folders, strict=True)]
     train, choose = read_real(options.real)
-    log = options.output / "choose.csv"
-
-    def check(step: int, mean: float) -> None:
-        if not choose:
-            print(step, round(mean, 4), f"{spent:.0f} s", flush=True)
-            return
-        table = scores(averaged.eval(), choose).assign(step=step, loss=mean, seconds=round(spent))
-        table.to_csv(log, mode="a", header=not log.exists(), index=False)
-        print(step, round(mean, 4), *table.iloc[-1][["mase", "wql", "coverage"]].round(4), f"{spent:.0f} s", flush=True)
-
-    if choose and not start:
-        check(0, math.nan)
-    rows = DataLoader(Rows(options.seed, start, options.steps, options.size, train), batch_size=None, num_workers=1, prefetch_factor=8)
-    losses, began = [], time.process_time()
-    for step, given in enumerate(rows, start):
-        share = step / options.steps
-        rate = options.rate * min(1.0, (step + 1) / 300) * (0.5 + 0.5 * math.cos(math.pi * share)) + 1e-6
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        loss = loss_of(network, given)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        if norm.isfinite():
-            optimizer.step()
-        with torch.no_grad():
-            keep = min(0.998, (step + 1) / (step + 20))
-            for mean, now in zip(averaged.parameters(), network.parameters(), strict=True):
-                mean.lerp_(now, 1 - keep)
-        losses.append(loss.item())
-        if (step + 1) % options.every == 0 or step + 1 == options.steps:
-            spent, began = spent + time.process_time() - began, time.process_time()
-            state = {"network": network.state_dict(), "averaged": averaged.state_dict()}
-            state |= {"optimizer": optimizer.state_dict(), "step": step + 1, "seconds": spent}
-            torch.save(state, path.with_suffix(".partial"))
-            os.replace(path.with_suffix(".partial"), path)
-            check(step + 1, float(np.mean(losses)))
-            losses.clear()
-            began = time.process_time()
+    first = min(one.step for one in trainees)
+    rows = DataLoader(Rows(options.seed, first, options.size, train), batch_size=None, num_workers=1, prefetch_factor=8)
+    for number, given in enumerate(islice(rows, options.steps - first), first):
+        for one in trainees:
+            if one.step == number:
+                one.train(given)
+                if one.step % options.every == 0 or one.step == options.steps:
+                    one.save(choose)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    for one in trainees:
+        facts = {"trained_on": TRAINED_ON if train else (), "steps": options.steps, "seed": options.seed}
+        facts |= {"commit": commit, "command": " ".join(sys.argv[1:]), "cpu_seconds": round(one.seconds)}
+        save_tiny(one.folder / "tiny.safetensors", one.averaged, one.sizes, facts)
     return 0
 
 
-def read_real(path: Path | None) -> tuple[list[tuple[np.ndarray, int]], dict[str, Any]]:
-    """Series to train on, with their seasons, and groups to choose on."""
+def read_real(path: Path | None) -> tuple[Real, list[Group]]:
+    """Read series to train on, and groups to choose on."""
     if path is None:
-        return [], {}
+        return [], []
     frame = pd.read_parquet(path)
-    horizons = {1: 6, 4: 8, 7: 14, 12: 12, 24: 48, 48: 96, 52: 13, 5: 10}
-    train, choose = [], {}
-    for (part, source, season), some in frame.groupby(["part", "source", "season"]):
-        series = [one["y"].to_numpy(float) for _, one in some.groupby("unique_id")]
-        if part == "train":
-            train += [(one, int(season)) for one in series if len(one) >= 24]
-        else:
-            horizon = horizons.get(int(season), 24)
-            kept = [one for one in series if len(one) >= max(3 * season, 2 * horizon) + horizon]
-            kept = [one for one in kept if np.isfinite(one[-horizon:]).any() and np.nanstd(one[:-horizon]) > 0][:30]
-            if kept:
-                choose[f"{source} {season}"] = kept, int(season), horizon
-    return train, choose
+    part = frame[frame["part"] == "train"]
+    train = [
+        (one["y"].to_numpy(float), int(one["season"].iloc[0]))
+        for _, one in part.groupby(["source", "season", "unique_id"])
+    ]
+    return [one for one in train if len(one[0]) >= 24], groups_of(frame[frame["part"] == "choose"], origins=6)
 
 
 if __name__ == "__main__":
