@@ -24,6 +24,8 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive": {"kind": "seasonal_naive"},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
+    "theta": {"kind": "theta", "context_length": 31},
+    "ets": {"kind": "ets", "context_length": 31},
     "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
@@ -52,7 +54,8 @@ PEERS = ("neuralforecast", "neuralforecast-together", "statsforecast")  # which 
 IN_FLOAT32 = (*PEERS, "chronos")  # whatever the dtype of the windows
 
 # whose forecasts move and grow with the window
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear"))
+# (a local model takes other forms for values above 0)
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "theta", "ets"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

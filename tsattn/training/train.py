@@ -77,6 +77,11 @@ class Training:
         member = f"{self.member}.{name}" if self.member else name
         return replace(self, trainer=trainer, options={**self.options, **options}, seed=seed, member=member)
 
+    def unwatched(self, trainer: TrainerOptions) -> Training:
+        """Return a training of other rows by a new Trainer, without files, callbacks and earlier fits of members."""
+        shown: dict[str, Any] = {"start": self.start, "bar": self.bar, "say": self.say}
+        return Training(trainer.without_files(), self.options, self.seed, **shown)
+
     def at_length(self, facts: Mapping[str, Any]) -> Training:
         """Return the same that stops where validation chose to in an earlier fit, with the choices of closed forms."""
         choices = {fit.get("member", ""): fit["chosen"] for fit in all_fits(facts) if "chosen" in fit}
