@@ -197,7 +197,9 @@ def _begun(
             "patience ends a training by its validation error, and no series has the rows to hold a part out for "
             "validation: leave patience out, or give longer series"
         )
-    return trainer, replace(plan, patience=module.patience or plan.patience), planned
+    if module.patience is not None:
+        plan = replace(plan, patience=module.patience, tolerance=0.0)
+    return trainer, plan, planned
 
 
 def _keep(
@@ -209,7 +211,7 @@ def _keep(
     progress = None
     watching: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     if plan.patience and plan.scored:
-        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience))
+        watching.append(callbacks.StopEarly(metric, module.min_delta, plan.patience, plan.tolerance))
     if training.lengths is not None:
         watching.append(callbacks.stop_at(training.lengths[training.member]))
     if files is not None:
