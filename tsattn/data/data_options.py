@@ -37,8 +37,8 @@ class WindowOptions:
             each time, or ``auto``: a third of the windows trained on since the last validation.
         transform: of the targets, so that no forecast is negative: ``log``, ``log1p`` or ``box_cox``, whose lambda the
             training rows decide, or ``{kind: box_cox, lambda: 0.5}``. Forecasts and scores are in original units.
-        season_length: steps in a season, of naive and local models and of MASE; by default that of the frequency: 24
-            for hours, 12 for months, 1 where time counts steps.
+        season_length: steps in a season, for naive and local models and MASE. By default it follows from the frequency;
+            where time counts steps it is 1.
 
     Raises:
         UserError: for a size below 1, a negative number of processes or GB, or a word that is none of these.

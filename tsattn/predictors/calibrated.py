@@ -253,7 +253,7 @@ def calibration_parts(
 ) -> tuple[ForecastDataModule, ForecastDataModule | None]:
     """Part data into those to fit to and those whose validation windows calibrate; None where nothing is calibrated.
 
-    Of series too short for that, the windows that calibrate begin before the end of training: see `fits_before`.
+    If too few validation windows are there, earlier windows calibrate, by a second model: see `fits_before`.
     """
     share = calibration_share(calibrate)
     if share is None:

@@ -112,8 +112,8 @@ class LocalModel(Unfitted, AnyHorizon):
 class Theta(LocalModel):
     """Theta method: half a linear trend, half simple exponential smoothing, of the series without its season.
 
-    The season is removed if a test finds it: as factors of a series above 0, else as summands. Intervals are those of
-    exponential smoothing with drift, to which the method is equal. Sources: Assimakopoulos & Nikolopoulos (2000);
+    The season is removed if a test finds it: as factors of a series above 0, else as summands. Intervals are analytic:
+    the method equals exponential smoothing with drift. Sources: Assimakopoulos & Nikolopoulos (2000);
     Hyndman & Billah (2003); it is statsmodels' `ThetaModel`.
     """
 
@@ -139,7 +139,7 @@ class ETS(LocalModel):
     """Exponential smoothing of the form, among few, with the lowest corrected Akaike criterion (AICc).
 
     Forms have no trend, a trend or a damped one, and a season or none. For a series above 0 seasons may be factors,
-    with relative errors. Intervals are analytic; those of factors are approximate. Source: Hyndman et al. (2008),
+    with relative errors. Intervals are analytic, but approximate with factors. Source: Hyndman et al. (2008),
     *Forecasting with Exponential Smoothing*; it is statsmodels' `ETSModel`.
     """
 
@@ -172,7 +172,7 @@ class ETS(LocalModel):
 
 
 def _growth(fit: Any, season: int, horizon: int) -> Values:
-    """Return `(T,)` variances of the steps, as multiples of that of the first."""
+    """Return `(T,)` variances of the steps, as multiples of the first one."""
     usual = {"smoothing_level": 0.0, "smoothing_trend": 0.0, "smoothing_seasonal": 0.0, "damping_trend": 1.0}
     alpha, beta, gamma, damping = (usual | dict(zip(fit.param_names, fit.params, strict=True))).values()
     steps = np.arange(1, horizon)
