@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import warnings
 from abc import abstractmethod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -80,9 +80,9 @@ class LocalModel(Unfitted, AnyHorizon):
         seen = torch.ones_like(past, dtype=torch.bool) if window.past_observed is None else window.past_observed
         series = zip(*(part.transpose(1, 2).flatten(0, 1).numpy() for part in (past, seen)), strict=True)  # (B C, L)
         made = [self.forecast_series(filled(values, known, season), season, horizon) for values, known in series]
-        mean, deviation = (torch.from_numpy(np.stack([one[part] for one in made])) for part in (0, 1))
-        ends = np.array([t.ppf(levels or [0.5], max(1, one.freedom)) for one in made])
-        quantiles = mean[..., None] + deviation[..., None] * torch.from_numpy(ends)[:, None]  # (B C, T, Q)
+        ends = [t.ppf(levels or [0.5], max(1, one.freedom)) for one in made]
+        rows = [one.mean[:, None] + one.deviation[:, None] * end for one, end in zip(made, ends, strict=True)]
+        quantiles = torch.from_numpy(np.stack(rows))  # (B C, T, Q)
         forecast = quantiles.unflatten(0, (len(window), -1)).transpose(1, 2)  # (B, T, C, Q)
         forecast = forecast if units is None else units.normalise(forecast)
         return (forecast if levels else forecast[..., 0]).to(batch.past)
@@ -147,7 +147,7 @@ class ETS(LocalModel):
     def _fitted(self, series: Values, season: int, horizon: int) -> LocalForecast | None:
         from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
-        n, best = len(series), None
+        n, best = len(series), cast(Any, None)
         seasons = [None, *(["add", *(["mul"] if series.min() > 0 else [])] if season > 1 else [])]
         for seasonal, (trend, is_damped) in itertools.product(seasons, ((None, False), ("add", False), ("add", True))):
             is_product = seasonal == "mul"
