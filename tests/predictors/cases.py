@@ -24,6 +24,8 @@ CASES: dict[str, dict[str, Any]] = {
     "seasonal_naive": {"kind": "seasonal_naive"},
     "persistence": {"kind": "persistence"},
     "window_mean": {"kind": "window_mean"},
+    "theta": {"kind": "theta", "context_length": 31},
+    "ets": {"kind": "ets", "context_length": 31},
     "ridge-several": {"kind": "ridge", "alpha": [1, 100.0], "context_length": [11, 24, 31]},
     "dlinear": {"kind": "dlinear"},
     "nlinear": {"kind": "nlinear", "individual": True},
@@ -54,8 +56,8 @@ IN_FLOAT32 = (*PEERS, "chronos", "tiny")  # whatever the dtype of the windows
 
 WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 
-# whose forecasts move and grow with the window; `tiny` knows where 0 is
-EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "tiny"))
+# whose forecasts move and grow with the window: `tiny` knows where 0 is, a local model takes other forms for values above
+EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "theta", "ets", "tiny"))
 
 # which attend to channels, and need two of them
 OF_CHANNELS = ("itransformer",)

@@ -267,9 +267,9 @@ def session() -> Iterator[None]:
 
 _TABLES = (".csv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather")
 _SPLIT = ("train_fraction", "val_fraction", "val_rows", "test_rows", "val_from", "test_from")
-# of the data, what a trained model knows already
-_KNOWN = (
-    *("context_length", "prediction_length", "batch_size", "scaling", "frequency", "val_windows", "transform"),
+_KNOWN = (  # of the data, what a trained model knows already
+    *("context_length", "prediction_length", "season_length", "batch_size", "scaling", "frequency", "val_windows"),
+    "transform",
     *("target", "past_covariates", "future_covariates", "static", "weight_column", "series_weights", "row_weights"),
 )
 _TRAINER = ("accelerator", "precision", "plugins", "deterministic", "benchmark", "enable_progress_bar")

@@ -83,13 +83,16 @@ def run_on(
     return run(experiment, folder, data=data, test="test" in data.parts, refit=refit, hooks=hooks)
 
 
-def fitted_aside(options: ForecasterOptions, panel: Panel, *, calibrates: bool = False) -> FittedPredictor:
+def fitted_aside(
+    options: ForecasterOptions, panel: Panel, *, calibrates: bool = False, refit: bool = False
+) -> FittedPredictor:
     """Return a predictor of these series, no rows for testing; `calibrates` fits even what needs no fit."""
     training = replace(options.training, progress=False, checkpoints=None, save_top_k=1)
     no_split: dict[str, Any] = dict.fromkeys(SPLIT)
     aside = replace(options, data=replace(options.data, **no_split), training=training)
     if options.predictor.needs_fit or calibrates:
-        return run_on(aside, panel, copies=True).fitted
+        result = run_on(aside, panel, copies=True, refit=refit)
+        return result.refitted or result.fitted
     return aside.built_for(panel)
 
 

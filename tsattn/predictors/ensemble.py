@@ -112,6 +112,8 @@ class Ensemble(Predictor):
             own = replace(task, context_length=member.options.get("context_length", task.context_length))
             for copy in copies:
                 copy.build(own, output, empty=empty)
+        longer = [copy for copy in self._all if copy.context_length > task.context_length]
+        self.reads_short = bool(longer) and all(copy.reads_short for copy in longer)
 
     @override
     def check_output(self, output: Output) -> None:

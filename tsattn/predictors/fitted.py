@@ -26,10 +26,11 @@ from tsattn.predictors.calibrated import Calibrated, ConformalScores, intervals_
 from tsattn.predictors.network import NetworkPredictor
 from tsattn.scaler import Scaler
 from tsattn.task import Output
-from tsattn.training.execution import Execution
+from tsattn.training.execution import Execution, own_random_state
 
 if TYPE_CHECKING:
     from tsattn.data import ForecastDataModule
+    from tsattn.training import Training
 
 _CONFORMAL = "conformal"  # the key of a checkpoint
 
@@ -90,6 +91,15 @@ def restored_predictor(content: CheckpointContent, state: Mapping[str, Any], sou
     except RuntimeError as error:
         raise UserError(f"{source} is damaged: {' '.join(str(error).split())[:200]}") from error
     return FittedPredictor(predictor.eval(), content.scaler)
+
+
+def fitted_again(predictor: Predictor, data: ForecastDataModule, training: Training) -> Predictor:
+    """Fit another predictor of this description to other rows."""
+    again = build_predictor(predictor.description)
+    again.build(data.contents[1], predictor.output, empty=True)
+    with own_random_state(training.seed):
+        again.fit(data, training)
+    return again.eval()
 
 
 @dataclass(frozen=True)
@@ -178,7 +188,7 @@ def future_batches(
     if predictor.forecasts_counts:
         check_counts(panel.last_rows(predictor.context_length), "this model", of=panel)
     task = replace(predictor.task, context_length=predictor.context_length)
-    warns = not predictor.pretraining(task.data)  # pretrained weights take series of any length
+    warns = not predictor.reads_short and not predictor.pretraining(task.data)  # pretrained weights read any length
     windows = FutureWindows(panel, series, task, scaler, horizon, warns_of_short=warns, seasons=predictor.seasons)
     # a generator of its own: else it draws from torch's, and so into a training in another thread
     return DataLoader(windows, batch_size=batch_size, collate_fn=lambda batch: batch, generator=torch.Generator())
