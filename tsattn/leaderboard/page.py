@@ -120,11 +120,10 @@ def _mean_rows(analysis: Analysis) -> dict[str, list[Mark]]:
     """A row a question, with the mean over data sets."""
     rows = {}
     for answer in analysis.answers:
-        names = [*answer.question.arms, answer.question.against]
-        (first, *_), *others = (analysis.parts[name] for name in names if name in analysis.parts)
-        if answer.estimate is not None and others:
+        if answer.estimate is not None:
+            names = [*answer.question.arms, answer.question.against]
             *arms, against = (analysis.parts[name][1] or name for name in names)
-            label = f"{first}: {', '.join(arms)}\n/ {against}"
+            label = f"{analysis.parts[names[0]][0]}: {', '.join(arms)}\n/ {against}"
             rows[label] = [Mark("mean", answer.estimate.percent, *answer.estimate.percent_interval())]
     return rows
 
@@ -332,7 +331,8 @@ def _question(answer: Answer, estimate: Difference | Claim) -> list[str]:
         known = len(answer.data) - len(estimate.left_out)
         sources = f" of {estimate.sources} sources" if estimate.sources < known else ""
         signs = f"lower on {estimate.better}, higher on {estimate.worse} (sign test: p {estimate.sign_p:.2g})"
-        lacking = f", no interval on {_listed(estimate.left_out)}" if estimate.left_out else ""
+        left_out = _listed(estimate.left_out) if len(estimate.left_out) < 4 else str(len(estimate.left_out))
+        lacking = f", no interval on {left_out}" if estimate.left_out else ""
         data = f"{number_of(len(answer.data), 'data set')}{sources}: {signs}{lacking}"
     p_value = "exploration" if answer.corrected is None else f"{answer.corrected:.2g}"
     cells = [one.ask, ", ".join(map(_code, one.arms)), _code(one.against), data]
