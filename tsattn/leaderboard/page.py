@@ -331,8 +331,8 @@ def _question(answer: Answer, estimate: Difference | Claim) -> list[str]:
         known = len(answer.data) - len(estimate.left_out)
         sources = f" of {estimate.sources} sources" if estimate.sources < known else ""
         signs = f"lower on {estimate.better}, higher on {estimate.worse} (sign test: p {estimate.sign_p:.2g})"
-        left_out = _listed(estimate.left_out) if len(estimate.left_out) < 4 else str(len(estimate.left_out))
-        lacking = f", no interval on {left_out}" if estimate.left_out else ""
+        out = estimate.left_out
+        lacking = f", no interval on {_listed(out) if len(out) < 4 else len(out)}" if out else ""
         data = f"{number_of(len(answer.data), 'data set')}{sources}: {signs}{lacking}"
     p_value = "exploration" if answer.corrected is None else f"{answer.corrected:.2g}"
     cells = [one.ask, ", ".join(map(_code, one.arms)), _code(one.against), data]
