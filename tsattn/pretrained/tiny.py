@@ -154,7 +154,7 @@ class Tiny(AnyHorizon, NetworkPredictor):
         descriptions.check_types(self.arguments, get_type_hints(TinyOptions), "predictor tiny")
         self.options = TinyOptions(**self.arguments)
         self.is_trained = self.needs_fit = self.options.trained is not None
-        self.uses_covariates = False
+        self.uses_covariates, self.reads_short = False, not self.needs_fit
 
     @property
     @override
