@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 from benchmarks.paper import wall_clock
 from tests.chronos.tiny_models import tiny_pipeline

@@ -56,7 +56,7 @@ IN_FLOAT32 = (*PEERS, "chronos", "tiny")  # whatever the dtype of the windows
 
 WITH_WEIGHTS = ("tiny",)  # whose state a fit need not leave
 
-# whose forecasts move and grow with the window: `tiny` knows where 0 is, a local model takes other forms for values above
+# whose forecasts move and grow with the window; `tiny` and local models know where 0 is
 EQUIVARIANT = tuple(case for case in CASES if case not in (*PEERS, "dlinear", "nlinear", "theta", "ets", "tiny"))
 
 # which attend to channels, and need two of them

@@ -178,12 +178,6 @@ def test_a_forecaster_without_a_fit_says_what_the_model_does(tmp_path: Path) -> 
     pd.testing.assert_frame_equal(named, Forecaster("theta", prediction_length=8).predict(frame[-24:]))
 
 
-def test_a_pretrained_member_takes_fewer_rows_than_it_could_read() -> None:
-    members = ["ridge", "chronos-tiny"]
-    mixed = Forecaster({"kind": "ensemble", "members": members}, prediction_length=6)
-    assert mixed.fit(short_frame(96)).predict()["predictions"].notna().all()
-
-
 def test_a_member_of_an_ensemble_reads_more_rows_than_the_others() -> None:
     frame = short_frame(96)
     members = ["ridge", "theta", "ets"]
