@@ -50,7 +50,8 @@ class LocalModel(Unfitted, AnyHorizon):
 
     emits_quantiles = True
     reads_short = True
-    steps_at_once = 1 << 60  # of any horizon
+    steps_at_once = 1 << 60
+    """Any horizon is forecast at once."""
 
     def __init__(self, *, season_length: int | None = None, context_length: int | None = None) -> None:
         super().__init__(season_length=season_length, context_length=context_length)
@@ -72,6 +73,7 @@ class LocalModel(Unfitted, AnyHorizon):
 
     @override
     def forecast_to(self, batch: Batch, horizon: int) -> Tensor:
+        """Forecast any horizon, `(B, horizon, C, Q)`, or `(B, horizon, C)` of a point forecast."""
         from scipy.stats import t
 
         window, levels = last_context(batch, self.context_length).to("cpu"), self.output.quantiles

@@ -16,11 +16,12 @@ from torch import Tensor
 from tsattn.batch import EXACT
 from tsattn.layers import running_maximum
 
-GUESSES = (  # names, in the order of their axis
+GUESSES = (
     *("last", "season", "second_season", "cycles", "second_cycles", "drift", "long_drift", "growth", "moved_season"),
     *("smoothed", "slowly_smoothed", "theta", "ratios", "quick_ratios", "usual", "mean"),
     *("autoregression", "long_autoregression", "seasonal_changes"),
 )
+"""Names of the guesses, in the order of their axis."""
 ORIGINS = 3  # in the past of a row, at which guesses are tried
 LONGEST_PERIOD = 730
 _LAGS = 6  # the latest values that the autoregression reads, beside those a season ago
