@@ -145,6 +145,8 @@ class Trainee:
 
     def __init__(self, options: argparse.Namespace, attention: str, folder: Path) -> None:
         self.folder, self.steps = folder, options.steps
+        names = ("real", "size", "rate", "seed", "width", "layers")
+        self.options = {"attention": attention, **{name: str(getattr(options, name)) for name in names}}
         self.sizes = {"d_model": options.width, "num_layers": options.layers, "attention": yaml.safe_load(attention)}
         torch.manual_seed(options.seed)
         self.network = TinyNetwork(**self.sizes)
@@ -163,7 +165,15 @@ class Trainee:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / "last.pt").exists():
             saved = torch.load(folder / "last.pt", weights_only=True)
+            if saved["options"] != self.options:
+                raise SystemExit(
+                    f"{folder} was begun with {saved['options']}, not {self.options}: give another --output"
+                )
             if saved["steps"] != options.steps:
+                if not (folder / "stable.pt").exists() or saved["steps"] > options.steps:
+                    raise SystemExit(
+                        f"{folder} was to take {saved['steps']} steps: give those, or more from 0.7 of them on"
+                    )
                 saved = torch.load(folder / "stable.pt", weights_only=True)
             self.network.load_state_dict(saved["network"])
             self.averaged.load_state_dict(saved["averaged"])
@@ -196,7 +206,7 @@ class Trainee:
         """Write a checkpoint, the averaged weights and a line of scores."""
         state = {"network": self.network.state_dict(), "averaged": self.averaged.state_dict()}
         state |= {"optimizers": [optimizer.state_dict() for optimizer in self.optimizers]}
-        state |= {"step": self.step, "steps": self.steps, "seconds": self.seconds}
+        state |= {"step": self.step, "steps": self.steps, "seconds": self.seconds, "options": self.options}
         is_stable = self.step <= (1 - FALL) * self.steps
         for name in ("last", "stable") if is_stable else ("last",):
             torch.save(state, self.folder / "partial.pt")

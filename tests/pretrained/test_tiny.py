@@ -264,7 +264,7 @@ def test_another_attention_keeps_the_weights_that_fit() -> None:
         assert not torch.equal(other, found)
     longest = built(attention="mlr", context_length=LONGEST)
     assert longest(Batch(rows(1, LONGEST))).isfinite().all(), "as many tokens as there may be"
-    with pytest.raises(UserError, match="has weights that tiny has not learned: give trained: all"):
+    with pytest.raises(UserError, match="has weights that tiny has not learned: give trained: attention, or all"):
         built(attention="btt")
     with pytest.raises(UserError, match="unknown attention"):
         build_predictor({"kind": "tiny", "attention": "none"})

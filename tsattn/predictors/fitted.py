@@ -161,7 +161,7 @@ def beyond_training(predictor: Predictor, horizon: int) -> str | None:
     of = "that the model was trained for" if rolls else f"of {predictor.name}"
     how = "forecasts are fed back as context, errors add up and intervals are too narrow"
     how += "; past covariates keep their last value" if task.past_covariates else ""
-    how = how if rolls else "it goes on from its own quantiles, and errors add up"
+    how = how if rolls else "it goes on from its own forecasts, and errors add up"
     return f"horizon {horizon} is longer than the {most} steps {of}: {how}"
 
 

@@ -234,7 +234,13 @@ def read_head(weights: str) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     if head.get("format") != _FORMAT:
         raise UserError(f"{path} holds no weights of tiny: its format is {head.get('format')!r}")
-    return {**json.loads(head["model"]), "path": path}
+    try:
+        model: dict[str, Any] = json.loads(head["model"])
+        with torch.device("meta"):
+            TinyNetwork(**model["sizes"])
+        return {"trained_on": (), **model, "path": path}
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged: its head names no sizes of a network") from error
 
 
 def load_tiny(options: TinyOptions) -> TinyNetwork:
@@ -258,7 +264,9 @@ def load_tiny(options: TinyOptions) -> TinyNetwork:
             shapes = {name: part.shape for name, part in network.state_dict().items() if ".attention." in name}
             fresh = {name for name, shape in shapes.items() if name not in state or state[name].shape != shape}
             if fresh and options.trained is None:
-                raise UserError(f"this attention has weights that {SHIPPED} has not learned: give trained: all")
+                raise UserError(
+                    f"this attention has weights that {SHIPPED} has not learned: give trained: attention, or all"
+                )
             state = {name: part for name, part in state.items() if ".attention." not in name or name in shapes}
             state |= {name: part for name, part in TinyNetwork(**sizes).state_dict().items() if name in fresh}
         network.load_state_dict(state, assign=True)
