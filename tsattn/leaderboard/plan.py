@@ -215,7 +215,7 @@ def _check_fits(experiment: Experiment, data: ForecastDataModule) -> None:
     predictor = build_predictor(experiment.model["backbone"])
     predictor.build(data.contents[1], experiment.output, empty=True)
     for part in ("train", "val", "test"):
-        data.windows(part, predictor.context_length)
+        data.windows(part, **predictor.cut)
 
 
 def mixed(
