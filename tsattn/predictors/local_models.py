@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
+from einops import rearrange
 from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
@@ -87,8 +88,7 @@ class LocalModel(Unfitted, AnyHorizon):
         made = [self.forecast_series(values, season, horizon, known) for values, known in series]
         ends = [t.ppf(levels or [0.5], max(1, one.freedom)) for one in made]
         rows = [one.mean[:, None] + one.deviation[:, None] * end for one, end in zip(made, ends, strict=True)]
-        quantiles = torch.from_numpy(np.stack(rows))  # (B C, T, Q)
-        forecast = quantiles.unflatten(0, (len(window), -1)).transpose(1, 2)  # (B, T, C, Q)
+        forecast = rearrange(torch.from_numpy(np.stack(rows)), "(B C) T Q -> B T C Q", B=len(window))
         forecast = forecast if units is None else units.normalise(forecast)
         return (forecast if levels else forecast[..., 0]).to(batch.past)
 
@@ -162,7 +162,7 @@ class ETS(LocalModel):
         seasons = [None, *(["add", *(["mul"] if series.min() > 0 else [])] if season > 1 else [])]
         for seasonal, (trend, is_damped) in itertools.product(seasons, ((None, False), ("add", False), ("add", True))):
             is_product = seasonal == "mul"
-            shape = {"error": "mul" if is_product else "add", "trend": trend, "damped_trend": is_damped}
+            shape: dict[str, Any] = {"error": "mul" if is_product else "add", "trend": trend, "damped_trend": is_damped}
             shape |= {"seasonal": seasonal, "seasonal_periods": season if seasonal else None}
             with contextlib.suppress(*_FAILURES):  # the next form may fit
                 fit = ETSModel(series, **shape, initialization_method="heuristic").fit(disp=False, maxiter=100)
