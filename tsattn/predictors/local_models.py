@@ -162,7 +162,7 @@ class ETS(LocalModel):
         seasons = [None, *(["add", *(["mul"] if series.min() > 0 else [])] if season > 1 else [])]
         for seasonal, (trend, is_damped) in itertools.product(seasons, ((None, False), ("add", False), ("add", True))):
             is_product = seasonal == "mul"
-            shape = {"error": "mul" if is_product else "add", "trend": trend, "damped_trend": is_damped}
+            shape: dict[str, Any] = {"error": "mul" if is_product else "add", "trend": trend, "damped_trend": is_damped}
             shape |= {"seasonal": seasonal, "seasonal_periods": season if seasonal else None}
             with contextlib.suppress(*_FAILURES):  # the next form may fit
                 fit = ETSModel(series, **shape, initialization_method="heuristic").fit(disp=False, maxiter=100)
