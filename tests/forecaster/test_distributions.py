@@ -334,6 +334,9 @@ def test_a_naive_forecast_of_a_short_series_is_calibrated_by_its_rolling_origins
     widened = np.sort(errors, axis=0)[11]  # the 12th: ceil(15 x 0.8)
     np.testing.assert_allclose(forecast["0.9"] - forecast["predictions"], widened, rtol=1e-4)
     np.testing.assert_allclose(forecast["predictions"] - forecast["0.1"], widened, rtol=1e-4)
+    sizes, two = {"context_length": 24, "prediction_length": T}, {"trainer": {"devices": 2}}
+    on_two = Forecaster("seasonal_naive", **sizes, calibrate=True, accelerator="cpu", training=two).fit(frame)
+    assert on_two.result.fit["calibration"]["windows"] == 14, "no second model is fitted"
 
 
 def test_what_calibrates_a_short_series_was_not_fitted_to_it() -> None:

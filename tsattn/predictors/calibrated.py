@@ -140,9 +140,9 @@ class ConformalScores:
             least = int(counts[0].min())
             step, channel = (counts[0] == least).nonzero()[0].tolist()
             raise UserError(
-                f"level {100 * share:g} needs {number_of(needed_scores(interval), 'validation window')}, or rolling "
-                f"origins, and of {shown(channels[channel])}, step {step + 1}, there are {least}: ask for at most "
-                f"{highest_level(least):g}, hold out more rows for validation, or fit to longer series"
+                f"level {100 * share:g} needs {number_of(needed_scores(interval), 'validation window')}, and of "
+                f"{shown(channels[channel])}, step {step + 1}, there are {least}: ask for at most "
+                f"{highest_level(least):g}, or hold out more rows for validation (rolling origins: longer series)"
             )
         places = (rank - 1).clamp(min=0, max=self.values.shape[-1] - 1)
         found = self.values[self.base(interval)].gather(-1, places[..., None])[..., 0]
