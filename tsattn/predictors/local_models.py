@@ -43,7 +43,7 @@ class LocalForecast(NamedTuple):
 class LocalModel(Unfitted, AnyHorizon):
     """Base class of models of one series. They need no fit and forecast quantiles.
 
-    Missing values are interpolated between their neighbours, without the season, and count for no interval; after the
+    Missing values are interpolated around the season, and count for no interval; after the
     last known value they are forecast too. A constant series stays constant. Fewer than 10 known values, or a series
     that no form fits, are forecast by simple exponential smoothing, of level 0.5.
 
@@ -100,24 +100,24 @@ class LocalModel(Unfitted, AnyHorizon):
         if not len(series) or not np.ptp(series):
             return LocalForecast(np.full(horizon, series[-1] if len(series) else 0.0), np.zeros(horizon), 1)
         known, horizon = known[end - len(series) : end], ahead + horizon
-        told = known & np.concatenate([known[:1], known[:-1]])  # what comes after a gap was used to fill it
-        told = told if told.sum() >= _FEWEST else known
+        counted = known & np.concatenate([known[:1], known[:-1]])  # what comes after a gap was used to fill it
+        counted = counted if counted.sum() >= _FEWEST else known
         unit = float(np.abs(series).mean())  # so that no fit depends on the units
         scaled, found = series / unit, None
         with warnings.catch_warnings(), np.errstate(all="ignore"), contextlib.suppress(*_FAILURES):
             warnings.simplefilter("ignore")  # of convergence, which the choice of forms takes care of
             if known.sum() >= _FEWEST:
-                found = self._fitted(scaled, told, season if len(series) >= 2 * season else 1, horizon)
+                found = self._fitted(scaled, counted, season if len(series) >= 2 * season else 1, horizon)
         if found is None or not np.isfinite(found.mean).all() or not np.isfinite(found.deviation).all():
             levels = _levels(scaled, _LAST_RESORT)
             growth = 1 + _LAST_RESORT**2 * np.arange(horizon)
-            deviation = np.sqrt(((scaled[1:] - levels[:-1])[told[1:]] ** 2).mean() * growth)
-            found = LocalForecast(np.full(horizon, levels[-1]), deviation, int(told.sum()) - 1)
+            deviation = np.sqrt(((scaled[1:] - levels[:-1])[counted[1:]] ** 2).mean() * growth)
+            found = LocalForecast(np.full(horizon, levels[-1]), deviation, int(counted.sum()) - 1)
         return LocalForecast(found.mean[ahead:] * unit, found.deviation[ahead:] * unit, found.freedom)
 
     @abstractmethod
-    def _fitted(self, series: Values, told: Known, season: int, horizon: int) -> LocalForecast | None:
-        """Fit to a series that is not constant, and forecast it, errors counted where `told`; None if it cannot be."""
+    def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
+        """Fit to a series that is not constant, and forecast it, errors where `counted`; None if it cannot be."""
 
 
 class Theta(LocalModel):
@@ -129,7 +129,7 @@ class Theta(LocalModel):
     """
 
     @override
-    def _fitted(self, series: Values, told: Known, season: int, horizon: int) -> LocalForecast | None:
+    def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
         from statsmodels.tsa.forecasting.theta import ThetaModel
 
         n = len(series)
@@ -139,8 +139,8 @@ class Theta(LocalModel):
         places, is_product = np.arange(-n, 0) % season, fit.model.method.startswith("mul")
         rest = series / factors[places] if is_product else series - factors[places]
         drift = slope / 2 * ((1 - (1 - alpha) ** np.arange(1, n)) / alpha if alpha > 0 else 0.0)
-        errors = (rest[1:] - _levels(rest, alpha)[:-1] - drift)[told[1:]]
-        freedom = int(told.sum()) - 3  # two parameters, and the first level
+        errors = (rest[1:] - _levels(rest, alpha)[:-1] - drift)[counted[1:]]
+        freedom = int(counted.sum()) - 3  # two parameters, and the first level
         deviation = np.sqrt((errors**2).sum() / freedom * (1 + alpha**2 * np.arange(horizon)))
         scale = factors[:horizon] if is_product else 1.0
         return LocalForecast(np.asarray(fit.forecast(horizon)), deviation * scale, freedom)
@@ -155,7 +155,7 @@ class ETS(LocalModel):
     """
 
     @override
-    def _fitted(self, series: Values, told: Known, season: int, horizon: int) -> LocalForecast | None:
+    def _fitted(self, series: Values, counted: Known, season: int, horizon: int) -> LocalForecast | None:
         from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
         n, best = len(series), cast(Any, None)
@@ -176,7 +176,7 @@ class ETS(LocalModel):
             return None
         _, fit, parameters, is_product = best
         mean, fitted = np.asarray(fit.forecast(horizon)), np.asarray(fit.fittedvalues)
-        errors = ((series - fitted) / (fitted if is_product else 1.0))[told]
+        errors = ((series - fitted) / (fitted if is_product else 1.0))[counted]
         freedom = len(errors) - min(parameters, len(errors) // 2)
         deviation = np.sqrt((errors**2).sum() / freedom * _growth(fit, season, horizon))
         return LocalForecast(mean, deviation * np.abs(mean) if is_product else deviation, freedom)
