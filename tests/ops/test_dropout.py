@@ -180,19 +180,6 @@ def test_no_mask_is_kept() -> None:
     assert sum(t.nbytes for t in kept) == 8, "the seed alone"
 
 
-def test_seeds_and_states_repeat_it() -> None:
-    x = torch.ones(1000)
-    torch.manual_seed(3)
-    state = torch.get_rng_state()
-    first, second = dropout(x, 0.5), dropout(x, 0.5)
-    assert not torch.equal(first, second)
-    torch.set_rng_state(state)
-    assert torch.equal(dropout(x, 0.5), first)
-    with torch.random.fork_rng():
-        assert torch.equal(dropout(x, 0.5), second)
-    assert torch.equal(dropout(x, 0.5), second)
-
-
 @pytest.mark.parametrize("kernels", ["auto", "off"])
 def test_without_dropping_it_is_what_came_in(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TSATTN_KERNELS", kernels)
