@@ -207,23 +207,6 @@ def test_active_levels_are_counted_where_blocks_do_not_nest_and_tokens_are_globa
             torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
 
 
-def test_explicit_blocks_differ_from_row_to_row_and_need_not_nest() -> None:
-    attention = build("mlr", length=T)
-    x = 2 * torch.randn(2, T, D_MODEL, dtype=torch.float64)
-    blocks = torch.randint(0, 3, (2, 2, T))
-    for _ in each_impl(attention, without=NO_CROSSING):
-        both = attention(x, blocks=blocks)
-        for row in range(2):
-
-            def score(q: Tensor, k: Tensor, i: int, j: int, row: int = row) -> Tensor:
-                shares = blocks[:, row, i] == blocks[:, row, j]
-                pieces = [q[:2] @ k[:2] * shares[0], q[2:] @ k[2:] * shares[1]]
-                return sum(pieces) / math.sqrt(4)
-
-            expected = by_definition(attention, x[row : row + 1], score)
-            torch.testing.assert_close(both[row : row + 1], expected, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     "case",
     [
