@@ -113,23 +113,6 @@ def test_a_channel_without_scale_or_observation_has_no_error() -> None:
     assert not measured(found)[:, 1].any()
 
 
-def test_what_is_forecast_where_nothing_is_observed_is_never_looked_at() -> None:
-    found = drawn(2, levels=LEVELS)
-    before = measured(found)
-    found.forecast = np.where(found.observed[..., None], found.forecast, np.nan)
-    assert torch.equal(measured(found), before)
-    assert before.isfinite().all()
-
-
-def test_a_nan_stays_with_its_level_and_window() -> None:
-    found = drawn(3, levels=(0.1, 0.5, 0.9), share=1.0)
-    found.forecast[2, 1, 0, 0] = np.nan
-    errors = measured(found)
-    affected = {"pinball_scaled_0.1", "pinball_original_0.1", "below_0.1", "inside_80"}
-    assert {name for name, part in named(found, errors).items() if part[2, 0].isnan()} == affected
-    assert errors.isnan().sum() == len(affected)
-
-
 def test_half_precision_is_measured_in_full() -> None:
     found = drawn(4, share=1.0)
     found.forecast = torch.tensor(found.forecast).bfloat16().double().numpy()
