@@ -234,16 +234,6 @@ def test_options_reach_module_optimizer_and_trainer(trained: list[Any]) -> None:
     assert forecaster.result.experiment.trainer["val_check_interval"] == 2
 
 
-def test_options_change_what_is_trained_and_are_saved(tmp_path: Path) -> None:
-    plain = Forecaster(**QUICK).fit(FRAME)
-    other = Forecaster(**QUICK, loss="mae", training={"trainer": {"gradient_clip_val": 0.1}}).fit(FRAME)
-    assert not plain.predict()["predictions"].equals(other.predict()["predictions"])
-    other.save(tmp_path / "model")
-    again = tsattn.load(tmp_path / "model")
-    assert again.experiment == other.experiment
-    pd.testing.assert_frame_equal(again.fit(FRAME).predict(), other.predict())
-
-
 def steps_of(forecaster: Forecaster) -> int:
     return int(forecaster.result.fit["training"]["steps"])
 
