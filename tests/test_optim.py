@@ -5,15 +5,12 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
-from tests.baseline_scores import baseline_scores
 from tsattn.attention import KINDS, build_attention
 from tsattn.attention.projections import (
     BilinearMLRProjection,
@@ -24,13 +21,11 @@ from tsattn.attention.projections import (
 )
 from tsattn.backbones import Transformer
 from tsattn.batch import Batch
-from tsattn.data import CSVDataModule
 from tsattn.errors import UserError
 from tsattn.layers import DirectHead, TokenEmbedding
 from tsattn.layers.optim import adamw, cap_rms_, mup_groups, mup_init_, rate_schedule
 from tsattn.structured import LevelShape, block_sizes
 from tsattn.task import Output, Task
-from tsattn.training import ForecastingModule
 
 L, T, C = 24, 8, 2
 RATE, DECAY = 1e-3, 0.01
@@ -321,28 +316,3 @@ def test_warm_up_then_cosine() -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0, abs=1e-12)
     constant = rate_schedule(optimizer, warmup_steps=4, total_steps=20, schedule="constant")
     assert [constant.lr_lambdas[0](step) for step in (1, 4, 5, 19, 100)] == [0.4, 1, 1, 1, 1]
-
-
-def test_training_by_mup_learns_the_wave(toy_csv: Path, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    data = CSVDataModule(str(toy_csv), context_length=48, prediction_length=12)
-    description = {"kind": "transformer", "d_model": 16, "num_heads": 2, "attention": ["btt", "bilinear_mlr"]}
-    model = ForecastingModule(description, learning_rate=3e-4, warmup_steps=5, mup=True)
-    trainer = Trainer(
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        max_epochs=8,
-    )
-    trainer.fit(model, data)
-    (metrics,) = trainer.test(model, data, verbose=False)
-    assert metrics["test_mse_scaled"] < 0.5 * baseline_scores(data)["persistence"]["mse_scaled"]
-    assert isinstance(model.backbone, Transformer)
-    for block in model.backbone.encoder.blocks:
-        projection = block.attention.projection
-        for name, fans in projection.mup_fans().items():  # type: ignore[operator, union-attr]
-            factor = projection.get_parameter(name).detach()  # type: ignore[operator, union-attr]
-            rms = float(factor.square().mean().sqrt())
-            assert rms <= 1.0001 * math.sqrt(min(fans)) / fans[0]
