@@ -1,7 +1,5 @@
 """The benchmarks do their work in small too, where their figures mean nothing, and what was committed is whole."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

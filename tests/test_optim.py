@@ -1,7 +1,5 @@
 """muP: which parameter learns at which rate, how it starts, and that this makes the change independent of the width."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

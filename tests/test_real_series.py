@@ -1,7 +1,5 @@
 """Scores of forecasts by groups of series, and the search for series that a test must keep to itself."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator

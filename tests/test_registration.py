@@ -1,7 +1,5 @@
 """What is added in one place is found by its name; what lies outside, by its import path, as the pages say."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Forecasts come back in the units of their own series."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Transformed targets come back exactly, quantile by quantile."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Closed forms equal the formulas of the paper, and what is counted on a built attention."""
 
-from __future__ import annotations
-
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What descriptions mean, what sizes and types an attention takes, and how wrong ones are refused."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 from typing import Any

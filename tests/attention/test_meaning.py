@@ -1,7 +1,5 @@
 """The scores are those of the definition: written here once more, pair by pair, from the projections' components."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ablations, written out with Python loops: the token itself, equal weights, learned weights of places."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

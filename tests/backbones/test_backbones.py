@@ -1,7 +1,5 @@
 """Backbones: from a batch to a forecast."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Backbones that use covariates, categories and the calendar: what acts on what, and that it is learnt."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """iTransformer: channels without an order, groups of them as blocks, covariates as tokens of their own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

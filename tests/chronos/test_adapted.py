@@ -1,7 +1,5 @@
 """What conversions and calibration keep of trained scores, and the folders that adapted models are saved in."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

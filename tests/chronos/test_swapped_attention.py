@@ -1,7 +1,5 @@
 """Attention in the place of the originals: masks, bias, special tokens, padding, gradients, decoders, groups."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from pathlib import Path

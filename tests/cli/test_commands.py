@@ -1,7 +1,5 @@
 """fit, validate, test and predict as a person types them, on a toy file."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

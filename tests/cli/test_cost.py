@@ -1,7 +1,5 @@
 """`cost` as a person types it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.ops.native.kernels_there import needs_kernels

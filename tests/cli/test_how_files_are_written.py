@@ -1,7 +1,5 @@
 """A run remembers how its file is written; another way is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """`kernels` as a person types it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a run folder is used for: a figure, and a longer training."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Predictors that are no single network, through the commands: closed forms and ensembles."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

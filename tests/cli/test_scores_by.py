@@ -1,7 +1,5 @@
 """`test --by`: the scores of each series, step or origin, on the screen and in a file, and the residuals drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

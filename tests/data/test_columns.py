@@ -1,7 +1,5 @@
 """Which column is what, by usual names or given ones; covariates that are categories; weights of rows and series."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Real files, read as anyone would read their own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

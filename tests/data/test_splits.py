@@ -1,7 +1,5 @@
 """Many series in one data set are split alike, each by its own rows."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import Any
 

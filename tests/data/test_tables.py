@@ -1,7 +1,5 @@
 """A strict reader mends nothing; lines of a CSV file are named as an editor shows them."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import inspect

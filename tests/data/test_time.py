@@ -1,7 +1,5 @@
 """Dates in text and numbers; frequencies, their seasons and futures; and grids, where stamps lie."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """Windows and batches of many series: each of one series, with its own covariates and categories."""
 
-from __future__ import annotations
-
 from itertools import chain, pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every planted fault is found, where it was planted and nothing beside it; a clean table gives no finding."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Count offences against the style of prose: `python -m tests.docs.prose PAGE...` lists those of a page or notebook."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Pages keep the style of prose; docstrings come closer to it, room by room."""
 
-from __future__ import annotations
-
 import json
 import re
 

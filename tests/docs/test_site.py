@@ -1,7 +1,5 @@
 """The site is built strictly, once; every name, command, option and key that there is stands on its pages."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import importlib

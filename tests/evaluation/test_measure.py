@@ -1,7 +1,5 @@
 """The one loop that scores: what it takes, what it leaves alone, what it refuses."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Forecasts of quantiles from the ridge to calibrated intervals."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import NormalDist

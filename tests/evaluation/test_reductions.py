@@ -1,7 +1,5 @@
 """Every score against its definition, pooled and by channel, in any batches; and against fev."""
 
-from __future__ import annotations
-
 import math
 import re
 import warnings

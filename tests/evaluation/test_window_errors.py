@@ -1,7 +1,5 @@
 """The sums of a window and channel against their definitions, in whatever windows are drawn."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A description of a run as plain data: complete, the same wherever it comes from, and told apart by its key."""
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle

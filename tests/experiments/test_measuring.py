@@ -1,7 +1,5 @@
 """Scores of several predictors as text, and the forecasts that any predictor must beat."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Members of an ensemble that were fitted before: they are what the ensemble would have fitted, to the digit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A run from Python: what comes back, what is written, what is left as it was, and what it takes to resume one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Distributions as outputs: likelihoods, means and quantiles are those of scipy, at any size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

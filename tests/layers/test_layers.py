@@ -1,7 +1,5 @@
 """The parts that backbones are built from: norms, dropout, patches, quantiles, encoders."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from statistics import NormalDist

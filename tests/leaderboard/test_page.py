@@ -1,7 +1,5 @@
 """The page: its answer, its table, its details, its figure, on paper and in a browser."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans: which entries a suite comes to, in which order, as which experiments."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Suites as files: what they mean, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Dropout: what is dropped, its derivatives, and where PyTorch's own stands for the kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Every implementation equals its reference, in value and gradient, for whatever shapes, blocks and masks are drawn."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Softmax in the tiles of a score, where it is cut and what it refuses."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

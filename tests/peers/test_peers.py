@@ -1,7 +1,5 @@
 """Networks of neuralforecast and models of statsforecast as predictors, the whole way."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

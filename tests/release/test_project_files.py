@@ -1,7 +1,5 @@
 """The files around the package: pins and their sums, citation, hooks, the forge's workflow, the audit."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib

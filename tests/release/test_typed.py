@@ -1,7 +1,5 @@
 """The types of the public names, as a user's script meets them: `make lint` holds it to `mypy --strict`."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import tomllib

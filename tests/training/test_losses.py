@@ -1,7 +1,5 @@
 """Losses of what is observed: by value, by quantile, and by frequency against the definition of the transform."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Options of Lightning's Trainer, the callbacks and loggers that a run keeps, its precision and its optimizer."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from pathlib import Path

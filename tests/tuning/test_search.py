@@ -1,7 +1,5 @@
 """Search spaces as a file has them, held against the configuration before the first trial."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

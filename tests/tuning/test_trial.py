@@ -1,7 +1,5 @@
 """One trial: what counts and is recorded, how it ends untrained, and that those that share their data are equal."""
 
-from __future__ import annotations
-
 import math
 import re
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """`tune` as a person types it, resumed, and over every key of an experiment."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Arrays, windows, scales, splits and forecasts of a converted table are those of the same table in memory."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The cards of the data sets say what the files, the code and `data/README.md` say."""
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections.abc import Callable

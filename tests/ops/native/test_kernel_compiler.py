@@ -1,7 +1,5 @@
 """Finding a compiler, what is said when it does not compile, and the instruction sets that a CPU is taken to have."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
