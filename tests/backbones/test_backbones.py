@@ -1,7 +1,9 @@
 """Backbones: from a batch to a forecast."""
 
 import itertools
+import json
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -122,6 +124,23 @@ def test_a_warm_start_is_the_ridge_itself(task: Task, kind: Any, subtract_last: 
     before = random(batches[0])
     random.warm_start(batches)
     assert torch.equal(random(batches[0]), before)
+
+
+def test_the_quantiles_of_a_warm_start_lie_around_the_ridge(task: Task) -> None:
+    levels = (0.1, 0.5, 0.75, 0.9)
+    batches = [batch(40, seed=seed) for seed in range(3)]
+    backbone = PatchTST(task, Output(levels), d_model=16, num_heads=2, linear_path="ridge").eval()
+    backbone.warm_start(batches)
+    forecast = backbone(batches[0])
+    ridge = apply_ridge(solve_ridge(batches), batches[0])
+    torch.testing.assert_close(forecast[..., 1].double(), ridge, rtol=1e-4, atol=1e-4)
+    spread = batches[0].past.std(1, correction=0)[:, None]
+    expected = spread * (NormalDist().inv_cdf(0.9) - NormalDist().inv_cdf(0.1))
+    torch.testing.assert_close(forecast[..., -1] - forecast[..., 0], expected.expand(-1, T, -1), rtol=1e-3, atol=1e-4)
+    for output, median in ((Output(levels), 1), (Output((0.5,)), 0), (Output(), None)):
+        assert Output.from_dict(json.loads(json.dumps(output.to_dict()))) == output
+        assert output.median == median
+    assert Output([0.1, 0.5]) == Output((0.1, 0.5))
 
 
 def test_descriptions(task: Task) -> None:
