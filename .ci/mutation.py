@@ -26,7 +26,7 @@ TABLE, EACH = ROOT / ".ci" / "mutants.csv", 25  # mutants of a file
 LOOPS = ["tests/ops/test_against_loops.py", "-k", "reference"]
 BY_PAIR = ["tests/attention/test_meaning.py", LOOPS[0], "-k", "multilevel or windowed or explicit or reference"]
 SCORES = [f"tests/evaluation/test_{name}.py" for name in ("measure", "window_errors", "reductions")]
-SCALES = [f"tests/{name}.py" for name in ("test_scaler", "test_target_transform", "data/test_scaling")]
+SCALES = [f"tests/{name}.py" for name in ("test_target_transform", "data/test_scaling")]
 GOES_ON = ["tests/training/test_lightning.py", "tests/experiments/test_golden.py", "-k", "parts or middle or resumed"]
 TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functions (none: all), tests
     ("tsattn/ops/full.py", "reference", LOOPS),

@@ -96,22 +96,6 @@ def test_forecast_from_another_file_takes_its_end_and_the_model_s_scale(
         forecasting(tmp_path / "gone.csv", saved, path)
 
 
-def test_extra_columns_are_left_out_which_is_logged_and_the_order_restored(
-    saved: tuple[Task, Scaler], other: pd.DataFrame, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    plain = forecasting(tmp_path, saved, written(tmp_path / "plain.csv", other))
-    assert caplog.messages == []
-    mixed = other.assign(rain=7.0, note="text")[["rain", "drift", "note", "wave"]]
-    data = forecasting(tmp_path, saved, written(tmp_path / "mixed.csv", mixed))
-    assert data.panel.channels == saved[0].channels
-    assert torch.equal(next(iter(data.predict_dataloader())).past, next(iter(plain.predict_dataloader())).past)
-    series = data.series
-    data.setup("predict")
-    assert data.series is series, "a second setup reads and logs nothing again"
-    (said,) = caplog.messages
-    assert said.startswith(f"{tmp_path / 'mixed.csv'}: columns rain, note are not used")
-
-
 CSV_SIZES = {"context_length": 48, "prediction_length": 24, "batch_size": 32, "eval_batch_size": 10}
 
 

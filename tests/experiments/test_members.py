@@ -40,19 +40,6 @@ OTHER = {
 MIXED = {"kind": "ensemble", "members": [NETWORK, "ridge", OTHER], "weights": [2, 1, 1], "seeds": 2}
 
 
-def test_members_are_experiments_of_their_own() -> None:
-    found = member_experiments(experiment(MIXED))
-    assert list(found) == ["member_0_seed_0", "member_0_seed_1", "member_2_seed_0", "member_2_seed_1"]
-    assert [one.seed for one in found.values()] == [3, 4, 3, 4]
-    alone = experiment(NETWORK)
-    assert found["member_0_seed_0"] == alone
-    other = found["member_2_seed_1"]
-    assert other.data["init_args"]["context_length"] == 64
-    assert (other.model["loss"], other.model["learning_rate"], other.trainer["max_steps"]) == ("mae", 0.002, 4)
-    assert member_experiments(alone) == {}
-    assert member_experiments(experiment(MIXED, seed_everything=False)) == {}
-
-
 def test_an_ensemble_of_stored_members_is_the_one_that_is_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

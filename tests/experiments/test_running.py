@@ -150,21 +150,6 @@ def test_data_that_are_given_must_be_those_that_are_described(tmp_path: Path) ->
         tsattn.run(content, data=other)
 
 
-def mapped(folder: Path) -> dict[str, Any]:
-    sales()[["unique_id", "ds", "y"]].to_parquet(folder / "sales.parquet")
-    data = {"class_path": "MappedDataModule", "init_args": {"path": str(folder / "sales.parquet"), **SIZES}}
-    return {"data": data, "model": {"backbone": "ridge"}, "trainer": STEPS}
-
-
-def test_data_larger_than_memory_are_forecast_and_fitted_once_more(tmp_path: Path) -> None:
-    result = tsattn.run(mapped(tmp_path), refit=True)
-    forecaster = tsattn.Forecaster.of(result)
-    forecast = forecaster.predict()
-    assert len(forecast) == 3 * 6
-    again = forecaster.predict(sales()[["unique_id", "ds", "y"]])
-    assert np.allclose(again["predictions"], forecast["predictions"])
-
-
 def test_a_refit_that_fails_loses_no_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Any, **options: Any) -> None:
         raise UserError("no")

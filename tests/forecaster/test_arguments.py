@@ -1,7 +1,5 @@
 """Arguments and options: refused before data are read, cloned, copied, and handed to the fit, loggers and callbacks."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """Covariates, categories and scenarios: known ahead or not, in the frame or beside it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

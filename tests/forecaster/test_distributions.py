@@ -1,7 +1,5 @@
 """Distributions, sample paths and calibrated intervals: they hold what they say, wherever the model goes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

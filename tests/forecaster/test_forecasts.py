@@ -1,7 +1,5 @@
 """Forecasts of a fitted Forecaster: their rows, units, horizons, seeds and figures."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The attention of a predictor is that of its own queries and keys in the window that it forecasts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

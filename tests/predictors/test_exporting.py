@@ -1,7 +1,5 @@
 """What is exported forecasts what the predictor forecasts, from raw series, for any number of windows."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace
