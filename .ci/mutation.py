@@ -33,7 +33,7 @@ TARGETS: list[tuple[str, str, list[str]]] = [  # file, words in names of functio
     (
         "tsattn/attention/patterns/unscored_patterns.py",
         "__call__ forward _mean_over _mixed",
-        ["tests/attention/test_unscored.py"],
+        ["tests/attention/test_meaning.py", "-k", "weights or table or direct or equal"],
     ),
     ("tsattn/ops/masks.py", "", BY_PAIR),
     ("tsattn/ops/softmax.py", "softmax_attention expand_heads finite_as wide", BY_PAIR),
