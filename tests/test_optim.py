@@ -2,7 +2,6 @@
 
 import copy
 import math
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -13,9 +12,7 @@ from tsattn.attention import KINDS, build_attention
 from tsattn.attention.projections import (
     BilinearMLRProjection,
     BTTProjection,
-    LowRankProjection,
     MLBTCProjection,
-    Projection,
 )
 from tsattn.backbones import Transformer
 from tsattn.batch import Batch
@@ -264,39 +261,6 @@ def test_logits_change_alike_at_every_width_of_a_head(kind: str, qk_norm: bool) 
         for description in [{"kind": kind, "scaling": scaling, "qk_norm": qk_norm}]
     }
     assert 0.5 < growth["mup"] < 2 < growth["head"]
-
-
-PROJECTIONS: dict[str, Callable[[int], Projection]] = {
-    "low rank": lambda width: LowRankProjection(width, 16, None, 8),
-    "btt": lambda width: BTTProjection(width, 16, None, 2, "key"),
-    "bilinear mlr": lambda width: BilinearMLRProjection(width, 16, None, [4, 2, 2]),
-    "mlbtc": lambda width: MLBTCProjection(
-        width, 16, None, [LevelShape(1, *block_sizes(width)[1:3], shuffled=True), LevelShape(4, 2, 2)]
-    ),
-}
-
-
-def change_of_the_keys(width: int, mup: bool, name: str) -> float:
-    """RMS of what one step changes of the key of a token, which it is to move along a fixed direction."""
-    torch.manual_seed(0)
-    projection = PROJECTIONS[name](width)
-    if mup:
-        mup_init_(projection)
-        optimizer = torch.optim.AdamW(mup_groups(projection, 1e-4, 0.0, base_width=64))
-    else:
-        optimizer = adamw([projection], 1e-4, 0.0)
-    x = torch.randn(1, 1, width)
-    before = projection(x, x)[1]
-    (before * torch.randn_like(before)).sum().backward()
-    optimizer.step()
-    return float((projection(x, x)[1] - before).detach().square().mean().sqrt())
-
-
-@pytest.mark.parametrize("name", PROJECTIONS)
-def test_keys_change_alike_at_every_width(name: str) -> None:
-    """The rates of the structured factors themselves, which a first step under zero output projections leaves alone."""
-    growth = {mup: change_of_the_keys(1024, mup, name) / change_of_the_keys(64, mup, name) for mup in (True, False)}
-    assert 0.5 < growth[True] < 2 < growth[False]
 
 
 def test_warm_up_then_cosine() -> None:

@@ -23,21 +23,6 @@ def cost(description: str | dict[str, Any], D: int, H: int, T: int, **more: Any)
     return attention_cost(description, d_model=D, num_heads=H, tokens=T, **more)
 
 
-def test_standard() -> None:
-    r = D // H
-    spent = cost("standard", D, H, T)
-    assert spent.cached_key_bytes() == 2 * spent.cached_key_bytes(torch.bfloat16) == 4 * T * D
-    assert spent == AttentionCost(
-        score_params_per_head=2 * D * r,
-        score_params=2 * D * r * H,
-        projection_flops=2 * T * 2 * D * r * H,
-        score_flops_per_head=2 * T**2 * r,
-        score_flops=2 * T**2 * r * H,
-        cached_keys_per_head=T * r,
-        cached_keys=T * r * H,
-    )
-
-
 def test_sliding_window() -> None:
     r, w = D // H, 5
     description = {"kind": "swa", "window_size": w}

@@ -100,6 +100,8 @@ def test_dates_written_as_whole_numbers_are_read(form: str) -> None:
         ({"encoding": "klingon"}, "'klingon' is not an encoding"),
         ({"comment": "##"}, "comment must be one character"),
         ({"skip_rows": -1}, "skip_rows must be at least 0, not -1"),
+        ({"max_filled": True}, "max_filled must be from 0 to 1"),
+        ({"id_column": []}, r"id_column must name a column, not \[\]"),
     ],
 )
 def test_what_text_is_not_written_in_is_refused(wrong: dict[str, str], message: str) -> None:
