@@ -178,12 +178,6 @@ def local(levels: tuple[float, ...] = (), C: int = 3, **more: Any) -> Any:
     return predictor
 
 
-def test_each_channel_of_each_window_is_fitted_by_itself() -> None:
-    windows = toy_windows(toy_task(L, T, 3), 5)
-    made = local()(windows)
-    torch.testing.assert_close(made, windows.past.mean(1, keepdim=True).expand(-1, T, -1), rtol=1e-6, atol=1e-6)
-
-
 def test_its_context_can_be_bounded_and_its_season_given() -> None:
     windows = toy_windows(toy_task(L, T, 3), 5)  # seasons of 6 steps
     predictor = local(context_length=7)
